@@ -1,0 +1,32 @@
+"""What a dimension looks like: its key's and its columns' exact Arrow types.
+
+Only names and types; where the rows live is the backend's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionSchema:
+    """Key fields in the order of the configuration, and the columns that a lookup may ask for."""
+
+    key: pa.Schema
+    columns: pa.Schema
+
+    def select(self, names: Sequence[str] | None) -> pa.Schema:
+        """The schema of the columns asked for, in the order asked; all of them for `None`.
+
+        Raises InvalidRequest for a name that the dimension does not offer, naming those it does.
+        """
+        if names is None:
+            return self.columns
+        unknown = [name for name in names if name not in self.columns.names]
+        if unknown:
+            offered = ", ".join(self.columns.names)
+            raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, f"no column {', '.join(unknown)}; the dimension offers {offered}")
+        return pa.schema([self.columns.field(name) for name in names])

@@ -1,0 +1,126 @@
+"""The error tree of both sides; one class per different consequence for the caller.
+
+    SidelookError            anything of ours; carries a code, and whether another try may help
+    ├── InvalidRequest       the caller must change the request: HTTP 4xx, WebSocket ERROR
+    ├── Overloaded           refused before any work; try again after `retry_after_s`
+    ├── BackendError         the dimension's store failed or refused; the keys get it as outcome
+    ├── ProtocolViolation    the peer broke the streaming protocol: the connection is closed
+    ├── ConfigurationError   the process must not start; lists every fault
+    ├── LookupFailed         a Spark task must fail: `on_error` or `on_timeout` says so
+    └── SidecarUnreachable   no sidecar at the endpoint within the connect timeout
+
+Not for outcomes of single keys: those are values (`Outcome` and `ErrorCode`), never exceptions.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """What went wrong, as the word that travels on the wire, in JSON and in logs."""
+
+    # of one key
+    TYPE = "type"
+    INVALID_TEXT = "invalid_text"
+    AMBIGUOUS = "ambiguous"
+    TIMEOUT = "timeout"
+    # of the dimension's store
+    UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    UPSTREAM_AUTH = "upstream_auth"
+    UPSTREAM_REJECTED = "upstream_rejected"
+    TABLE_UNAVAILABLE = "table_unavailable"
+    SCHEMA_CHANGED = "schema_changed"
+    FORBIDDEN = "forbidden"
+    # of a whole request
+    BAD_JSON = "bad_json"
+    BAD_REQUEST = "bad_request"
+    BAD_ARROW = "bad_arrow"
+    UNKNOWN_DIMENSION = "unknown_dimension"
+    UNKNOWN_COLUMN = "unknown_column"
+    KEY_TYPE = "key_type"
+    TOO_MANY_KEYS = "too_many_keys"
+    UNAUTHORIZED = "unauthorized"
+    OVERLOADED = "overloaded"
+    DRAINING = "draining"
+    INTERNAL = "internal"
+    # of a stream
+    BAD_FRAME = "bad_frame"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    CREDIT_VIOLATION = "credit_violation"
+    SEQUENCE_GAP = "seq_gap"
+    UNKNOWN_CHANNEL = "unknown_channel"
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same question may succeed later without a change of anything."""
+        return self in _RETRYABLE
+
+
+_RETRYABLE = frozenset(
+    {
+        ErrorCode.TIMEOUT,
+        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.UPSTREAM_AUTH,
+        ErrorCode.TABLE_UNAVAILABLE,
+        ErrorCode.OVERLOADED,
+        ErrorCode.DRAINING,
+    }
+)
+
+
+class SidelookError(Exception):
+    """Root of the tree; `code` says what, `detail` names the thing and the remedy."""
+
+    def __init__(self, code: ErrorCode, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the caller may try the same thing again."""
+        return self.code.is_retryable
+
+
+class InvalidRequest(SidelookError):
+    """The request cannot be served as it is; the caller must change it."""
+
+
+class Overloaded(SidelookError):
+    """The request was refused before any work was done for it."""
+
+    def __init__(self, code: ErrorCode, detail: str, *, retry_after_s: float) -> None:
+        super().__init__(code, detail)
+        self.retry_after_s = retry_after_s
+
+
+class BackendError(SidelookError):
+    """The dimension's store failed or refused; never means that a row is missing."""
+
+
+class ProtocolViolation(SidelookError):
+    """The peer broke the streaming protocol; `offset` is the byte where, if known."""
+
+    def __init__(self, code: ErrorCode, detail: str, *, offset: int | None = None) -> None:
+        super().__init__(code, detail if offset is None else f"{detail} (at byte {offset})")
+        self.offset = offset
+
+
+class ConfigurationError(SidelookError):
+    """The settings are wrong; `faults` are all of them, each with its path."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__(ErrorCode.BAD_REQUEST, "; ".join(faults))
+        self.faults = tuple(faults)
+
+
+class LookupFailed(SidelookError):
+    """Lookups of a Spark task failed and the operator was told to fail with them."""
+
+
+class SidecarUnreachable(SidelookError):
+    """No sidecar answered at the endpoint; the message names endpoint and remedy."""
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(ErrorCode.UPSTREAM_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
+        self.endpoint = endpoint

@@ -1,0 +1,27 @@
+"""Keys of one request in the dimension's exact types, with what is wrong with single ones.
+
+A key that cannot be asked (NULL, wrong type, out of range) never reaches a batch: one of them
+would fail the batch for all others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class TypedKeys:
+    """n keys; those at `faults` and at `nulls` are not to be asked, whatever stands there."""
+
+    columns: pa.RecordBatch  # [n] the key's fields, exact types; null where null or faulty
+    nulls: npt.NDArray[np.int32]  # positions of keys with any NULL part: they match nothing
+    faults: dict[int, ErrorCode]  # {position: why this key can not be asked}
+
+    @property
+    def size(self) -> int:
+        """How many keys there are, duplicates included."""
+        return int(self.columns.num_rows)

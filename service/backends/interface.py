@@ -1,0 +1,56 @@
+"""The port to where a dimension's rows live.
+
+Adapters of it: `postgres`, `parquet`; `fake` is shipped for tests. Users import this module only.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.dimension_schema import DimensionSchema
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRows:
+    """The rows that a store has for a batch of keys; a key without a row is just not there."""
+
+    ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
+    rows: pa.RecordBatch  # [m] all columns of the dimension
+
+
+class Backend(Protocol):
+    """A store that is asked for the rows of many keys at once.
+
+    Opened and closed by `async with`. Opening does not need the store to be up: a sidecar starts
+    while its database is down, and `describe` is asked again until it answers.
+    """
+
+    async def __aenter__(self) -> Self:
+        """Prepare, without contacting the store."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Free all connections, at the latest after a second; never raises."""
+
+    async def describe(self, *, timeout_s: float) -> DimensionSchema:
+        """The exact types of key and columns, read from the store.
+
+        Raises BackendError (`table_unavailable`, `upstream_unavailable`, `upstream_auth`,
+        `forbidden`) within `timeout_s`. Cancellation leaves no connection behind.
+        """
+
+    async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
+        """The rows of distinct, non-null keys of the described types.
+
+        One round trip whatever the number of keys. Raises BackendError within `timeout_s` plus
+        a quarter of a second, also on a network that swallows everything. Cancellation ends the
+        query and terminates its connection; it does not wait for the store.
+        """
