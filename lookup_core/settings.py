@@ -1,0 +1,55 @@
+"""How one dimension is to behave, as plain numbers; parsed and validated elsewhere.
+
+Seconds and bytes only: units and texts end at the border (`service.config`).
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class CacheMode(StrEnum):
+    """Whether a dimension's rows are kept, and how they come in."""
+
+    PARTIAL = "partial"  # read through: a row is kept after it was asked for
+    NONE = "none"  # every lookup asks the backend (flights are still shared)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """Bounds of the cache; an entry is expired at age >= its time to live."""
+
+    mode: CacheMode = CacheMode.PARTIAL
+    max_bytes: int = 256 * 1024 * 1024
+    ttl_s: float = 600.0
+    negative_ttl_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How keys become queries; `linger_s` = 0 sends at once when a slot is free."""
+
+    max_keys: int = 500
+    linger_s: float = 0.0
+    max_in_flight: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """Tries after the first one of a failed query, with exponential backoff between them."""
+
+    max_retries: int = 2
+    initial_s: float = 0.05
+    max_s: float = 1.0
+    multiplier: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionSettings:
+    """All that the engine of one dimension needs to know."""
+
+    name: str
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    timeout_s: float = 2.0  # of one lookup, retries included, unless the caller asks for less
+    max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work
