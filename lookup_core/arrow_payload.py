@@ -7,7 +7,7 @@ The columns of a RESULT are `META` and, if it has rows, the columns asked for; w
 import struct
 
 import pyarrow as pa
-import pyarrow.types as types
+from pyarrow import types
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
@@ -44,7 +44,10 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(message: bytes | memoryview) -> pa.Schema:
-    """The schema in an IPC message; raises ProtocolViolation for other bytes or other than flat types."""
+    """The schema in an IPC message.
+
+    Raises ProtocolViolation for other bytes, and for other than flat types.
+    """
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(message))
     except (pa.ArrowException, OSError) as error:
@@ -82,7 +85,11 @@ def answer_batch(answer: Answer) -> pa.RecordBatch:
     """An answer as the record batch of a RESULT frame."""
     meta = [pa.array(answer.positions), pa.array(answer.outcomes), pa.array(answer.ages_ms)]
     if answer.rows is None:
-        errors = [answer.errors.get(position) for position in answer.positions.tolist()] if answer.errors else None
+        errors = (
+            [answer.errors.get(position) for position in answer.positions.tolist()]
+            if answer.errors
+            else None
+        )
         column = pa.nulls(answer.size, pa.utf8()) if errors is None else pa.array(errors, pa.utf8())
         return pa.record_batch([*meta, column], schema=ROWLESS)
     schema = result_schema(answer.rows.schema)
@@ -104,7 +111,9 @@ def answer_from_batch(batch: pa.RecordBatch, *, has_rows: bool) -> Answer:
             schema=pa.schema([batch.schema.field(index) for index in names]),
         )
         return Answer(positions, outcomes, ages_ms, rows)
-    return Answer(positions, outcomes, ages_ms, None, _errors(positions.tolist(), batch.column(len(META))))
+    return Answer(
+        positions, outcomes, ages_ms, None, _errors(positions.tolist(), batch.column(len(META)))
+    )
 
 
 def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
@@ -115,8 +124,8 @@ def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
 
 
 def _is_compressed(message: pa.Message) -> bool:
-    # A flatbuffer table starts with the distance to its vtable; slot n of the vtable is the offset
-    # of field n. Message.header is field 2, RecordBatch.compression is field 3 (Arrow's Message.fbs).
+    # A flatbuffer table starts with the distance to its vtable, whose slot n is the offset of
+    # field n. Message.header is field 2, RecordBatch.compression field 3 (Arrow's Message.fbs).
     metadata = memoryview(message.metadata)
     root = struct.unpack_from("<I", metadata, 0)[0]
     header_at = root + _field_offset(metadata, root, 2)

@@ -28,5 +28,8 @@ class DimensionSchema:
         unknown = [name for name in names if name not in self.columns.names]
         if unknown:
             offered = ", ".join(self.columns.names)
-            raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, f"no column {', '.join(unknown)}; the dimension offers {offered}")
+            raise InvalidRequest(
+                ErrorCode.UNKNOWN_COLUMN,
+                f"no column {', '.join(unknown)}; the dimension offers {offered}",
+            )
         return pa.schema([self.columns.field(name) for name in names])

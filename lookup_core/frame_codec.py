@@ -49,27 +49,24 @@ def encode_frame(frame: Frame) -> bytes:
     """The bytes of one WebSocket message."""
     match frame:
         case frames.Lookup():
-            body = _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
             head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence)
-            return b"".join((head, body, frame.payload))
+            fixed = _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
+            return b"".join((head, fixed, frame.payload))
         case frames.Result():
             flags = _LAST * frame.is_last | _HAS_ROWS * frame.has_rows
             head = _head(FrameKind.RESULT, frame.channel, sequence=frame.sequence, flags=flags)
             return b"".join((head, frame.payload))
-        case frames.Credit():
-            return _head(FrameKind.CREDIT, frame.channel) + _CREDIT.pack(frame.records, frame.bytes)
-        case frames.Watermark():
-            return _head(FrameKind.WATERMARK, frame.channel) + _WATERMARK.pack(frame.watermark_ms)
-        case frames.Status():
-            return _head(FrameKind.STATUS, frame.channel, flags=_IDLE * frame.is_idle)
-        case frames.Cancel():
-            return _head(FrameKind.CANCEL, frame.channel, sequence=frame.sequence)
-        case frames.Close():
-            return _head(FrameKind.CLOSE, frame.channel)
-        case frames.Closed():
-            return _head(FrameKind.CLOSED, frame.channel)
-        case _:
+        case (
+            frames.Hello()
+            | frames.Welcome()
+            | frames.Open()
+            | frames.Opened()
+            | frames.Failure()
+            | frames.Goaway()
+        ):
             return _encode_described(frame)
+        case _:
+            return _encode_fixed(frame)
 
 
 def decode_frame(message: bytes) -> Frame:
@@ -92,8 +89,36 @@ def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -
     return HEADER.pack(kind, flags, 0, channel, sequence)
 
 
+def _encode_fixed(
+    frame: frames.Credit
+    | frames.Watermark
+    | frames.Status
+    | frames.Cancel
+    | frames.Close
+    | frames.Closed,
+) -> bytes:
+    match frame:
+        case frames.Credit():
+            return _head(FrameKind.CREDIT, frame.channel) + _CREDIT.pack(frame.records, frame.bytes)
+        case frames.Watermark():
+            return _head(FrameKind.WATERMARK, frame.channel) + _WATERMARK.pack(frame.watermark_ms)
+        case frames.Status():
+            return _head(FrameKind.STATUS, frame.channel, flags=_IDLE * frame.is_idle)
+        case frames.Cancel():
+            return _head(FrameKind.CANCEL, frame.channel, sequence=frame.sequence)
+        case frames.Close():
+            return _head(FrameKind.CLOSE, frame.channel)
+        case frames.Closed():
+            return _head(FrameKind.CLOSED, frame.channel)
+
+
 def _encode_described(
-    frame: frames.Hello | frames.Welcome | frames.Open | frames.Opened | frames.Failure | frames.Goaway,
+    frame: frames.Hello
+    | frames.Welcome
+    | frames.Open
+    | frames.Opened
+    | frames.Failure
+    | frames.Goaway,
 ) -> bytes:
     match frame:
         case frames.Hello():

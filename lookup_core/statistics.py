@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_core.outcome import Outcome
+from lookup_core.settings import DimensionSettings
 
 
 class EvictionReason(StrEnum):
@@ -16,6 +17,12 @@ class EvictionReason(StrEnum):
     EXPIRED = "expired"
     INVALIDATED = "invalidated"
     REPLACED = "replaced"
+
+
+class InvalidationOrigin(StrEnum):
+    """Who said that rows may have changed."""
+
+    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +42,31 @@ class DimensionStatistics:
     outcomes: dict[Outcome, int]  # lookups (keys) that ended so, since the start
     coalesced_keys: int  # keys that joined a flight instead of being fetched again
     retries: int
-    invalidated: int  # keys named by invalidations, or rows flushed by them
+    invalidations: dict[InvalidationOrigin, int]  # keys named, or rows flushed
     waiting_keys: int  # keys of all requests that have no answer yet
     queued_keys: int  # distinct keys not yet in a batch
     queries_in_flight: int
     concurrency_limit: int
     oldest_row_age_s: float  # upper bound of staleness; 0 when nothing is cached
     cache: CacheStatistics
+
+
+def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
+    """The statistics of a dimension that has not begun."""
+    return DimensionStatistics(
+        outcomes=dict.fromkeys(Outcome, 0),
+        coalesced_keys=0,
+        retries=0,
+        invalidations=dict.fromkeys(InvalidationOrigin, 0),
+        waiting_keys=0,
+        queued_keys=0,
+        queries_in_flight=0,
+        concurrency_limit=settings.batch.max_in_flight,
+        oldest_row_age_s=0.0,
+        cache=CacheStatistics(
+            rows=0,
+            bytes=0,
+            max_bytes=settings.cache.max_bytes,
+            evictions=dict.fromkeys(EvictionReason, 0),
+        ),
+    )

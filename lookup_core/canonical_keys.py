@@ -1,0 +1,157 @@
+"""Typed keys as canonical bytes and 64-bit hashes, whole columns at a time.
+
+Two keys are the same exactly when their canonical bytes are. A key of one column of at most eight
+bytes is its own number: its hash is a bijection of it, so that equal hashes prove equal keys and
+no bytes are kept. Never joined strings: parts of variable length carry their length.
+
+The mixing steps are those of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+generators", OOPSLA 2014).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lookup_core.dimension_schema import DimensionSchema
+
+_LONG_BYTES = 64  # longer keys are hashed one by one: a pass over all for each word would not end
+
+Hashes = npt.NDArray[np.uint64]
+KeyId = int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalKeys:
+    """n keys; `parts` is None where the hash alone is the key."""
+
+    hashes: Hashes  # [n]
+    parts: pa.BinaryArray | None  # [n] canonical bytes
+
+    @property
+    def size(self) -> int:
+        """How many keys there are."""
+        return len(self.hashes)
+
+    def ids(self) -> Sequence[KeyId]:
+        """The keys as Python values, for tables of what is in flight; never on the hit path."""
+        return self.hashes.tolist() if self.parts is None else self.parts.to_pylist()
+
+    def take(self, positions: npt.NDArray[np.int32]) -> "CanonicalKeys":
+        """The keys at these positions."""
+        parts = None if self.parts is None else self.parts.take(pa.array(positions))
+        return CanonicalKeys(self.hashes[positions], parts)
+
+
+def canonical_keys(columns: pa.RecordBatch, *, seed: int = 0) -> CanonicalKeys:
+    """The canonical form of n keys without nulls, of a dimension's exact key types.
+
+    `seed` makes the hashes of byte keys unpredictable to whoever chooses the keys.
+    """
+    if columns.num_columns == 1 and is_number(columns.schema.field(0).type):
+        return CanonicalKeys(_mixed(_numbers(columns.column(0)).view(np.uint64)), None)
+    if columns.num_columns == 1:
+        parts = _as_bytes(columns.column(0))
+    else:
+        pieces = [piece for column in columns.columns for piece in _delimited(column)]
+        parts = pc.binary_join_element_wise(*pieces, b"")
+    return CanonicalKeys(_hashes(parts, seed), parts)
+
+
+def has_number_keys(schema: DimensionSchema) -> bool:
+    """Whether the dimension's keys are their own hashes, so that no bytes need be kept."""
+    return len(schema.key) == 1 and is_number(schema.key.field(0).type)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type fits into eight bytes a key."""
+    return any(
+        fits(kind)
+        for fits in (types.is_integer, types.is_boolean, types.is_date32, types.is_timestamp)
+    )
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    elif types.is_date32(column.type):
+        column = column.view(pa.int32())
+    elif types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    return np.ascontiguousarray(column.to_numpy(), np.int64)
+
+
+def _as_bytes(column: pa.Array) -> pa.BinaryArray:
+    if is_number(column.type):
+        numbers = pa.py_buffer(_numbers(column))
+        return _fixed(numbers, 8, len(column)).cast(pa.binary())
+    if types.is_decimal(column.type):
+        width = column.type.byte_width
+        start = column.offset * width
+        return _fixed(column.buffers()[1].slice(start), width, len(column)).cast(pa.binary())
+    return column.cast(pa.binary())
+
+
+def _fixed(buffer: pa.Buffer, width: int, length: int) -> pa.FixedSizeBinaryArray:
+    return pa.Array.from_buffers(pa.binary(width), length, [None, buffer])
+
+
+def _delimited(column: pa.Array) -> list[pa.BinaryArray]:
+    content = _as_bytes(column)
+    has_fixed_width = is_number(column.type) or column.type.num_buffers == 2
+    if has_fixed_width:
+        return [content]
+    lengths = pc.binary_length(content).to_numpy().astype(np.uint32)
+    return [_fixed(pa.py_buffer(lengths), 4, len(content)).cast(pa.binary()), content]
+
+
+def _mixed(values: Hashes) -> Hashes:
+    mixed = values ^ (values >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _hashes(parts: pa.BinaryArray, seed: int) -> Hashes:
+    _, offset_buffer, content = parts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[parts.offset : parts.offset + len(parts) + 1]
+    lengths = np.diff(offsets)
+    hashes = _mixed(lengths.astype(np.uint64) + np.uint64(seed))
+    if content is not None and content.size:
+        _fold_words(hashes, content, starts=offsets[:-1].astype(np.int64), lengths=lengths)
+    for position in np.flatnonzero(lengths > _LONG_BYTES).tolist():
+        digest = hashlib.blake2b(
+            parts[position].as_py(), digest_size=8, key=seed.to_bytes(8, "little")
+        )
+        hashes[position] = np.frombuffer(digest.digest(), np.uint64)[0]
+    return hashes
+
+
+def _fold_words(
+    hashes: Hashes,
+    content: pa.Buffer,
+    *,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int32],
+) -> None:
+    # Eight zero bytes behind the content let every word be read whole, also the very last one.
+    padded = np.zeros(content.size + 8, np.uint8)
+    padded[: content.size] = np.frombuffer(content, np.uint8)
+    words = np.ndarray(content.size + 1, "<u8", padded.data, strides=(1,))
+    left = np.where(lengths > _LONG_BYTES, 0, lengths)
+    active = np.flatnonzero(left)
+    step = 0
+    while active.size:
+        word = words[starts[active] + step]
+        surplus = np.maximum(8 - (left[active] - step), 0).astype(np.uint64) * np.uint64(8)
+        word = (word << surplus) >> surplus  # drop what belongs to the next key
+        hashes[active] = _mixed((hashes[active] + np.uint64(0x9E3779B97F4A7C15)) ^ word)
+        step += 8
+        active = active[left[active] > step]

@@ -1,0 +1,1 @@
+"""The sidecar: an application, run as `python -m service`; not part of the wheel."""

@@ -1,0 +1,198 @@
+"""The only place where the parts of the service are wired, opened and closed.
+
+No part is defined here, and nothing is decided beyond the order of start and stop.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from service.backends.interface import Backend
+from service.backends.parquet import ParquetBackend
+from service.backends.postgres import PostgresBackend
+from service.backends.postgres_settings import PostgresSettings
+from service.config.dimension import DimensionConfig
+from service.config.host_port import HostPort
+from service.config.settings import Settings
+from service.config.source import ParquetSource
+from service.engine.dimension import Dimension
+from service.http.application import application, health_application
+from service.http.limits import Limits
+from service.http.listener import listener
+from service.http.readiness import Readiness
+from service.http.security import LOOPBACK_HOSTS, Access
+from service.http.service_parts import ServiceParts
+from service.http.token_file import TokenFile
+from service.http.unix_socket import unix_socket
+from service.observability.collector import Collector
+from service.observability.event_loop_lag import EventLoopLag
+from service.observability.exposition import Exposition
+from service.observability.logs import configure_logs, log_loop_error
+from service.observability.prometheus_observer import PrometheusObserver
+from service.stream.channel_registry import ChannelRegistry
+from service.stream.handler import StreamHandler
+
+log = structlog.get_logger()
+
+DRAIN_S = 10.0  # for what is in flight when the drain begins
+REQUESTS_END_S = 2.0  # then for the requests that are still being answered
+_CREDIT_SHARE = 4  # of limits.memory: what waiting lookups of streams may take
+
+
+async def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain: what was taken in is answered within 10 s.
+
+    Raises ConfigurationError when a socket cannot be bound.
+    """
+    configure_logs(sys.stderr, level="info")
+    stopped = _stop_signal()
+    observer, lag = PrometheusObserver(), EventLoopLag()
+    async with AsyncExitStack() as stack:
+        dimensions = {
+            name: await _dimension(name, config, observer=observer, stack=stack)
+            for name, config in settings.dimensions.items()
+        }
+        streams = _streams(settings, dimensions)
+        parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
+        running = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks = [running.create_task(lag.run())]
+        tasks += [running.create_task(each.run()) for each in dimensions.values()]
+        async with _listeners(settings, parts):
+            log.info(
+                "service.listening", unix=str(settings.listen.unix), http=str(settings.listen.http)
+            )
+            await stopped.wait()
+            log.info("service.draining")
+            parts.readiness.start_draining()
+            await streams.drain(DRAIN_S)
+        for task in tasks:
+            task.cancel()
+    log.info("service.stopped")
+
+
+def _stop_signal() -> asyncio.Event:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_loop_error)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+async def _dimension(
+    name: str, config: DimensionConfig, *, observer: PrometheusObserver, stack: AsyncExitStack
+) -> Dimension:
+    backend = await stack.enter_async_context(_backend(config))
+    return Dimension(config.engine_settings(name), backend, observer=observer)
+
+
+def _backend(config: DimensionConfig) -> Backend:
+    source = config.source
+    if isinstance(source, ParquetSource):
+        return ParquetBackend(source.path, config.key, columns=config.columns)
+    return PostgresBackend(
+        PostgresSettings(
+            dsn=source.read_dsn(),
+            table=source.table,
+            key=config.key,
+            columns=config.columns,
+            max_connections=config.batch.max_in_flight,
+            statement_timeout_s=config.timeout_s,
+        )
+    )
+
+
+def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamHandler:
+    limits = settings.limits
+    registry = ChannelRegistry(
+        dimensions,
+        max_channels=limits.channels,
+        credit_bytes=limits.memory_bytes // _CREDIT_SHARE,
+    )
+    agent = f"sidelook/{_version()}"
+    return StreamHandler(registry, agent=agent, max_message_bytes=limits.request_bytes)
+
+
+def _parts(
+    settings: Settings,
+    dimensions: Mapping[str, Dimension],
+    *,
+    streams: StreamHandler,
+    meters: tuple[PrometheusObserver, EventLoopLag],
+) -> ServiceParts:
+    observer, lag = meters
+    collector = Collector(
+        dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
+        channels=streams.statistics,
+        lag_s=lambda: lag.lag_s,
+        version=_version(),
+    )
+    limits = settings.limits
+    return ServiceParts(
+        dimensions=dimensions,
+        readiness=Readiness(dimensions),
+        channels=streams.statistics,
+        stream=streams.handle,
+        metrics=Exposition([observer, collector]).render,
+        version=_version(),
+        limits=Limits(
+            connections=limits.connections,
+            request_keys=limits.request_keys,
+            request_bytes=limits.request_bytes,
+        ),
+    )
+
+
+@asynccontextmanager
+async def _listeners(settings: Settings, parts: ServiceParts) -> AsyncIterator[None]:
+    listen = settings.listen
+    async with AsyncExitStack() as stack:
+        if listen.unix is not None:
+            app = application(parts, _access(settings, hosts=None))
+            await _serve(app, parts.limits, where=listen.unix, stack=stack)
+        if listen.http is not None:
+            hosts = LOOPBACK_HOSTS | {listen.http.host}
+            app = application(parts, _access(settings, hosts=hosts))
+            await _serve(app, parts.limits, where=listen.http, stack=stack)
+        if listen.health is not None:
+            app = health_application(parts)
+            await _serve(app, parts.limits, where=listen.health, stack=stack)
+        yield
+
+
+async def _serve(
+    app: web.Application, limits: Limits, *, where: Path | HostPort, stack: AsyncExitStack
+) -> None:
+    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site: web.BaseSite
+    if isinstance(where, Path):
+        site = web.SockSite(runner, stack.enter_context(unix_socket(where)))
+    else:
+        site = web.TCPSite(runner, where.host, where.port)
+    await site.start()
+
+
+def _access(settings: Settings, *, hosts: frozenset[str] | None) -> Access:
+    auth = settings.auth
+    return Access(
+        hosts=hosts,
+        reader_token=None if auth.token_file is None else TokenFile(auth.token_file),
+        admin_token=None if auth.admin_token_file is None else TokenFile(auth.admin_token_file),
+    )
+
+
+def _version() -> str:
+    try:
+        return installed_version("sidelook")
+    except PackageNotFoundError:
+        return "0+checkout"

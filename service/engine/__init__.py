@@ -1,0 +1,1 @@
+"""The engine: owns tasks, clocks and waiting; the core decides."""

@@ -1,0 +1,40 @@
+"""What the engine tells about durations and sizes, while they happen.
+
+Totals and levels are not told: they stand in `statistics()` and are read at scrape time.
+"""
+
+from enum import StrEnum
+from typing import Protocol
+
+
+class QueryResult(StrEnum):
+    """How a query to a backend ended, as the label `result` of the metrics."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class Observer(Protocol):
+    """Facts of the engine, named after what happened; never raises, never blocks."""
+
+    def query_ended(
+        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+    ) -> None:
+        """One query to a backend ended; every attempt counts."""
+
+    def lookup_ended(self, dimension: str, *, seconds: float) -> None:
+        """One lookup request (of any number of keys) got its last answer."""
+
+
+class NullObserver:
+    """Listens to nothing; the default."""
+
+    def query_ended(
+        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+    ) -> None:
+        """Ignore it."""
+
+    def lookup_ended(self, dimension: str, *, seconds: float) -> None:
+        """Ignore it."""

@@ -1,0 +1,112 @@
+"""The lookups of one open channel: frames to the engine, the engine's answers to frames.
+
+Keeps the two books of a channel together: the protocol's (`ServerChannel`) and the engine's ids.
+"""
+
+import numpy as np
+
+from lookup_core.answer import Answer, rowless_answer
+from lookup_core.arrow_payload import answer_batch, decode_batch, encode_batch
+from lookup_core.batcher import ChannelId
+from lookup_core.errors import BackendError, Overloaded
+from lookup_core.flight_table import LookupId
+from lookup_core.frames import Closed, Lookup, Open, Result
+from lookup_core.key_casts import typed_keys_from_arrow
+from lookup_core.outcome import Outcome
+from lookup_core.server_channel import ServerChannel
+from lookup_core.typed_keys import TypedKeys
+from service.engine.dimension import Dimension, Submitted
+from service.stream.outbox import Outbox
+
+
+class ChannelLookups:
+    """Carries the lookups of one channel to its dimension and back."""
+
+    def __init__(
+        self,
+        book: ServerChannel,
+        opened: Open,
+        *,
+        dimension: Dimension,
+        turn: ChannelId,
+        outbox: Outbox,
+    ) -> None:
+        self.book = book
+        self._opened = opened
+        self._dimension = dimension
+        self._turn = turn
+        self._outbox = outbox
+        self._lookups: dict[int, LookupId] = {}  # {sequence: lookup that waits}
+
+    def on_lookup(self, frame: Lookup) -> None:
+        """Answer what can be answered at once; the rest follows.
+
+        Raises ProtocolViolation for a payload, sequence or amount that the peer may not send.
+        """
+        batch = decode_batch(frame.payload, self._opened.key)
+        self.book.on_lookup(frame, batch.num_rows)
+        try:
+            submitted = self._submit(frame, typed_keys_from_arrow(batch, self._dimension.schema))
+        except (Overloaded, BackendError) as error:
+            positions = np.arange(batch.num_rows, dtype=np.int32)
+            answer = rowless_answer(positions, Outcome.ERROR, error=error.code)
+            self._deliver(frame.sequence, answer, is_last=True)
+            return
+        if not submitted.is_done:
+            self._lookups[frame.sequence] = submitted.lookup_id
+        self._deliver_all(frame.sequence, submitted)
+
+    def on_cancel(self, sequence: int) -> None:
+        """Leave a lookup; its credit goes back."""
+        lookup_id = self._lookups.pop(sequence, None)
+        if lookup_id is not None:
+            self._dimension.leave(lookup_id)
+            self._end(sequence)
+
+    def on_close(self) -> None:
+        """No more lookups will come; CLOSED follows the last answer."""
+        self.book.is_closing = True
+        self._close_if_drained()
+
+    def abandon(self) -> None:
+        """The connection is gone: nobody waits for anything here."""
+        for sequence in list(self._lookups):
+            self._dimension.leave(self._lookups.pop(sequence))
+
+    def _submit(self, frame: Lookup, keys: TypedKeys) -> Submitted:
+        def deliver(answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
+            if is_last:
+                self._lookups.pop(frame.sequence, None)
+            self._deliver(frame.sequence, answer, is_last=is_last)
+
+        return self._dimension.submit(
+            keys,
+            columns=self._opened.columns,
+            channel=self._turn,
+            timeout_s=frame.timeout_ms / 1000,
+            deliver=deliver,
+        )
+
+    def _deliver_all(self, sequence: int, submitted: Submitted) -> None:
+        last = len(submitted.answers) - 1
+        for index, answer in enumerate(submitted.answers):
+            self._deliver(sequence, answer, is_last=submitted.is_done and index == last)
+        if submitted.is_done and not submitted.answers:
+            self._end(sequence)  # a lookup of no keys has no answer to be the last
+
+    def _deliver(self, sequence: int, answer: Answer, *, is_last: bool) -> None:
+        payload = encode_batch(answer_batch(answer))
+        has_rows = answer.rows is not None
+        self._outbox.put(Result(self.book.channel, sequence, is_last, has_rows, payload))
+        if is_last:
+            self._end(sequence)
+
+    def _end(self, sequence: int) -> None:
+        credit = self.book.on_ended(sequence)
+        if credit is not None:
+            self._outbox.put(credit)
+        self._close_if_drained()
+
+    def _close_if_drained(self) -> None:
+        if self.book.is_drained:
+            self._outbox.put(Closed(self.book.channel))

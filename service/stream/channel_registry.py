@@ -1,0 +1,65 @@
+"""All open channels of the process: their limits, their credit and their turns.
+
+The one place that all connections share; nothing in it waits or sends.
+"""
+
+from collections.abc import Mapping
+from itertools import count
+
+from lookup_core.batcher import ChannelId
+from lookup_core.credit_ledger import CreditLedger, Grant
+from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+from lookup_core.server_channel import ChannelStatistics, ServerChannel
+from service.engine.dimension import Dimension
+
+_RETRY_AFTER_S = 1.0
+
+
+class ChannelRegistry:
+    """Admits channels within the limits and lists them."""
+
+    def __init__(
+        self, dimensions: Mapping[str, Dimension], *, max_channels: int, credit_bytes: int
+    ) -> None:
+        self._dimensions = dimensions
+        self._max_channels = max_channels
+        self._credit: CreditLedger[ChannelId] = CreditLedger(credit_bytes)
+        self._ids = count(1)  # 0 is the turn of plain requests
+        self._channels: dict[
+            ChannelId, tuple[int, ServerChannel]
+        ] = {}  # {turn: (connection, book)}
+
+    def dimension(self, name: str) -> Dimension:
+        """A dimension by name; raises InvalidRequest that lists those there are."""
+        dimension = self._dimensions.get(name)
+        if dimension is None:
+            names = ", ".join(sorted(self._dimensions))
+            raise InvalidRequest(
+                ErrorCode.UNKNOWN_DIMENSION, f"no dimension {name!r}; there are {names}"
+            )
+        return dimension
+
+    def admit(self) -> tuple[ChannelId, Grant]:
+        """Credit for a new channel; raises Overloaded when there are too many."""
+        turn = ChannelId(next(self._ids))
+        grant = self._credit.open(turn) if len(self._channels) < self._max_channels else None
+        if grant is None:
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{len(self._channels)} channels are open; raise limits.channels or limits.memory",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        return turn, grant
+
+    def add(self, turn: ChannelId, connection: int, book: ServerChannel) -> None:
+        """List an admitted channel."""
+        self._channels[turn] = (connection, book)
+
+    def remove(self, turn: ChannelId) -> None:
+        """Take an admitted channel's credit back; harmless when it is gone."""
+        self._credit.close(turn)
+        self._channels.pop(turn, None)
+
+    def statistics(self) -> list[ChannelStatistics]:
+        """All channels, oldest first."""
+        return [book.statistics(connection) for connection, book in self._channels.values()]
