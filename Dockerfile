@@ -1,0 +1,44 @@
+# The sidecar's image. Not for the client: that is in the wheel.
+ARG PYTHON_IMAGE=python:3.11-slim
+
+FROM ${PYTHON_IMAGE} AS build
+WORKDIR /build
+COPY requirements/service.txt requirements/service.txt
+# Only wheels, only those of the lock file: nothing is compiled and nothing else gets in.
+RUN python -m venv /opt/venv \
+    && /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --only-binary=:all: --require-hashes -r requirements/service.txt \
+    && /opt/venv/bin/python -m pip uninstall --yes pip setuptools
+WORKDIR /app
+COPY lookup_core lookup_core
+COPY service service
+COPY examples examples
+# The running image cannot write its code, so it is compiled here.
+RUN /opt/venv/bin/python -m compileall -q lookup_core service
+
+FROM ${PYTHON_IMAGE} AS run
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="Sidelook" \
+      org.opencontainers.image.description="Asynchronous lookup joins for PySpark: the sidecar" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN groupadd --system --gid 185 sidelook \
+    && useradd --system --uid 185 --gid 185 --no-create-home --home-dir /nonexistent sidelook \
+    && install --directory --owner=185 --group=185 --mode=0770 /run/sidelook
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+# The socket of the embedded default would lie beside its file, which is read-only here. As all of
+# the environment, this beats the configuration file: to move the socket, set the variable.
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    SIDELOOK_LISTEN__UNIX=/run/sidelook/sidelook.sock
+WORKDIR /app
+USER 185:185
+EXPOSE 8816
+STOPSIGNAL SIGTERM
+# Alive is enough: a dead database is no reason to restart. Kubernetes uses the template's probes.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8816/livez', timeout=4)"]
+ENTRYPOINT ["python", "-m", "service"]
+CMD ["serve"]

@@ -1,0 +1,80 @@
+"""A program of a Debian package for a test, unpacked into the user's cache.
+
+Nothing is installed: no package scripts run, no service starts, the system stays as it is.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+DOWNLOAD_TIMEOUT_S = 300
+
+
+class ToolUnavailable(Exception):
+    """The program cannot be had here; the text says why."""
+
+
+def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.environ) -> Path:
+    """The path of `program`: the machine's own, else the one of `package` in the cache.
+
+    Raises ToolUnavailable where there is neither apt-get nor a network.
+    """
+    installed = shutil.which(program, path=environ.get("PATH"))
+    if installed:
+        return Path(installed)
+    unpacked = _cache_folder(environ) / package
+    if not unpacked.exists():
+        _fetch(package, unpacked, environ=environ)
+    tool = unpacked / "usr" / "bin" / program
+    if not tool.exists():
+        raise ToolUnavailable(f"the Debian package {package} holds no {program}")
+    return tool
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path:
+    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"
+    return Path(home) / "sidelook" / "debian"
+
+
+def _fetch(package: str, unpacked: Path, *, environ: Mapping[str, str]) -> None:
+    for needed in ("apt-get", "dpkg"):
+        if not shutil.which(needed, path=environ.get("PATH")):
+            raise ToolUnavailable(f"no {needed} to fetch the Debian package {package} with")
+    unpacked.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
+        folder = Path(work)
+        archive = _download(package, folder, environ=environ)
+        _run(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
+        if not unpacked.exists():  # else another run was faster, with the same
+            (folder / "unpacked").rename(unpacked)
+
+
+def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path:
+    try:
+        _run(["apt-get", "download", package], folder, environ=environ)
+    except ToolUnavailable:
+        # A fresh machine has no package lists yet.
+        _run(["apt-get", "update"], folder, environ=environ)
+        _run(["apt-get", "download", package], folder, environ=environ)
+    (archive,) = folder.glob("*.deb")
+    return archive
+
+
+def _run(command: list[str], folder: Path, *, environ: Mapping[str, str]) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environ),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_TIMEOUT_S,
+        )
+    except subprocess.CalledProcessError as error:
+        raise ToolUnavailable(f"{' '.join(command)}: {error.stderr.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolUnavailable(f"{' '.join(command)}: nothing for {error.timeout} s") from error

@@ -1,0 +1,87 @@
+"""The embedded default, asked as the README asks it, and its metrics held against promtool."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.debian_tool import ToolUnavailable, debian_tool
+from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
+
+LOOKUP = "/v1/dimensions/airports/lookup"
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """The sidecar with the Parquet example, without any database."""
+    command = [*SERVE, "--config", str(ROOT / "examples" / "parquet.yaml")]
+    process = SidecarProcess(tmp_path_factory.mktemp("sidecar"), command)
+    with process.running():
+        yield process
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' own checker; skipped, with the reason, where it cannot be had."""
+    try:
+        return debian_tool("prometheus", "promtool")
+    except ToolUnavailable as error:
+        pytest.skip(f"promtool cannot be had: {error}")
+
+
+def check_metrics(promtool: Path, metrics: str) -> "subprocess.CompletedProcess[str]":
+    """What promtool says of a scrape."""
+    command = [str(promtool), "check", "metrics"]
+    return subprocess.run(command, input=metrics, capture_output=True, text=True, check=False)
+
+
+def test_lookup_answers_in_request_order(sidecar: SidecarProcess) -> None:
+    """A hit, a missing key and a duplicate come back in their places, with rows where there are."""
+    answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???", "JFK"]}).json()
+
+    first, missing, second = answer["rows"]
+    assert answer["outcomes"] == ["fetched", "missing", "fetched"]
+    assert (first["name"], missing) == ("John F Kennedy Intl", None)
+    assert second == first
+
+
+def test_second_lookup_hits_the_cache(sidecar: SidecarProcess) -> None:
+    """What was fetched once is answered from the cache, negatives included."""
+    keys = {"keys": ["LGA", "!!!"]}
+    sidecar.post(LOOKUP, keys)
+
+    answer = sidecar.post(LOOKUP, keys).json()
+
+    assert answer["outcomes"] == ["hit", "missing"]
+
+
+def test_metrics_pass_promtool(sidecar: SidecarProcess, promtool: Path) -> None:
+    """After lookups, both listeners' /metrics are without a fault or a lint finding."""
+    sidecar.post(LOOKUP, {"keys": ["EWR", "???"]})
+    metrics = sidecar.health("/metrics").text
+
+    checked = check_metrics(promtool, metrics)
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert 'sidelook_lookups_total{dimension="airports",outcome="fetched"}' in metrics
+
+
+def test_promtool_notices_a_bad_name(promtool: Path) -> None:
+    """The checker is really asked: a counter without `_total` is a finding."""
+    metrics = "# HELP lookups Lookups.\n# TYPE lookups counter\nlookups 1\n"
+
+    checked = check_metrics(promtool, metrics)
+
+    assert checked.returncode == 3
+    assert checked.stderr == 'lookups counter metrics should have "_total" suffix\n'
+
+
+def test_metrics_are_the_same_through_the_socket(sidecar: SidecarProcess) -> None:
+    """The socket shows the metrics, too, with the same names."""
+    names = [
+        {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+        for text in (sidecar.get("/metrics").text, sidecar.health("/metrics").text)
+    ]
+
+    assert names[0] == names[1] != set()

@@ -1,0 +1,37 @@
+"""The manifests in k8s/, read as Kubernetes and Spark read them.
+
+Only reading: what they must say stands in `pod_rules`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+Manifest = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "k8s"
+POD_TEMPLATE = FOLDER / "executor-pod-template.yaml"
+CONFIG_MAP = FOLDER / "config-map.yaml"
+SECRET = FOLDER / "secret.example.yaml"
+SPARK_SETTINGS = FOLDER / "spark.conf"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The one document of a manifest file."""
+    return parse_yaml(path.read_text())
+
+
+def parse_yaml(text: str) -> Manifest:
+    """YAML 1.1, as of Kubernetes: `0440` is octal there, and decimal in YAML 1.2."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 1)
+    document: Manifest = yaml.load(text)
+    return document
+
+
+def read_spark_settings(path: Path) -> dict[str, str]:
+    """The lines `key value` of a Spark properties file, without its comments."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))

@@ -1,0 +1,220 @@
+"""What the executor pod must be like, as rules that the Kubernetes schemas cannot express.
+
+Each rule is a function named after what it demands; it is true when the pod obeys. Which pods to
+hold against them is the tests' business.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tests.k8s.manifests import Manifest, parse_yaml
+
+PROBE_PATHS = {
+    "startupProbe": "/startupz",
+    "livenessProbe": "/livez",
+    "readinessProbe": "/readyz",
+}
+MEBIBYTES = {"Mi": 1, "Gi": 1024, "MiB": 1, "GiB": 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The manifests that belong together."""
+
+    pod: Manifest
+    config_map: Manifest
+    secret: Manifest
+
+    @property
+    def sidecar(self) -> Manifest:
+        """Sidelook's container, wherever it stands."""
+        spec = self.pod["spec"]
+        containers: list[Manifest] = [*spec.get("initContainers", []), *spec["containers"]]
+        return next(container for container in containers if container["name"] == "sidelook")
+
+    @property
+    def containers(self) -> list[Manifest]:
+        """Both containers: the sidecar's and Spark's."""
+        others: list[Manifest] = self.pod["spec"]["containers"]
+        return [self.sidecar, *(each for each in others if each["name"] != "sidelook")]
+
+    @property
+    def settings(self) -> Manifest:
+        """The sidecar's configuration, as it stands in the ConfigMap."""
+        return parse_yaml(self.config_map["data"]["sidelook.yaml"])
+
+    def volume(self, name: str) -> Manifest:
+        """The pod's volume of that name."""
+        volumes: list[Manifest] = self.pod["spec"]["volumes"]
+        return next(volume for volume in volumes if volume["name"] == name)
+
+
+def sidecar_is_native(deployment: Deployment) -> bool:
+    """An init container that is always restarted; an ordinary one would fail the executor."""
+    is_init_container = deployment.sidecar in deployment.pod["spec"].get("initContainers", [])
+    return is_init_container and deployment.sidecar.get("restartPolicy") == "Always"
+
+
+def executor_is_named_as_spark_expects(deployment: Deployment) -> bool:
+    """Spark finds its container by this name and takes no other for it."""
+    names = [container["name"] for container in deployment.pod["spec"]["containers"]]
+    return names == ["spark-kubernetes-executor"]
+
+
+def nobody_is_root(deployment: Deployment) -> bool:
+    """Both run as 185, and the group owns the socket's folder and the secret."""
+    context = deployment.pod["spec"]["securityContext"]
+    ids = {key: context.get(key) for key in ("runAsUser", "runAsGroup", "fsGroup")}
+    is_overridden = any("runAsUser" in each["securityContext"] for each in deployment.containers)
+    return context["runAsNonRoot"] is True and set(ids.values()) == {185} and not is_overridden
+
+
+def nobody_has_privileges(deployment: Deployment) -> bool:
+    """No capabilities, no way to get any, the runtime's seccomp profile."""
+    profile = deployment.pod["spec"]["securityContext"].get("seccompProfile")
+    contexts = [container["securityContext"] for container in deployment.containers]
+    return profile == {"type": "RuntimeDefault"} and all(
+        context["allowPrivilegeEscalation"] is False
+        and not context.get("privileged")
+        and context["capabilities"] == {"drop": ["ALL"]}
+        for context in contexts
+    )
+
+
+def host_is_out_of_reach(deployment: Deployment) -> bool:
+    """No namespace and no path of the node: loopback would be the whole node's."""
+    spec = deployment.pod["spec"]
+    shared = [key for key in ("hostNetwork", "hostPID", "hostIPC") if spec.get(key)]
+    return not shared and all("hostPath" not in volume for volume in spec["volumes"])
+
+
+def sidecar_cannot_write_its_root(deployment: Deployment) -> bool:
+    """The sidecar keeps nothing on disk."""
+    return deployment.sidecar["securityContext"].get("readOnlyRootFilesystem") is True
+
+
+def no_service_account_token(deployment: Deployment) -> bool:
+    """Neither container asks the Kubernetes API."""
+    return deployment.pod["spec"].get("automountServiceAccountToken") is False
+
+
+def no_service_links(deployment: Deployment) -> bool:
+    """A Service called `sidelook` must not reach the sidecar's environment."""
+    return deployment.pod["spec"].get("enableServiceLinks") is False
+
+
+def probes_ask_the_health_port(deployment: Deployment) -> bool:
+    """Each probe asks its own route, by HTTP at the pod's IP."""
+    asked = {name: deployment.sidecar[name].get("httpGet") for name in PROBE_PATHS}
+    return asked == {name: {"path": path, "port": "health"} for name, path in PROBE_PATHS.items()}
+
+
+def liveness_has_patience(deployment: Deployment) -> bool:
+    """The sidecar is killed after half a minute of silence, not before."""
+    probe = deployment.sidecar["livenessProbe"]
+    return bool(probe["periodSeconds"] * probe["failureThreshold"] >= 30)
+
+
+def nothing_runs_before_the_stop(deployment: Deployment) -> bool:
+    """A native sidecar's preStop would run while the executor still looks up."""
+    return "lifecycle" not in deployment.sidecar
+
+
+def health_port_is_the_configured_one(deployment: Deployment) -> bool:
+    """The named port is where the configuration listens, on all addresses."""
+    ports = {port["name"]: port["containerPort"] for port in deployment.sidecar["ports"]}
+    listen = deployment.settings["listen"]
+    return listen["health"] == f"0.0.0.0:{ports['health']}" and set(ports) == {"health"}
+
+
+def lookups_come_through_the_socket_only(deployment: Deployment) -> bool:
+    """No TCP listener for data: the other containers of the pod share loopback."""
+    return deployment.settings["listen"]["http"] is None
+
+
+def socket_folder_is_shared(deployment: Deployment) -> bool:
+    """Both containers mount one bounded volume in memory at the socket's folder."""
+    folder = str(PurePosixPath(deployment.settings["listen"]["unix"]).parent)
+    mounts = [_mount_at(container, folder) for container in deployment.containers]
+    names = {mount["name"] for mount in mounts if mount and not mount.get("readOnly")}
+    if None in mounts or len(names) != 1:
+        return False
+    volume = deployment.volume(names.pop()).get("emptyDir", {})
+    return volume.get("medium") == "Memory" and "sizeLimit" in volume
+
+
+def configuration_is_mounted(deployment: Deployment) -> bool:
+    """The file that the sidecar is told to read comes from the ConfigMap, read-only."""
+    path = PurePosixPath(deployment.sidecar["args"][-1])
+    mount = _mount_at(deployment.sidecar, str(path.parent))
+    if mount is None or not mount.get("readOnly"):
+        return False
+    source = deployment.volume(mount["name"]).get("configMap", {})
+    is_ours = source.get("name") == deployment.config_map["metadata"]["name"]
+    return is_ours and path.name in deployment.config_map["data"]
+
+
+def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
+    """The DSN is a file of mode 0440 that Spark's container does not see."""
+    path = PurePosixPath(deployment.settings["dimensions"]["customers"]["source"]["dsn_file"])
+    mounts = [_mount_at(container, str(path.parent)) for container in deployment.containers]
+    if mounts[0] is None or mounts[1:] != [None] or not mounts[0].get("readOnly"):
+        return False
+    source = deployment.volume(mounts[0]["name"]).get("secret", {})
+    is_ours = source.get("secretName") == deployment.secret["metadata"]["name"]
+    return (
+        is_ours and source["defaultMode"] == 0o440 and path.name in deployment.secret["stringData"]
+    )
+
+
+def image_is_pinned(deployment: Deployment) -> bool:
+    """A tag that names one version: `latest` would mix versions in one job."""
+    image: str = deployment.sidecar["image"]
+    _, _, tag = image.rpartition(":")
+    return tag[:1].isdigit() and tag.count(".") == 2
+
+
+def memory_has_room_for_the_limit(deployment: Deployment) -> bool:
+    """The container may use half as much again as the configuration allows the caches."""
+    resources = deployment.sidecar["resources"]
+    limit = _mebibytes(resources["limits"]["memory"])
+    is_guaranteed = resources["requests"]["memory"] == resources["limits"]["memory"]
+    return is_guaranteed and limit >= 1.5 * _mebibytes(deployment.settings["limits"]["memory"])
+
+
+RULES: list[Callable[[Deployment], bool]] = [
+    sidecar_is_native,
+    executor_is_named_as_spark_expects,
+    nobody_is_root,
+    nobody_has_privileges,
+    host_is_out_of_reach,
+    sidecar_cannot_write_its_root,
+    no_service_account_token,
+    no_service_links,
+    probes_ask_the_health_port,
+    liveness_has_patience,
+    nothing_runs_before_the_stop,
+    health_port_is_the_configured_one,
+    lookups_come_through_the_socket_only,
+    socket_folder_is_shared,
+    configuration_is_mounted,
+    secret_belongs_to_the_sidecar_alone,
+    image_is_pinned,
+    memory_has_room_for_the_limit,
+]
+
+
+def broken_rules(deployment: Deployment) -> list[str]:
+    """The names of all rules that the manifests break."""
+    return [rule.__name__ for rule in RULES if not rule(deployment)]
+
+
+def _mount_at(container: Manifest, folder: str) -> Manifest | None:
+    mounts: list[Manifest] = container["volumeMounts"]
+    return next((mount for mount in mounts if mount["mountPath"] == folder), None)
+
+
+def _mebibytes(text: str) -> int:
+    unit = text.lstrip("0123456789")
+    return int(text.removesuffix(unit)) * MEBIBYTES[unit]

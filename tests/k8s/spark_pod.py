@@ -1,0 +1,76 @@
+"""The executor pod that Spark itself makes of the shipped template.
+
+Spark's own code in a JVM; no cluster and no Kubernetes API is asked.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.java_gateway import launch_gateway
+
+from tests.k8s.manifests import Manifest
+
+# What lives in the JVM has no types here: py4j answers to any name.
+JavaObject = Any
+
+# What spark-submit or the driver would have set by the time executors are asked for.
+DRIVER_SETTINGS = {
+    "spark.kubernetes.container.image": "spark:4.3.0",
+    "spark.kubernetes.executor.podNamePrefix": "flights",
+    "spark.driver.host": "driver",
+    "spark.driver.port": "7078",
+}
+
+
+def executor_pod(settings: Mapping[str, str]) -> Manifest:
+    """The pod of executor 1, as Spark would send it to the Kubernetes API."""
+    with _java() as java:
+        spark = java.org.apache.spark
+        conf = spark.SparkConf(False)  # noqa: FBT003  # Scala takes it by position
+        for key, value in {**DRIVER_SETTINGS, **settings}.items():
+            conf.set(key, value)
+        built = spark.scheduler.cluster.k8s.KubernetesExecutorBuilder().buildFromFeatures(
+            spark.deploy.k8s.KubernetesExecutorConf(conf, "app-1", "1", _none(java), 0),
+            _security(java, conf),
+            java.io.fabric8.kubernetes.client.KubernetesClientBuilder().build(),
+            _module(spark.resource, "ResourceProfile").getOrCreateDefaultProfile(conf),
+        )
+        return _joined(java, built.pod())
+
+
+@contextmanager
+def _java() -> Iterator[JavaObject]:
+    gateway: JavaObject = launch_gateway()  # type: ignore[no-untyped-call]  # as of PySpark 4.3
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(timeout=30)
+
+
+def _joined(java: JavaObject, pod: JavaObject) -> Manifest:
+    # Spark carries its container beside the pod and joins the two when it sends them.
+    serialization = java.io.fabric8.kubernetes.client.utils.Serialization
+    joined: Manifest = json.loads(serialization.asJson(pod.pod()))
+    container = json.loads(serialization.asJson(pod.container()))
+    joined["spec"]["containers"] = [container, *joined["spec"].get("containers", [])]
+    return joined
+
+
+def _security(java: JavaObject, conf: JavaObject) -> JavaObject:
+    secret_file = _module(java.org.apache.spark.internal.config, "package")
+    return java.org.apache.spark.SecurityManager(
+        conf, _none(java), secret_file.AUTH_SECRET_FILE_EXECUTOR()
+    )
+
+
+def _none(java: JavaObject) -> JavaObject:
+    return _module(java.scala, "None")
+
+
+def _module(package: JavaObject, name: str) -> JavaObject:
+    # A Scala object: the only instance of a class whose name ends with a dollar sign.
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
