@@ -1,0 +1,57 @@
+"""The commands under one name, and what becomes of their errors.
+
+No command's own work; that stands in the command's module.
+"""
+
+from collections.abc import Sequence
+
+import typer
+from typer.main import get_command
+
+from lookup_core.errors import ConfigurationError, ErrorCode, SidelookError
+from service.commands.check_config import check_config
+from service.commands.exit_code import ExitCode, exit_code
+from service.commands.explain import explain
+from service.commands.invalidate import invalidate
+from service.commands.lookup import lookup
+from service.commands.schema import schema
+from service.commands.serve import serve
+
+PROGRAM = "python -m service"
+REMEDIES = {ErrorCode.UNAUTHORIZED: "; give --token-file FILE"}
+
+application = typer.Typer(
+    help="Sidelook's sidecar: lookups of all tasks of an executor, batched and cached.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
+application.command()(serve)
+application.command()(check_config)
+application.command()(schema)
+application.command()(lookup)
+application.command()(explain)
+application.command()(invalidate)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command to its end and return the exit code; errors become lines on stderr."""
+    try:
+        # Not `standalone`: typer's own exit codes are not those of sysexits.
+        ended = get_command(application).main(
+            args=arguments, prog_name=PROGRAM, standalone_mode=False
+        )
+    except typer.TyperException as error:
+        return _refused(f"error: {error.format_message()} (see {PROGRAM} --help)", ExitCode.USAGE)
+    except ConfigurationError as error:
+        return _refused("\n".join(error.faults), ExitCode.CONFIG)
+    except SidelookError as error:
+        remedy = REMEDIES.get(error.code, "")
+        return _refused(f"error: {error.detail}{remedy}", exit_code(error))
+    except OSError as error:
+        return _refused(f"error: {error}", ExitCode.SYSTEM)
+    return int(ended or ExitCode.OK)
+
+
+def _refused(text: str, code: ExitCode) -> int:
+    typer.echo(text, err=True)
+    return code

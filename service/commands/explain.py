@@ -1,0 +1,46 @@
+"""`explain`: where the answer to one key comes from, and why.
+
+Asks for no row, so it changes nothing in the cache.
+"""
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from service.commands.answer_table import shown
+from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
+from service.commands.key_value import key_value
+from service.commands.print_table import print_table
+from service.commands.sidecar_client import SidecarClient
+from service.commands.token_file import TokenOption
+
+
+def explain(
+    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Text or JSON; parts of composite ones by comma.")
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    endpoint: EndpointOption = DEFAULT,
+    token: TokenOption = None,
+) -> None:
+    """Tell whether a key is cached, how old its row is, and what else decides its answer."""
+    client = SidecarClient(parse_endpoint(endpoint), dimension, token=token)
+    explanation = asyncio.run(_ask(client, key))
+    if as_json:
+        typer.echo(json.dumps(explanation))
+        return
+    table = Table(show_header=False)
+    for name, value in explanation.items():
+        table.add_row(shown(name), shown(value))
+    print_table(table)
+
+
+async def _ask(client: SidecarClient, key: str) -> dict[str, Any]:
+    async with client:
+        fields = await client.key_fields()
+        return await client.explain(key_value(key, fields))

@@ -1,0 +1,52 @@
+"""`lookup`: ask a running sidecar for rows, as a Spark task would.
+
+For a handful of keys; it types them by the dimension's schema, which the sidecar tells.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from service.commands.answer_table import answer_table
+from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
+from service.commands.exit_code import ExitCode
+from service.commands.key_value import key_value
+from service.commands.print_table import print_table
+from service.commands.sidecar_client import SidecarClient
+from service.commands.token_file import TokenOption
+
+FAILURES = frozenset({"error", "timeout"})  # outcomes that are no answer
+
+
+def lookup(
+    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    keys: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY",
+            help="Text or JSON; parts of composite ones by comma; after -- if one begins with -.",
+        ),
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    endpoint: EndpointOption = DEFAULT,
+    token: TokenOption = None,
+) -> None:
+    """Look keys up; exit code 1 if any of them ended in an error or a timeout."""
+    client = SidecarClient(parse_endpoint(endpoint), dimension, token=token)
+    answer = asyncio.run(_ask(client, keys))
+    if as_json:
+        typer.echo(json.dumps(answer))
+    else:
+        print_table(answer_table(keys, answer))
+    if not FAILURES.isdisjoint(answer["outcomes"]):
+        raise typer.Exit(ExitCode.KEYS_FAILED)
+
+
+async def _ask(client: SidecarClient, keys: Sequence[str]) -> dict[str, Any]:
+    async with client:
+        fields = await client.key_fields()
+        return await client.lookup([key_value(key, fields) for key in keys])

@@ -1,0 +1,29 @@
+"""`serve`: run the sidecar until it is told to stop.
+
+Only reads the configuration and starts the loop; the parts are wired in `service.app`.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.commands.event_loop import run_on_event_loop
+from service.config.loading import load_settings
+
+
+def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="YAML file; without it, the dimensions of examples/parquet.yaml."
+        ),
+    ] = None,
+) -> None:
+    """Run the sidecar until SIGTERM or SIGINT."""
+    settings = load_settings(config, os.environ)
+    # Here, so that no other command waits for the imports of all adapters.
+    from service import app  # noqa: PLC0415
+
+    run_on_event_loop(app.run(settings))

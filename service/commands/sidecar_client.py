@@ -1,0 +1,108 @@
+"""Asking a running sidecar over HTTP, for the commands.
+
+Not for lookups in bulk: Spark tasks stream them.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from lookup_core.errors import SidecarUnreachable
+from service.commands.endpoint import Endpoint
+from service.commands.key_value import KeyField
+from service.commands.problem import problem
+
+TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
+NO_SIDECAR = "what answers there is no sidecar, or it broke off"
+REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
+
+
+class SidecarClient:
+    """Asks one sidecar about one dimension; opened and closed by `async with`."""
+
+    def __init__(self, endpoint: Endpoint, dimension: str, *, token: str | None) -> None:
+        self._endpoint = endpoint
+        self._base = f"{endpoint.base_url.origin()}/v1/dimensions/{quote(dimension, safe='')}"
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    async def __aenter__(self) -> Self:
+        """Prepare; the connection is made by the first question."""
+        socket = self._endpoint.socket
+        connector = aiohttp.UnixConnector(str(socket)) if socket else aiohttp.TCPConnector()
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=self._headers, timeout=TIMEOUT
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        await self._session.close()
+
+    async def key_fields(self) -> list[KeyField]:
+        """The columns of the dimension's key; raises SidelookError, also while it has none."""
+        described = await self._ask("GET", "")
+        if described["key"] is None:
+            unavailable = described["unavailable"]
+            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, unavailable)
+        return [KeyField(field["name"], field["type"]) for field in described["key"]]
+
+    async def lookup(self, keys: Sequence[Any]) -> dict[str, Any]:
+        """Outcomes, rows and ages in the order of the keys; raises SidelookError."""
+        return await self._ask("POST", "/lookup", body={"keys": keys})
+
+    async def explain(self, key: object) -> dict[str, Any]:
+        """Where this key's answer comes from; raises SidelookError."""
+        parts = key if isinstance(key, list) else [key]
+        return await self._ask("GET", f"/explain/{','.join(map(_segment, parts))}")
+
+    async def invalidate(self, keys: Sequence[Any] | None) -> dict[str, Any]:
+        """Forget the keys, or all for None; raises SidelookError."""
+        return await self._ask(
+            "POST", "/invalidate", body={"all": True} if keys is None else {"keys": keys}
+        )
+
+    async def _ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
+        url = URL(f"{self._base}{path}", encoded=True)
+        with mapped_errors(self._endpoint):
+            async with self._session.request(
+                method, url, json=body, allow_redirects=False
+            ) as response:
+                answer = await response.json(content_type=None)
+                status = response.status
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise problem(status, answer)
+        if not isinstance(answer, dict):
+            raise SidecarUnreachable(self._endpoint.text, f"{NO_SIDECAR}; {REMEDY}")
+        return answer
+
+
+def _segment(part: object) -> str:
+    return quote(part if isinstance(part, str) else json.dumps(part), safe="")
+
+
+@contextmanager
+def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
+    """Turn what aiohttp raises into SidecarUnreachable."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise SidecarUnreachable(endpoint.text, "no answer in time") from error
+    except aiohttp.ClientConnectorError as error:
+        number = error.os_error.errno or 0  # names that do not resolve have negative ones
+        reason = os.strerror(number) if number > 0 else str(error.os_error)
+        raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {REMEDY}") from error

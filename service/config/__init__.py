@@ -1,0 +1,1 @@
+"""The configuration: read from YAML and environment, checked once, then plain frozen values."""

@@ -1,0 +1,44 @@
+"""What of a dimension is kept, how much of it and for how long.
+
+Only the wishes; the cache itself is the engine's.
+"""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, field_validator
+
+from lookup_core.settings import CacheMode, CacheSettings
+from service.config.not_available import not_available
+from service.config.quantity import duration, size
+from service.config.section import Section, written
+
+Unavailable = Annotated[float, duration(), AfterValidator(not_available(0.0, written="0s"))]
+
+
+class Cache(Section):
+    """Bounds of a dimension's cache; an entry expires at age >= its time to live."""
+
+    mode: CacheMode = Field(
+        default=CacheMode.PARTIAL, description="partial: read through; none: nothing is kept"
+    )
+    max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
+    ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
+    negative_ttl_s: Annotated[float, duration()] = written("5s", alias="negative_ttl")
+    stale_while_revalidate_s: Unavailable = written("0s", alias="stale_while_revalidate")
+    stale_if_error_s: Unavailable = written("0s", alias="stale_if_error")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_carried_out(cls, mode: object) -> object:
+        if mode == "full":
+            raise ValueError("'full' is not available in this version; use 'partial' or 'none'")
+        return mode
+
+    def engine_settings(self) -> CacheSettings:
+        """The same for the engine."""
+        return CacheSettings(
+            mode=self.mode,
+            max_bytes=self.max_bytes,
+            ttl_s=self.ttl_s,
+            negative_ttl_s=self.negative_ttl_s,
+        )

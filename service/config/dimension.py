@@ -1,0 +1,92 @@
+"""One dimension's part of the configuration.
+
+What its columns' types are is read from its source, later, and not written here.
+"""
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from lookup_core.settings import DimensionSettings
+from service.config.batch import Batch
+from service.config.cache import Cache
+from service.config.quantity import duration
+from service.config.refresh import Refresh
+from service.config.retry import Retry
+from service.config.section import Section, written
+from service.config.source import Source
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class DimensionConfig(Section):
+    """Where a dimension's rows live, by what they are looked up, and how."""
+
+    source: Source
+    key: tuple[ColumnName, ...] = Field(description="columns of the key, in order")
+    columns: tuple[ColumnName, ...] | None = Field(
+        default=None, description="columns that may be asked for; all but the key"
+    )
+    cache: Cache = Field(default_factory=Cache)
+    batch: Batch = Field(default_factory=Batch)
+    retry: Retry = Field(default_factory=Retry)
+    refresh: Refresh = Field(default_factory=Refresh)
+    timeout_s: Annotated[float, duration("1ms", "1h")] = written(
+        "2s", alias="timeout", description="of one lookup, retries included"
+    )
+
+    @field_validator("key", mode="after")
+    @classmethod
+    def _names_each_once(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        _check_names(key)
+        return key
+
+    @field_validator("columns", mode="after")
+    @classmethod
+    def _names_no_key_column(
+        cls, columns: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if columns is None:
+            return None
+        _check_names(columns)
+        both = [name for name in info.data.get("key", ()) if name in columns]
+        if both:
+            raise ValueError(f"{', '.join(both)}: part of the key, so not to be listed here, too")
+        return columns
+
+    @field_validator("timeout_s", mode="after")
+    @classmethod
+    def _leaves_room(cls, timeout_s: float, info: ValidationInfo) -> float:
+        batch, retry = info.data.get("batch"), info.data.get("retry")
+        if batch is not None and batch.linger_s >= timeout_s:
+            raise ValueError("not longer than batch.linger: no lookup could be answered in time")
+        if retry is not None and _can_never_retry(retry, timeout_s):
+            raise ValueError(
+                "not longer than retry.backoff.initial: no retry could begin in time; "
+                "lower that, or set retry.max_retries to 0"
+            )
+        return timeout_s
+
+    def engine_settings(self, name: str) -> DimensionSettings:
+        """The same for the engine, in plain seconds and bytes."""
+        return DimensionSettings(
+            name=name,
+            cache=self.cache.engine_settings(),
+            batch=self.batch.engine_settings(),
+            retry=self.retry.engine_settings(),
+            timeout_s=self.timeout_s,
+        )
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if not names:
+        raise ValueError("must not be empty")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)}: named more than once")
+
+
+def _can_never_retry(retry: Retry, timeout_s: float) -> bool:
+    # Only where somebody wrote the waiting: a short timeout alone is no contradiction.
+    is_written = "initial_s" in retry.backoff.model_fields_set
+    return is_written and retry.max_retries > 0 and retry.backoff.initial_s >= timeout_s

@@ -1,0 +1,67 @@
+"""Environment variables as a layer over the file: `SIDELOOK_LISTEN__HTTP` is `listen.http`.
+
+Knows no key of the configuration: a variable that fits none becomes an unknown key.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookup_core.errors import ConfigurationError
+from service.config.yaml_document import parse_yaml_document
+
+PREFIX = "SIDELOOK_"
+DELIMITER = "__"
+WORDS = {"": None, "null": None, "true": True, "false": False}  # all else but lists is text
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the variables say, and which one said it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[tuple[str, ...], str] = field(default_factory=dict)  # {path: variable}
+    faults: list[str] = field(default_factory=list)
+
+
+def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) -> Environment:
+    """The layer that the variables make; names are matched to the document's keys."""
+    environment = Environment()
+    # Short names first: a part is put into what was given as a whole.
+    for name in sorted(environ, key=lambda name: (name.count(DELIMITER), name)):
+        if name.startswith(PREFIX):
+            path = tuple(_path(name.removeprefix(PREFIX), document))
+            try:
+                _put(environment.values, path, _value(environ[name]))
+                environment.origins[path] = name
+            except ConfigurationError as error:
+                environment.faults.extend(f"{name}: {fault}" for fault in error.faults)
+    return environment
+
+
+def _path(name: str, document: object) -> Iterator[str]:
+    """The keys that a name means, in the document's spelling where it has them."""
+    for word in name.lower().split(DELIMITER):
+        keys = document if isinstance(document, Mapping) else {}
+        # A variable's name has no '-' or '.', but a dimension's may.
+        spelled = {str(key).lower().replace("-", "_").replace(".", "_"): key for key in keys}
+        key = spelled.get(word, word)
+        yield str(key)
+        document = keys.get(key)
+
+
+def _value(text: str) -> object:
+    if not text.lstrip().startswith(("[", "{")):
+        return WORDS.get(text, text)
+    try:
+        return parse_yaml_document(f"value: {text}").values["value"]
+    except ConfigurationError as error:
+        raise ConfigurationError(["begins like a list or a mapping, but is none"]) from error
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+    for key in path[:-1]:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise ConfigurationError([f"a part of {key!r}, which another variable sets as text"])
+    values[path[-1]] = value

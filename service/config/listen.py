@@ -1,0 +1,69 @@
+"""Where the sidecar listens; who may ask there is the matter of `auth`.
+
+Nothing is bound here.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
+
+from service.config.host_port import HostPort, parse_host_port
+from service.config.section import Section, written
+
+MAX_SOCKET_PATH_BYTES = 107  # sun_path of Linux, without its end mark
+
+
+Address = Annotated[
+    HostPort,
+    PlainValidator(parse_host_port, json_schema_input_type=str),
+    PlainSerializer(str),
+]
+
+
+class Listen(Section):
+    """The three ways in; `null` closes one."""
+
+    unix: Path | None = Field(
+        default=Path("/run/sidelook/sidelook.sock"), description="Unix socket, mode 0660"
+    )
+    http: Address | None = Field(default=None, description="host:port on loopback")
+    health: Address | None = written(
+        "0.0.0.0:8816",
+        description="host:port of /livez, /readyz, /startupz and /metrics, without lookups",
+    )
+
+    @field_validator("unix", mode="after")
+    @classmethod
+    def _can_be_bound(cls, unix: Path | None) -> Path | None:
+        length = 0 if unix is None else len(os.fsencode(unix))
+        if length > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(
+                f"the path of a Unix socket has at most {MAX_SOCKET_PATH_BYTES} bytes, "
+                f"and this one, made absolute, has {length}"
+            )
+        return unix
+
+    @field_validator("http", mode="after")
+    @classmethod
+    def _stays_on_loopback(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
+        if http is not None and not http.is_loopback:
+            raise ValueError(
+                f"{http} can be reached from other machines, which needs a token and TLS; "
+                "this version has no TLS yet, so listen on 127.0.0.1"
+            )
+        is_unix_off = "unix" in info.data and info.data["unix"] is None
+        if http is None and is_unix_off:
+            raise ValueError("nothing to listen on: give listen.unix or listen.http")
+        return http
+
+    @field_validator("health", mode="after")
+    @classmethod
+    def _has_a_port_of_its_own(
+        cls, health: HostPort | None, info: ValidationInfo
+    ) -> HostPort | None:
+        http = info.data.get("http")
+        if health is not None and http is not None and health.collides_with(http):
+            raise ValueError(f"takes the same port as listen.http ({http}); give it another one")
+        return health

@@ -1,0 +1,74 @@
+"""Numbers with a unit, as people write them: `50ms`, `10m`, `512MiB`.
+
+Not for bare numbers: those are refused here, because nobody can tell seconds from milliseconds.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}  # {unit: seconds}
+SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # {unit: bytes}
+SHOWN_CHARACTERS = 40  # of a wrong value
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a field takes: a number and a unit between two bounds; parsed to the base unit."""
+
+    noun: str
+    units: Mapping[str, float]  # {unit: how many of the base unit}
+    minimum: str
+    maximum: str
+    is_whole: bool
+
+    def parse(self, value: object) -> float:
+        """The value in seconds or bytes.
+
+        Raises ValueError, naming the accepted form and range, for anything else.
+        """
+        amount = self._amount(value) if isinstance(value, str) else math.nan
+        if not self._amount(self.minimum) <= amount <= self._amount(self.maximum):
+            raise ValueError(self._complaint(value))
+        return int(amount) if self.is_whole else amount
+
+    def _amount(self, text: str) -> float:
+        """In the base unit; not a number for another form, infinite beyond any range."""
+        match = re.fullmatch(self._pattern, text, re.ASCII)
+        return float(match[1]) * self.units[match[2]] if match else math.nan
+
+    @property
+    def _pattern(self) -> str:
+        return rf"(\d+(?:\.\d+)?)({'|'.join(self.units)})"
+
+    def _complaint(self, value: object) -> str:
+        return (
+            f"{repr(value)[:SHOWN_CHARACTERS]} is not a {self.noun} from {self.minimum} to "
+            f"{self.maximum}, written as a number and a unit ({', '.join(self.units)})"
+        )
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        limits = f"a {self.noun} from {self.minimum} to {self.maximum}"
+        return {"type": "string", "pattern": f"^{self._pattern}$", "description": limits}
+
+
+def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
+    """A time span; the field gets seconds."""
+    return Quantity("duration", DURATION_UNITS, minimum=minimum, maximum=maximum, is_whole=False)
+
+
+def size(minimum: str, maximum: str) -> Quantity:
+    """An amount of memory; the field gets bytes."""
+    return Quantity("size", SIZE_UNITS, minimum=minimum, maximum=maximum, is_whole=True)

@@ -1,0 +1,36 @@
+"""The commands under one name."""
+
+import pytest
+
+from service.commands.application import run
+
+Printed = pytest.CaptureFixture[str]
+
+
+def test_help_names_every_command(capsys: Printed) -> None:
+    """Help is not an error, and leaves no command out."""
+    code = run(["--help"])
+
+    printed = capsys.readouterr().out
+    commands = ["serve", "check-config", "schema", "lookup", "explain", "invalidate"]
+    assert (code, [name for name in commands if name not in printed]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ([], "Missing command."),
+        (["frob"], "No such command 'frob'."),
+        (["lookup", "a"], "Missing argument 'KEY'."),
+        (["lookup", "a", "k", "--frob"], "No such option: --frob"),
+        (["lookup", "a", "k", "--endpoint", "x"], "Invalid value: 'x' is neither unix:///path"),
+        (["lookup", "a", "k", "--token-file", "/x"], "cannot read /x: No such file or directory"),
+        (["check-config"], "Missing argument 'FILE'."),
+    ],
+)
+def test_usage_is_one_line(arguments: list[str], fault: str, capsys: Printed) -> None:
+    """A wrong command line ends in 64 with one line that tells what is wrong."""
+    code = run(arguments)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (code, line.startswith("error: "), fault in line) == (64, True, True)

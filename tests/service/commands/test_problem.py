@@ -1,0 +1,42 @@
+"""Refusals, as one of our errors."""
+
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidelookError
+from service.commands.problem import problem
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (404, InvalidRequest, ErrorCode.UNKNOWN_DIMENSION),
+        (422, InvalidRequest, ErrorCode.UNKNOWN_COLUMN),
+        (503, BackendError, ErrorCode.DRAINING),
+        (500, BackendError, ErrorCode.INTERNAL),
+    ],
+)
+def test_code_of_the_problem_counts(
+    status: int, kind: type[SidelookError], code: ErrorCode
+) -> None:
+    """The sidecar's code and words are taken over."""
+    error = problem(status, {"code": code.value, "detail": "because"})
+
+    assert (type(error), error.code, error.detail) == (kind, code, "because")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, ErrorCode.BAD_REQUEST),
+        (401, ErrorCode.UNAUTHORIZED),
+        (404, ErrorCode.UNKNOWN_DIMENSION),
+        (502, ErrorCode.INTERNAL),
+        (503, ErrorCode.OVERLOADED),
+    ],
+)
+@pytest.mark.parametrize("body", [None, [], {}, {"code": "of_a_later_version"}, {"code": []}])
+def test_status_counts_without_a_code(status: int, code: ErrorCode, body: object) -> None:
+    """A refusal in another form is understood by its status."""
+    error = problem(status, body)
+
+    assert (error.code, error.detail) == (code, f"the sidecar answered with status {status}")

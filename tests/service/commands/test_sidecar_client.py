@@ -1,0 +1,58 @@
+"""Asking a sidecar, and what may come instead of an answer."""
+
+import asyncio
+
+import pytest
+
+from lookup_core.errors import SidecarUnreachable
+from service.commands.endpoint import parse_endpoint
+from service.commands.sidecar_client import SidecarClient, mapped_errors
+from tests.service.commands.fake_sidecar import FakeSidecar
+
+
+@pytest.mark.parametrize("dimension", ["html", "list"])
+async def test_other_servers_are_no_sidecars(sidecar: FakeSidecar, dimension: str) -> None:
+    """An answer that is no JSON object comes from something else."""
+    endpoint = parse_endpoint(f"unix://{sidecar.socket}")
+
+    async with SidecarClient(endpoint, dimension, token=None) as client:
+        with pytest.raises(SidecarUnreachable, match="what answers there is no sidecar"):
+            await client.key_fields()
+
+
+async def test_redirects_are_not_followed(sidecar: FakeSidecar) -> None:
+    """A sidecar sends nobody elsewhere, least of all a token."""
+    assert await sidecar.command("lookup", "moved", "x") == 65
+
+
+async def test_closed_connection_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A server that hangs up without a word is no sidecar."""
+    path = tmp_path_factory.mktemp("s") / "s.sock"
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_unix_server(hang_up, path)
+    async with server, SidecarClient(parse_endpoint(f"unix://{path}"), "a", token=None) as client:
+        with pytest.raises(SidecarUnreachable, match="or it broke off"):
+            await client.lookup([1])
+
+
+def test_silence_is_told() -> None:
+    """A sidecar that does not answer in time is named as such."""
+    endpoint = parse_endpoint("http://127.0.0.1:1")
+
+    with (
+        pytest.raises(SidecarUnreachable, match=r"127\.0\.0\.1:1: no answer in time"),
+        mapped_errors(endpoint),
+    ):
+        raise TimeoutError
+
+
+async def test_refused_connections_are_told() -> None:
+    """A port without a listener is told in the system's words."""
+    endpoint = parse_endpoint("http://127.0.0.1:1")
+
+    async with SidecarClient(endpoint, "a", token=None) as client:
+        with pytest.raises(SidecarUnreachable, match=r"Connection refused; is it running there"):
+            await client.invalidate(None)

@@ -1,0 +1,77 @@
+"""One dimension, and what contradicts itself in it."""
+
+from lookup_core.settings import DimensionSettings
+from tests.service.config.configuration import dimension, dimension_faults
+
+
+def test_little_suffices() -> None:
+    """A source and a key make a dimension that the engine runs with its own defaults."""
+    assert dimension().engine_settings("airports") == DimensionSettings(name="airports")
+
+
+def test_engine_gets_every_part() -> None:
+    """Each part of a dimension reaches the engine."""
+    settings = dimension(
+        timeout="9s", cache={"ttl": "1s"}, batch={"max_keys": 1}, retry={"max_retries": 0}
+    ).engine_settings("a")
+
+    assert (settings.timeout_s, settings.cache.ttl_s) == (9.0, 1.0)
+    assert (settings.batch.max_keys, settings.retry.max_retries) == (1, 0)
+
+
+def test_key_and_columns_keep_their_order() -> None:
+    """Keys are given, and columns come, in the order of the file."""
+    weather = dimension(key=["origin", "hour"], columns=["wind", "temp"])
+
+    assert (weather.key, weather.columns) == (("origin", "hour"), ("wind", "temp"))
+
+
+def test_key_columns_are_not_columns() -> None:
+    """A key column that is listed among the columns would come twice."""
+    assert dimension_faults(columns=["name", "faa"]) == [
+        "columns: faa: part of the key, so not to be listed here, too"
+    ]
+
+
+def test_names_stand_once() -> None:
+    """A column that is named twice is a typing error."""
+    assert dimension_faults(key=["a", "a"], columns=["b", "c", "b"]) == [
+        "key: a: named more than once",
+        "columns: b: named more than once",
+    ]
+
+
+def test_nothing_is_no_key() -> None:
+    """Neither the key nor a list of columns may be empty."""
+    assert dimension_faults(key=[], columns=[]) == [
+        "key: must not be empty",
+        "columns: must not be empty",
+    ]
+
+
+def test_names_are_texts_in_lists() -> None:
+    """A lone name, a number or an empty name is refused."""
+    assert dimension_faults(key="faa", columns=[1, ""]) == [
+        "key: must be a list",
+        "columns.0: must be text; write it in quotes",
+        "columns.1: must not be empty",
+    ]
+
+
+def test_lookups_outlast_the_linger() -> None:
+    """A batch that waits as long as its lookups may take answers none of them."""
+    assert dimension_faults(batch={"linger": "2s"}) == [
+        "timeout: not longer than batch.linger: no lookup could be answered in time"
+    ]
+
+
+def test_lookups_outlast_the_backoff() -> None:
+    """Retries that could never begin are a contradiction where somebody wrote them."""
+    (fault,) = dimension_faults(timeout="50ms", retry={"backoff": {"initial": "50ms"}})
+
+    assert fault.startswith("timeout: not longer than retry.backoff.initial: no retry could begin")
+
+
+def test_short_timeout_alone_is_fine() -> None:
+    """A timeout below the default waiting only means that there are no retries."""
+    assert dimension(timeout="10ms").timeout_s == 0.01
