@@ -44,13 +44,14 @@ class Backend(Protocol):
         """The exact types of key and columns, read from the store.
 
         Raises BackendError (`table_unavailable`, `upstream_unavailable`, `upstream_auth`,
-        `forbidden`) within `timeout_s`. Cancellation leaves no connection behind.
+        `forbidden`, `timeout`) within `timeout_s`. Cancellation leaves no connection behind.
         """
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of distinct, non-null keys of the described types.
 
         One round trip whatever the number of keys. Raises BackendError within `timeout_s` plus
-        a quarter of a second, also on a network that swallows everything. Cancellation ends the
-        query and terminates its connection; it does not wait for the store.
+        a quarter of a second, also on a network that swallows everything; `schema_changed` asks
+        for another `describe`. Cancellation ends the query and terminates its connection; it does
+        not wait for the store.
         """

@@ -1,0 +1,177 @@
+"""Reads from PostgreSQL's catalog what a configured table is, and refuses what cannot be looked up.
+
+Asks the catalog only, never the table; how types are mapped stands in `postgres_types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.backends.nearest_name import nearest_name
+from service.backends.postgres_settings import PostgresSettings
+from service.backends.postgres_table import PostgresTable
+from service.backends.postgres_types import (
+    KeySending,
+    PostgresType,
+    column_reading,
+    key_sending,
+)
+
+# The search path stays out of it but for the table's own name: a user's schema could shadow these.
+_TABLE = """
+SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
+       pg_catalog.row_security_active(c.oid) AS has_row_security,
+       ARRAY(SELECT pg_catalog.array_to_string(i.indkey[0:i.indnkeyatts - 1], ' ')
+             FROM pg_catalog.pg_index i
+             WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+               AND i.indpred IS NULL AND i.indexprs IS NULL) AS unique_keys
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = pg_catalog.to_regclass($1)
+"""
+
+# A column of a domain has the type that the domain is made of, and the innermost modifier.
+_COLUMNS = """
+WITH RECURSIVE layer AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type_id, a.atttypmod AS modifier, 0 AS depth
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT l.attnum, l.attname, t.typbasetype,
+           CASE WHEN t.typtypmod >= 0 THEN t.typtypmod ELSE l.modifier END, l.depth + 1
+    FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id AND t.typtype = 'd'
+)
+SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
+       t.typname AS type_name, n.nspname = 'pg_catalog' AS is_builtin,
+       coalesce(o.collisdeterministic, true) AS has_exact_equality,
+       pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT') AS may_be_read
+FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum = l.attnum
+LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
+ORDER BY l.attnum, l.depth DESC
+"""
+
+_NAMES = """
+SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+ORDER BY 1 LIMIT 10000
+"""
+
+_LONGEST_NAME_BYTES = 63  # PostgreSQL cuts longer names off, and would find another table
+_REFUSED_KINDS = {
+    "v": "is a view, whose rows have no key; name the table",
+    "m": "is a materialized view; name the table",
+    "f": "is a foreign table; name the table where it is",
+    "p": "is a partitioned table, which is not supported",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresCatalog:
+    """One table's entry in the catalog, asked for with `run` (query, arguments -> rows)."""
+
+    run: Callable[[str, Sequence[Any]], Awaitable[Sequence[CatalogRow]]]
+
+    async def read_table(self, settings: PostgresSettings) -> PostgresTable:
+        """The configured table.
+
+        Raises BackendError: `table_unavailable` with the reason and, for a misspelt name, the
+        nearest one; `forbidden` naming a column that may not be read; whatever `run` raises.
+        """
+        entry = await self._entry(settings.table)
+        _refuse_unsuitable(settings, entry)
+        records = await self.run(_COLUMNS, [entry["oid"]])
+        columns = {record["name"]: record for record in records}
+        names = settings.columns or [name for name in columns if name not in settings.key]
+        _refuse_unreadable(settings, columns, [*settings.key, *names])
+        if not names:
+            reason = "has no column besides the key; name the columns, e.g. the key itself"
+            raise _unavailable(settings, reason)
+        _refuse_ambiguous(settings, columns, entry["unique_keys"])
+        return PostgresTable(
+            schema_name=entry["schema_name"],
+            name=entry["table_name"],
+            keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
+            columns=tuple((name, column_reading(_type(columns[name]))) for name in names),
+        )
+
+    async def _entry(self, table: str) -> CatalogRow:
+        records = [] if _is_too_long(table) else await self._find(table)
+        if records:
+            return records[0]
+        names = [record["name"] for record in await self.run(_NAMES, [])]
+        wanted = table if "." in table else f"public.{table}"
+        detail = f"{table}: no such table{nearest_name(wanted, names)}"
+        raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+
+    async def _find(self, table: str) -> Sequence[CatalogRow]:
+        try:
+            return await self.run(_TABLE, [table])
+        except BackendError as error:
+            if error.code is not ErrorCode.SCHEMA_CHANGED:
+                raise
+            detail = f"{table}: is not the name of a table"  # too many dots, another database
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail) from error
+
+
+class CatalogRow(Protocol):
+    """A row of the catalog, its columns by name."""
+
+    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  as the database has it
+        """The value of the column."""
+
+
+def _is_too_long(table: str) -> bool:
+    return any(len(part.strip('"').encode()) > _LONGEST_NAME_BYTES for part in table.split("."))
+
+
+def _refuse_unsuitable(settings: PostgresSettings, entry: CatalogRow) -> None:
+    if entry["kind"] != "r":
+        raise _unavailable(settings, _REFUSED_KINDS.get(entry["kind"], "is not a table"))
+    if entry["has_row_security"]:
+        raise _unavailable(settings, "row-level security hides rows of it from this role")
+
+
+def _refuse_unreadable(
+    settings: PostgresSettings, columns: Mapping[str, CatalogRow], names: Sequence[str]
+) -> None:
+    for name in names:
+        if name not in columns:
+            raise _unavailable(settings, f"no column {name}{nearest_name(name, list(columns))}")
+        if not columns[name]["may_be_read"]:
+            detail = f"{settings.table}: the role of the DSN may not read column {name}"
+            raise BackendError(ErrorCode.FORBIDDEN, detail)
+
+
+def _refuse_ambiguous(
+    settings: PostgresSettings, columns: Mapping[str, CatalogRow], unique_keys: Sequence[str]
+) -> None:
+    """Without a unique index a key may have several rows, and each batch reads the whole table."""
+    key = {columns[name]["number"] for name in settings.key}
+    if not any(key.issuperset(int(number) for number in unique.split()) for unique in unique_keys):
+        reason = f"no unique index on ({', '.join(settings.key)}), nor on a part of it"
+        raise _unavailable(settings, reason)
+
+
+def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:
+    sending = key_sending(column["name"], _type(column))
+    if isinstance(sending, str):
+        raise _unavailable(settings, f"key column {column['name']}: {sending}")
+    return sending
+
+
+def _type(column: CatalogRow) -> PostgresType:
+    return PostgresType(
+        name=column["type_name"],
+        is_builtin=column["is_builtin"],
+        modifier=column["modifier"],
+        has_exact_equality=column["has_exact_equality"],
+    )
+
+
+def _unavailable(settings: PostgresSettings, reason: str) -> BackendError:
+    return BackendError(ErrorCode.TABLE_UNAVAILABLE, f"{settings.table}: {reason}")

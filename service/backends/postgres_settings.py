@@ -1,0 +1,41 @@
+"""How one dimension's table in PostgreSQL is reached, and what every session is started with.
+
+Plain values: parsing units and reading secrets from files is the business of the configuration.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """Where the rows are; `table` is read as SQL would read it (schema and quotes included)."""
+
+    dsn: str = field(repr=False)  # may hold a password
+    table: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...] | None = None  # None: all but the key
+    max_connections: int = 8  # as many as batches may be in flight
+    connect_timeout_s: float = 3.0
+    statement_timeout_s: float = 2.0  # the server ends what we gave up; as long as a lookup takes
+    pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
+
+    @property
+    def server_settings(self) -> dict[str, str]:
+        """Parameters that sessions start with: a `SET` would not survive the pool's reset.
+
+        PgBouncer refuses those that it does not track; there the role must bring them (`ALTER ROLE
+        … SET statement_timeout`).
+        """
+        if self.pgbouncer:
+            return {"application_name": "sidelook"}
+        return {
+            "application_name": "sidelook",
+            "default_transaction_read_only": "on",
+            "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
+            "jit": "off",  # compiling takes longer than any batch of index lookups
+        }
+
+    @property
+    def statement_cache_size(self) -> int:
+        """How many prepared statements a connection keeps."""
+        return 0 if self.pgbouncer else 16

@@ -1,0 +1,137 @@
+"""How PostgreSQL's types become Arrow's, for columns and for keys.
+
+Types only: which columns a table has is read by `postgres_catalog`.
+
+What has no exact Arrow type is read as PostgreSQL's own text (uuid, json, enums, arrays,
+intervals, numeric without precision, …). Values that the Arrow type of their column cannot hold are
+read as null, so that one of them does not fail the rows around it: `infinity`, dates and timestamps
+outside the years 1 to 9999 (Python and Spark end there), and the `NaN` of a numeric.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import types
+
+from lookup_core.key_casts import NO_NUL_FIELD, UUID_FIELD
+
+_MOST_DIGITS = 38  # of a decimal128, and of Spark
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresType:
+    """A column's type, domains resolved to what they are made of."""
+
+    name: str  # of the catalog: int4, varchar, …
+    is_builtin: bool  # in pg_catalog; an extension's type may have any name
+    modifier: int = -1  # precision and the like, -1 if there is none
+    has_exact_equality: bool = True  # false under a nondeterministic collation
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReading:
+    """How a column is read: the Arrow type, and the SQL that gives values of it."""
+
+    type: pa.DataType
+    expression: Callable[[str], str]  # from the quoted name of the column
+
+
+@dataclass(frozen=True, slots=True)
+class KeySending:
+    """How a key column is asked for: its field in the schema, and the type of the array.
+
+    Times go as ISO 8601 texts: asyncpg takes the last moment of Python's calendar, which tables
+    use for "for ever", for `infinity`.
+    """
+
+    field: pa.Field
+    sql_type: str  # of the elements; the exact type of the column, else no index would be used
+    is_text: bool = False  # the array is sent as texts, and cast by the server
+
+    def array(self, number: int) -> str:
+        """The SQL of the array that is the query's argument of this number."""
+        return f"${number}::{'text[]::' if self.is_text else ''}{self.sql_type}[]"
+
+
+def column_reading(kind: PostgresType) -> ColumnReading:
+    """How columns of the type are read; there is a way for each type."""
+    decimal = _decimal(kind)
+    if decimal is not None:
+        return ColumnReading(decimal, lambda name: f"NULLIF({name}, 'NaN')")
+    return (_COLUMNS.get(kind.name) if kind.is_builtin else None) or _AS_TEXT
+
+
+def key_sending(name: str, kind: PostgresType) -> KeySending | str:
+    """How keys of the type are sent, or the reason why the type cannot be a key."""
+    if not kind.has_exact_equality:
+        return "its collation calls different texts equal"
+    decimal = _decimal(kind)
+    if decimal is not None:
+        return KeySending(pa.field(name, decimal), "numeric")
+    if not kind.is_builtin or kind.name not in _KEYS:
+        return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
+    arrow, sql_type, metadata = _KEYS[kind.name]
+    is_text = types.is_temporal(arrow)
+    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type, is_text=is_text)
+
+
+def _decimal(kind: PostgresType) -> pa.DataType | None:
+    """The exact Arrow type of a numeric(precision, scale), None for others."""
+    if kind.name != "numeric" or not kind.is_builtin or kind.modifier < 0:
+        return None
+    packed = kind.modifier - 4  # VARHDRSZ; then precision in the high half, scale in 11 bits
+    precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
+    fits = precision <= _MOST_DIGITS and scale <= precision  # a negative scale is a big number here
+    return pa.decimal128(precision, scale) if fits else None
+
+
+def _plain(name: str) -> str:
+    return name
+
+
+def _between(first: str, last: str) -> Callable[[str], str]:
+    return lambda name: f"CASE WHEN {name} BETWEEN '{first}' AND '{last}' THEN {name} END"
+
+
+_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text")
+_COLUMNS = {
+    "int2": ColumnReading(pa.int16(), _plain),
+    "int4": ColumnReading(pa.int32(), _plain),
+    "int8": ColumnReading(pa.int64(), _plain),
+    "float4": ColumnReading(pa.float32(), _plain),
+    "float8": ColumnReading(pa.float64(), _plain),
+    "bool": ColumnReading(pa.bool_(), _plain),
+    "text": ColumnReading(pa.utf8(), _plain),
+    "varchar": ColumnReading(pa.utf8(), _plain),
+    "bpchar": ColumnReading(pa.utf8(), _plain),  # padded, as any client sees it
+    "bytea": ColumnReading(pa.binary(), _plain),
+    "date": ColumnReading(pa.date32(), _between("0001-01-01", "9999-12-31")),
+    "timestamp": ColumnReading(
+        pa.timestamp("us"), _between("0001-01-01", "9999-12-31 23:59:59.999999")
+    ),
+    "timestamptz": ColumnReading(
+        pa.timestamp("us", "UTC"), _between("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00")
+    ),
+}
+# {type: Arrow type of the key, element type of the array, metadata of the field}
+_KEYS: dict[str, tuple[pa.DataType, str, dict[bytes, bytes] | None]] = {
+    "int2": (pa.int16(), "int2", None),
+    "int4": (pa.int32(), "int4", None),
+    "int8": (pa.int64(), "int8", None),
+    "bool": (pa.bool_(), "bool", None),
+    "text": (pa.utf8(), "text", NO_NUL_FIELD),
+    "varchar": (pa.utf8(), "text", NO_NUL_FIELD),
+    "bytea": (pa.binary(), "bytea", None),
+    "uuid": (pa.binary(16), "uuid", UUID_FIELD),
+    "date": (pa.date32(), "date", None),
+    "timestamp": (pa.timestamp("us"), "timestamp", None),
+    "timestamptz": (pa.timestamp("us", "UTC"), "timestamptz", None),
+}
+_KEY_REFUSALS = {
+    "bpchar": "cannot be a key: char(n) ignores blanks at the end; use varchar or text",
+    "citext": "cannot be a key: it ignores case; use text",
+    "float4": "cannot be a key: floating point is equal by accident only",
+    "float8": "cannot be a key: floating point is equal by accident only",
+    "numeric": "cannot be a key without a precision up to 38 and a scale within it",
+}

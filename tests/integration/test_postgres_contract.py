@@ -1,0 +1,27 @@
+"""The PostgreSQL backend keeps the contract, over a real server."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+import pytest
+
+from service.backends.postgres import PostgresBackend
+from tests.integration.postgres_server import Database
+from tests.integration.postgres_tables import put_table
+from tests.service.backends.backend_contract import BackendContract, OpenBackend
+
+
+class TestPostgresBackend(BackendContract):
+    """The contract, over a table."""
+
+    @pytest.fixture
+    def open_backend(self, database: Database) -> OpenBackend:
+        """A backend over a table with the rows."""
+
+        @asynccontextmanager
+        async def opened(rows: pa.Table, key: Sequence[str]) -> AsyncIterator[PostgresBackend]:
+            async with PostgresBackend(put_table(database, rows, key=key)) as backend:
+                yield backend
+
+        return opened

@@ -1,0 +1,178 @@
+"""Wrong DSNs and unsuitable tables of a real server: each is told by its own code and words."""
+
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.backends.postgres import PostgresBackend
+from service.backends.postgres_settings import PostgresSettings
+from tests.integration.fault_proxy import FaultProxy
+from tests.integration.postgres_server import Database, PostgresServer
+
+PATIENCE_S = 10.0
+
+
+async def refusal_of(dsn: str, table: str = "things", key: str = "id") -> BackendError:
+    """What describing the table fails with."""
+    async with PostgresBackend(PostgresSettings(dsn, table, (key,))) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+    return caught.value
+
+
+async def test_wrong_password_is_refused(database: Database) -> None:
+    """The password is named as the reason, and is not shown."""
+    database.execute("DROP ROLE IF EXISTS locked", "CREATE ROLE locked LOGIN PASSWORD 'right'")
+
+    refusal = await refusal_of(database.dsn(user="locked", password="wrong"))
+    right = await refusal_of(database.dsn(user="locked", password="right"))
+
+    assert refusal.code is ErrorCode.UPSTREAM_AUTH
+    assert refusal.detail == "things: the server refused the password"
+    assert right.code is ErrorCode.TABLE_UNAVAILABLE
+
+
+async def test_unknown_role_is_refused(database: Database) -> None:
+    """A role that does not exist is told apart from a wrong password."""
+    refusal = await refusal_of(database.dsn(user="nobody"))
+
+    assert refusal.code is ErrorCode.UPSTREAM_AUTH
+    assert refusal.detail == "things: the server does not let the role of the DSN in"
+
+
+async def test_missing_database_is_told(database: Database) -> None:
+    """A database that does not exist is named as the reason."""
+    refusal = await refusal_of(Database(database.socket_folder, "nowhere").dsn())
+
+    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.detail == "things: the database of the DSN does not exist"
+
+
+async def test_full_server_is_told(database: Database) -> None:
+    """Too many connections is told apart from a server that is down."""
+    database.execute("DROP ROLE IF EXISTS crowd", "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0")
+
+    refusal = await refusal_of(database.dsn(user="crowd"))
+
+    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.detail == "things: the server has too many connections"
+
+
+async def test_missing_tls_is_told(database: Database, postgres_server: PostgresServer) -> None:
+    """A DSN that demands TLS of a server that has none is told as that."""
+    async with FaultProxy(postgres_server.socket_path) as proxy:
+        dsn = proxy.dsn(database.name).replace("sslmode=disable", "sslmode=require")
+
+        refusal = await refusal_of(dsn)
+
+    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.detail == "things: the server does not offer TLS, or broke off"
+
+
+@pytest.mark.parametrize(
+    ("table", "hint"),
+    [
+        ("thing", "; did you mean public.things?"),
+        ("Things", "; did you mean public.things?"),
+        ("public.thing", "; did you mean public.things?"),
+        ("a.b.c.d", "is not the name of a table"),
+        ("elsewhere.public.things", "is not the name of a table"),
+        ("", "no such table"),
+        ("things; DROP TABLE things", "no such table"),
+        ("public." + "x" * 64, "no such table"),
+    ],
+)
+async def test_missing_table_is_told(database: Database, table: str, hint: str) -> None:
+    """A table that is not there is told with the nearest one; names are never run as SQL."""
+    database.execute("CREATE TABLE things (id int4 PRIMARY KEY, name text)")
+    database.execute(f"CREATE TABLE {'x' * 63} (id int4 PRIMARY KEY, name text)")
+    wanted = '"Things"' if table == "Things" else table
+
+    refusal = await refusal_of(database.dsn(), wanted)
+
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    assert hint in refusal.detail
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("CREATE VIEW things AS SELECT 1 AS id, 2 AS name", "is a view"),
+        ("CREATE MATERIALIZED VIEW things AS SELECT 1 AS id, 2 AS name", "is a materialized view"),
+        ("CREATE TABLE things (id int4 PRIMARY KEY, n int4) PARTITION BY HASH (id)", "partitioned"),
+        ("CREATE TABLE things (id int4, name text)", "no unique index on (id)"),
+        ("CREATE TABLE things (id int4, name text, UNIQUE (id, name))", "no unique index on (id)"),
+        ("CREATE TABLE things (id int4, n text, UNIQUE (n) INCLUDE (id))", "no unique index"),
+        ("CREATE TABLE things (id int4 PRIMARY KEY)", "no column besides the key"),
+        (
+            "CREATE TABLE things (ids int4 PRIMARY KEY, n int4)",
+            "no column id; did you mean ids?",
+        ),
+        ("CREATE TABLE things (id char(3) PRIMARY KEY, n int4)", "char(n) ignores blanks"),
+        ("CREATE TABLE things (id float8 PRIMARY KEY, n int4)", "by accident"),
+        ("CREATE TABLE things (id numeric PRIMARY KEY, n int4)", "without a precision"),
+        ("CREATE TABLE things (id jsonb PRIMARY KEY, n int4)", "jsonb cannot be a key"),
+        ("CREATE TABLE things (id int4[] PRIMARY KEY, n int4)", "_int4 cannot be a key"),
+    ],
+)
+async def test_unsuitable_tables_are_refused(
+    database: Database, statement: str, reason: str
+) -> None:
+    """A table that cannot be looked up safely is refused, and the reason says why."""
+    database.execute(statement)
+
+    refusal = await refusal_of(database.dsn())
+
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    assert reason in refusal.detail
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "CREATE UNIQUE INDEX ON things (id) WHERE id > 0",
+        "CREATE UNIQUE INDEX ON things ((id + 0))",
+        "CREATE INDEX ON things (id)",
+    ],
+)
+async def test_partial_uniqueness_is_not_enough(database: Database, index: str) -> None:
+    """An index that is partial, on an expression or not unique does not make the key unique."""
+    database.execute("CREATE TABLE things (id int4, name text)", index)
+
+    refusal = await refusal_of(database.dsn())
+
+    assert "no unique index on (id)" in refusal.detail
+
+
+async def test_hidden_rows_are_refused(database: Database) -> None:
+    """A policy that hides rows from the role would make them `missing`."""
+    database.execute(
+        "CREATE TABLE things (id int4 PRIMARY KEY, name text)",
+        "ALTER TABLE things ENABLE ROW LEVEL SECURITY",
+        "DROP ROLE IF EXISTS viewer",
+        "CREATE ROLE viewer LOGIN",
+        "GRANT SELECT ON things TO viewer",
+    )
+
+    refusal = await refusal_of(database.dsn(user="viewer"))
+    database.execute("DROP OWNED BY viewer", "DROP ROLE viewer")
+
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    assert "row-level security" in refusal.detail
+
+
+async def test_unreadable_table_is_forbidden(database: Database) -> None:
+    """A table without the privilege to read it names the first column that is missed."""
+    database.execute(
+        "CREATE TABLE things (id int4 PRIMARY KEY, name text)",
+        "CREATE SCHEMA closed CREATE TABLE things (id int4 PRIMARY KEY, name text)",
+        "DROP ROLE IF EXISTS stranger",
+        "CREATE ROLE stranger LOGIN",
+    )
+
+    table = await refusal_of(database.dsn(user="stranger"))
+    schema = await refusal_of(database.dsn(user="stranger"), "closed.things")
+    database.execute("DROP ROLE stranger")
+
+    assert table.code is ErrorCode.FORBIDDEN
+    assert table.detail == "things: the role of the DSN may not read column id"
+    assert schema.code is ErrorCode.FORBIDDEN
