@@ -54,10 +54,10 @@ def _bind(path: Path) -> socket.socket:
         raise ConfigurationError(
             [f"listen.unix: {path} is not a socket; remove it or choose another path"]
         )
-    path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o777 & ~MODE)  # from the first moment on: no window for others
     try:
+        path.unlink(missing_ok=True)
         bound.bind(str(path))
     except OSError as error:
         bound.close()
@@ -69,6 +69,6 @@ def _bind(path: Path) -> socket.socket:
 
 def _refusal(path: Path, error: OSError) -> str:
     return (
-        f"listen.unix: {path}: {error.strerror}; the folder must exist and be writable "
+        f"listen.unix: {path}: {error.strerror or error}; the folder must exist and be writable "
         f"for uid {os.getuid()}, gid {os.getgid()}"
     )

@@ -1,0 +1,103 @@
+"""The aiohttp application of a listener that answers lookups: all routes, and what guards them.
+
+Does not listen: see `listener`. The health listener has an application of its own.
+"""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from service.http.admin import Admin
+from service.http.admission import Admission
+from service.http.body import wait_for_body
+from service.http.catalogue import Catalogue
+from service.http.channels import Channels
+from service.http.delivery import delivery
+from service.http.dimensions import Dimensions
+from service.http.health import Health
+from service.http.lookup import Lookup
+from service.http.openapi import OpenApi
+from service.http.problems import problems
+from service.http.route import Audience, Route
+from service.http.security import Access, Security
+from service.http.service_parts import ServiceParts
+from service.http.single_row import SingleRow
+from service.http.status_page import StatusPage
+
+HEADERS = {
+    "Server": "sidelook",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def application(parts: ServiceParts, access: Access) -> web.Application:
+    """The application of one listener, with slots and access rules of its own."""
+    return guarded_application(_routes(parts), parts, access)
+
+
+def health_application(parts: ServiceParts) -> web.Application:
+    """The application of the health listener: probes and metrics, for whoever can reach it."""
+    return guarded_application(_health_routes(parts), parts, Access())
+
+
+def guarded_application(
+    routes: Sequence[Route], parts: ServiceParts, access: Access
+) -> web.Application:
+    """An application of these routes; each request passes admission, delivery, problems, guard."""
+    audiences: dict[str, Audience] = {}
+    admission = Admission(parts.readiness, audiences, limit=parts.limits.connections)
+    app = web.Application(
+        client_max_size=parts.limits.request_bytes,
+        middlewares=[
+            admission.admit,
+            delivery(parts.limits.send_deadline_s),
+            problems,
+            Security(access, audiences).guard,
+        ],
+    )
+    for route in routes:
+        resource = app.router.add_resource(route.path)
+        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+            resource.add_route(method, route.handler, expect_handler=wait_for_body)
+        audiences[resource.canonical] = route.audience
+    app.on_response_prepare.append(_set_headers)
+    return app
+
+
+def _routes(parts: ServiceParts) -> list[Route]:
+    catalogue = Catalogue(parts.dimensions)
+    lookup = Lookup(catalogue, parts.limits)
+    single_row = SingleRow(catalogue)
+    dimensions = Dimensions(catalogue)
+    admin = Admin(catalogue, parts.limits)
+    channels = Channels(parts.channels)
+    one = "/v1/dimensions/{name}"
+    key = "{key:[^/]*}"
+    return [
+        *_health_routes(parts),
+        Route("GET", "/", StatusPage().get, Audience.PAGE),
+        Route("GET", "/openapi.json", OpenApi(parts.version).get, Audience.PAGE),
+        Route("GET", "/v1/dimensions", dimensions.get_all, Audience.READER),
+        Route("GET", one, dimensions.get, Audience.READER),
+        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER),
+        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER),
+        Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
+        Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
+        Route("GET", "/v1/channels", channels.get_all, Audience.READER),
+        Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
+    ]
+
+
+def _health_routes(parts: ServiceParts) -> list[Route]:
+    health = Health(parts.readiness, parts.metrics)
+    return [
+        Route("GET", "/livez", health.livez, Audience.PROBE),
+        Route("GET", "/readyz", health.readyz, Audience.PROBE),
+        Route("GET", "/startupz", health.startupz, Audience.PROBE),
+        Route("GET", "/metrics", health.scrape, Audience.READER),
+    ]
+
+
+async def _set_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)

@@ -1,0 +1,33 @@
+"""The dimensions that requests can name.
+
+Does not know what routes do with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from service.engine.dimension import Dimension
+
+_MAX_TOLD_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Dimensions by their configured names."""
+
+    dimensions: Mapping[str, Dimension]
+
+    def named(self, request: web.Request) -> Dimension:
+        """The dimension in the path; raises InvalidRequest (`unknown_dimension`) naming all."""
+        name = request.match_info["name"]
+        dimension = self.dimensions.get(name)
+        if dimension is None:
+            configured = ", ".join(sorted(self.dimensions)) or "none"
+            raise InvalidRequest(
+                ErrorCode.UNKNOWN_DIMENSION,
+                f"no dimension {name[:_MAX_TOLD_NAME]!a}; configured: {configured}",
+            )
+        return dimension

@@ -1,0 +1,72 @@
+"""Rows as JSON texts: what JSON has no type for becomes a text that says it exactly.
+
+Dates, times and timestamps become ISO 8601 (`Z` where the type knows its zone), decimals and uuids
+texts, bytes base64; NaN and infinities become null. Not for key values coming in: see `json_keys`.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lookup_core.key_casts import UUID_FIELD
+
+CHUNK_ROWS = 1_000
+
+
+def json_rows(rows: pa.RecordBatch, has_row: npt.NDArray[np.bool_]) -> Iterator[bytes]:
+    """Objects, or null where there is no row, parted by commas; a chunk at a time.
+
+    The caller may let others run between two chunks; one takes a few milliseconds.
+    """
+    size = len(has_row)
+    for start in range(0, size, CHUNK_ROWS):
+        mask = has_row[start : start + CHUNK_ROWS]
+        part = rows.slice(start, CHUNK_ROWS) if rows.num_columns else rows
+        yield (b"," if start else b"") + orjson.dumps(_objects(part, mask), default=_text)[1:-1]
+
+
+def _objects(
+    rows: pa.RecordBatch, has_row: npt.NDArray[np.bool_]
+) -> list[dict[str, object] | None]:
+    names = rows.schema.names
+    columns = [_values(rows.column(at), rows.schema.field(at)) for at in range(len(names))]
+    values = zip(*columns, strict=True) if columns else iter([()] * len(has_row))
+    return [
+        dict(zip(names, row, strict=True)) if has else None
+        for row, has in zip(values, has_row.tolist(), strict=True)
+    ]
+
+
+def _values(column: pa.Array, field: pa.Field) -> Sequence[object]:
+    # Arrow's own texts rather than Python's dates: those end at year 9999 and at microseconds.
+    if types.is_timestamp(field.type):
+        return _timestamps(column)
+    if types.is_date(field.type) or types.is_time(field.type):
+        return column.cast(pa.utf8()).to_pylist()
+    if field.metadata == UUID_FIELD:
+        return [value and str(UUID(bytes=value)) for value in column.to_pylist()]
+    return column.to_pylist()
+
+
+def _timestamps(column: pa.Array) -> Sequence[object]:
+    zone = "" if column.type.tz is None else "Z"
+    texts = column.cast(pa.timestamp(column.type.unit)).cast(pa.utf8())
+    return pc.replace_substring_regex(texts, r"^(\S+) (\S+?)(\.0+)?$", rf"\1T\2{zone}").to_pylist()
+
+
+def _text(value: object) -> str:
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return base64.b64encode(value).decode()
+        case _:
+            return str(value)

@@ -1,0 +1,70 @@
+"""`POST …/lookup`: many keys at once, as JSON or as Arrow.
+
+Translates only; which keys are asked of whom is the engine's decision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.json_keys import typed_keys_from_json
+from lookup_core.key_casts import typed_keys_from_arrow
+from lookup_core.typed_keys import TypedKeys
+from service.http.arrow import arrow_keys, arrow_reply
+from service.http.body import body
+from service.http.catalogue import Catalogue
+from service.http.engine_lookup import engine_lookup
+from service.http.json_body import json_body
+from service.http.json_reply import json_reply
+from service.http.limits import Limits
+from service.http.lookup_request import LookupRequest, from_json, from_query
+from service.http.media_type import MediaType, sent_media_type, wanted_media_type
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    asked: LookupRequest
+    typed: Callable[[DimensionSchema], TypedKeys]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Handles lookups; cancelled when the caller leaves, which leaves shared work to others."""
+
+    catalogue: Catalogue
+    limits: Limits
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Answer every key of the body, in its order."""
+        dimension = self.catalogue.named(request)
+        sent = sent_media_type(request)
+        wanted = wanted_media_type(request, default=sent)
+        content = await body(request, self.limits)
+        if sent is MediaType.ARROW:
+            question = self._arrow_question(content, from_query(request.query))
+        else:
+            question = self._json_question(content)
+        result = await engine_lookup(dimension, question.asked, question.typed)
+        reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
+        return web.Response(body=reply, content_type=wanted.value)
+
+    def _json_question(self, content: bytes) -> _Question:
+        asked = from_json(LookupRequest, json_body(content))
+        check_key_count(len(asked.keys), self.limits)
+        return _Question(asked, lambda schema: typed_keys_from_json(asked.keys, schema))
+
+    def _arrow_question(self, content: bytes, asked: LookupRequest) -> _Question:
+        keys = arrow_keys(content)
+        check_key_count(keys.num_rows, self.limits)
+        return _Question(asked, lambda schema: typed_keys_from_arrow(keys, schema))
+
+
+def check_key_count(count: int, limits: Limits) -> None:
+    """Raise InvalidRequest (`too_many_keys`) for more keys than one request may have."""
+    if count > limits.request_keys:
+        raise InvalidRequest(
+            ErrorCode.TOO_MANY_KEYS, f"{count} keys; a request may have {limits.request_keys}"
+        )

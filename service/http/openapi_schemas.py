@@ -1,0 +1,158 @@
+"""The JSON schemas of bodies and answers in the OpenAPI document.
+
+Made of the enums and models that the code itself uses, so that they cannot drift apart.
+"""
+
+from typing import Any
+
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+from lookup_core.settings import CacheMode
+from lookup_core.statistics import EvictionReason, InvalidationOrigin
+from service.http.lookup_request import InvalidateRequest, LookupRequest
+from service.http.problem import HttpCode
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_SECONDS: Schema = {"type": "number", "minimum": 0}
+_COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+_OUTCOMES = [outcome.label for outcome in Outcome]
+_KEY_CODES = [code.value for code in ErrorCode]
+
+
+def openapi_schemas() -> dict[str, Schema]:
+    """All named schemas."""
+    return {
+        "LookupRequest": LookupRequest.model_json_schema(),
+        "LookupAnswer": _lookup_answer(),
+        "Row": _row(),
+        "DimensionNames": _object(dimensions=_list(_TEXT)),
+        "Dimension": _dimension(),
+        "Explanation": _explanation(),
+        "InvalidateRequest": InvalidateRequest.model_json_schema(),
+        "Invalidated": _object(invalidated=_COUNT),
+        "Channels": _object(channels=_list(_channel())),
+        "Problem": _problem(),
+    }
+
+
+def reference(name: str) -> Schema:
+    """A reference to a named schema."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _lookup_answer() -> Schema:
+    answer = _object(
+        outcomes=_list({"type": "string", "enum": _OUTCOMES}),
+        rows=_list({"oneOf": [reference("Row"), {"type": "null"}]}),
+        ages_ms=_list(_COUNT),
+    )
+    error = _object(code={"type": "string", "enum": _KEY_CODES}, retryable={"type": "boolean"})
+    answer["properties"]["errors"] = {
+        "type": "object",
+        "description": "By position; only if a key failed.",
+        "propertyNames": {"pattern": "^[0-9]+$"},
+        "additionalProperties": error,
+    }
+    answer["description"] = "In the order of the request, duplicates included."
+    return answer
+
+
+def _row() -> Schema:
+    return {
+        "type": "object",
+        "description": (
+            "A member per column. Dates, times and timestamps are ISO 8601 texts, with Z where the "
+            "type knows its zone; decimals and uuids are texts, bytes are base64. JSON has no NaN "
+            "and no infinities: they are null."
+        ),
+    }
+
+
+def _dimension() -> Schema:
+    counts = {"type": "object", "additionalProperties": _COUNT}
+    fields = {"oneOf": [_list(_field()), {"type": "null"}]}
+    return _object(
+        name=_TEXT,
+        key=fields,
+        columns=fields,
+        unavailable={"oneOf": [_object(code=_TEXT, detail=_TEXT), {"type": "null"}]},
+        lookups={**counts, "propertyNames": {"enum": _OUTCOMES}},
+        cache=_cache(counts),
+        freshness=_object(staleness_s=_SECONDS),
+        backend=_object(
+            queries_in_flight=_COUNT, concurrency_limit=_COUNT, queued_keys=_COUNT, retries=_COUNT
+        ),
+        waiting_keys=_COUNT,
+        coalesced_keys=_COUNT,
+        timeout_s=_SECONDS,
+    )
+
+
+def _field() -> Schema:
+    return _object(name=_TEXT, type=_TEXT, nullable={"type": "boolean"})
+
+
+def _cache(counts: Schema) -> Schema:
+    return _object(
+        mode={"type": "string", "enum": [mode.value for mode in CacheMode]},
+        rows=_COUNT,
+        bytes=_COUNT,
+        max_bytes=_COUNT,
+        evictions={**counts, "propertyNames": {"enum": [each.value for each in EvictionReason]}},
+        invalidations={**counts, "propertyNames": {"enum": [o.value for o in InvalidationOrigin]}},
+        ttl_s=_SECONDS,
+        negative_ttl_s=_SECONDS,
+    )
+
+
+def _explanation() -> Schema:
+    return _object(
+        dimension=_TEXT,
+        state={"type": "string", "enum": ["cached", "missing_cached", "in_flight", "absent"]},
+        reason=_TEXT,
+        age_ms=_COUNT_OR_NULL,
+        expires_in_ms=_COUNT_OR_NULL,
+        waiters=_COUNT,
+    )
+
+
+def _channel() -> Schema:
+    return _object(
+        connection=_COUNT,
+        channel=_COUNT,
+        dimension=_TEXT,
+        origin=_TEXT,
+        credit_records=_COUNT,
+        backlog_records=_COUNT,
+        in_flight_records=_COUNT,
+        watermark_ms={"type": ["integer", "null"]},
+        is_idle={"type": "boolean"},
+    )
+
+
+def _problem() -> Schema:
+    codes = [*_KEY_CODES, *(code.value for code in HttpCode)]
+    return _object(
+        type=_TEXT,
+        title=_TEXT,
+        status={"type": "integer"},
+        detail=_TEXT,
+        code={"type": "string", "enum": sorted(codes)},
+        retryable={"type": "boolean"},
+    )
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}

@@ -1,0 +1,190 @@
+"use strict";
+
+const OUTCOMES = ["hit", "fetched", "missing", "stale", "default", "timeout", "error"];
+const WINDOW_MS = 10_000;
+const PERIOD_MS = 1_000;
+const MAX_CHANNELS = 50;
+const history = new Map(); // {dimension: [{at, total, outcomes}], oldest first}
+let token = "";
+let refusedToken = null; // not asked with again: each refusal stands in the service's log
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const byId = (id) => document.getElementById(id);
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const step = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
+  const digits = step && bytes / 1024 ** step < 100 ? 1 : 0;
+  return `${(bytes / 1024 ** step).toFixed(digits)} ${units[step]}`;
+}
+
+function span(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+async function ask(path) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { headers, cache: "no-store" });
+  if (answer.status === 401) {
+    refusedToken = token;
+    byId("token-form").hidden = false;
+  }
+  if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
+  return answer;
+}
+
+function queries(metrics) {
+  const totals = new Map(); // {dimension: queries}
+  const line = /^sidelook_backend_queries_total\{.*?dimension="([^"]*)".*\} (\S+)$/gm;
+  for (const [, name, value] of metrics.matchAll(line)) {
+    totals.set(name, (totals.get(name) ?? 0) + Number(value));
+  }
+  return totals;
+}
+
+function remember(dimension, at) {
+  const outcomes = dimension.lookups;
+  const total = OUTCOMES.reduce((sum, name) => sum + (outcomes[name] ?? 0), 0);
+  const known = history.get(dimension.name) ?? [];
+  const before = known[known.length - 1];
+  const kept = before && before.total > total ? [] : known; // the service was restarted
+  while (kept.length > 1 && at - kept[1].at >= WINDOW_MS) kept.shift();
+  kept.push({ at, total, outcomes });
+  history.set(dimension.name, kept);
+  return [kept[0], kept[kept.length - 1]];
+}
+
+function bar(parts, total, label) {
+  const made = element("div", "bar");
+  made.setAttribute("role", "img");
+  made.setAttribute("aria-label", label);
+  for (const [name, count] of parts) {
+    const part = element("i", name);
+    part.style.flex = `${count} 0 0`;
+    if (count > 0) made.append(part);
+  }
+  if (total === 0) made.setAttribute("aria-label", "nothing yet");
+  return made;
+}
+
+function facts(pairs) {
+  const list = element("dl");
+  for (const [name, value] of pairs) {
+    const pair = element("div");
+    pair.append(element("dt", "", name), element("dd", "", value));
+    list.append(pair);
+  }
+  return list;
+}
+
+function figure(value, name) {
+  const made = element("div");
+  made.append(element("b", "", value), element("span", "", name));
+  return made;
+}
+
+function names(fields) {
+  return fields.map((field) => field.name).join(", ");
+}
+
+function card(dimension, asked, at) {
+  const [first, last] = remember(dimension, at);
+  const seconds = (last.at - first.at) / 1000;
+  const change = last.total - first.total;
+  const hits = ["hit", "stale"].reduce((sum, n) => sum + last.outcomes[n] - first.outcomes[n], 0);
+  const parts = OUTCOMES.map((name) => [name, last.outcomes[name] ?? 0]).filter(([, n]) => n > 0);
+  const made = element("article", "card");
+  made.append(element("h3", "", dimension.name));
+  if (dimension.unavailable) {
+    made.append(element("p", "fault", `${dimension.unavailable.code}: ${dimension.unavailable.detail}`));
+  } else {
+    made.append(element("p", "schema", `(${names(dimension.key)}) → ${names(dimension.columns)}`));
+  }
+  const big = element("div", "big");
+  big.append(
+    figure(seconds ? short.format(change / seconds) : "–", "lookups/s"),
+    figure(change ? `${Math.floor((1000 * hits) / change) / 10} %` : "–", "hit ratio"),
+  );
+  const told = parts.map(([name, n]) => `${name} ${whole.format(n)}`).join(", ");
+  const legend = element("p", "legend");
+  for (const [name, n] of parts) legend.append(element("span", `key ${name}`, `${name} ${short.format(n)}`));
+  made.append(big, bar(parts, last.total, told), legend, facts([
+    ["lookups", short.format(last.total)],
+    ["queries", asked === undefined ? "0" : short.format(asked)],
+    ["waiting keys", short.format(dimension.waiting_keys)],
+    ["cached entries", short.format(dimension.cache.rows)],
+    ["cache", `${size(dimension.cache.bytes)} of ${size(dimension.cache.max_bytes)}`],
+    ["oldest row", dimension.cache.rows ? span(dimension.freshness.staleness_s) : "–"],
+  ]));
+  return made;
+}
+
+function watermark(channel) {
+  if (channel.watermark_ms === null) return "no watermark";
+  const moment = new Date(channel.watermark_ms);
+  return Number.isNaN(moment.getTime()) ? "end of input" : `watermark ${moment.toISOString()}`;
+}
+
+function row(channel) {
+  const parts = [
+    ["in-flight", channel.in_flight_records],
+    ["backlog", channel.backlog_records],
+    ["credit", channel.credit_records],
+  ];
+  const told = parts.map(([name, n]) => `${name} ${whole.format(n)}`).join(", ");
+  const made = element("div", "channel");
+  const title = element("p");
+  title.append(
+    element("b", "", channel.dimension),
+    element("span", "", channel.origin || `${channel.connection}/${channel.channel}`),
+    element("small", "", `${told}, ${watermark(channel)}${channel.is_idle ? ", idle" : ""}`),
+  );
+  made.append(title, bar(parts, parts.reduce((sum, [, n]) => sum + n, 0), told));
+  return made;
+}
+
+function say(text, isBad) {
+  byId("state").textContent = text;
+  byId("state").className = isBad ? "bad" : "";
+}
+
+async function refresh() {
+  const list = await (await ask("/v1/dimensions")).json();
+  const paths = list.dimensions.map((name) => `/v1/dimensions/${encodeURIComponent(name)}`);
+  const [metrics, channels, ...answers] = await Promise.all(["/metrics", "/v1/channels", ...paths].map(ask));
+  const asked = queries(await metrics.text());
+  const open = (await channels.json()).channels;
+  const dimensions = await Promise.all(answers.map((answer) => answer.json()));
+  const at = performance.now();
+  byId("token-form").hidden = true;
+  byId("dimensions").replaceChildren(...dimensions.map((each) => card(each, asked.get(each.name), at)));
+  const more = open.length ? `${open.length - MAX_CHANNELS} more are not shown.` : "No stream is open.";
+  byId("channels").replaceChildren(...open.slice(0, MAX_CHANNELS).map(row));
+  if (!open.length || open.length > MAX_CHANNELS) byId("channels").append(element("p", "none", more));
+  const ready = await fetch("/readyz", { cache: "no-store" });
+  say(ready.ok ? "Ready" : `Not ready. ${(await ready.json()).detail}`, !ready.ok);
+}
+
+async function run() {
+  try {
+    if (!document.hidden && token !== refusedToken) await refresh();
+  } catch (error) {
+    say(`No figures: ${error.message}.${history.size ? " Those below are old." : ""}`, true);
+  }
+  setTimeout(run, PERIOD_MS);
+}
+
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = byId("token").value;
+});
+run();

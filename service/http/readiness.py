@@ -1,0 +1,47 @@
+"""Whether the service may take lookups now, and if not, why.
+
+Not whether the process lives: that is seen by its answering at all.
+"""
+
+from collections.abc import Mapping
+
+from lookup_core.errors import BackendError, ErrorCode, Overloaded
+from service.engine.dimension import Dimension
+
+DRAINING_RETRY_AFTER_S = 5.0
+
+
+class Readiness:
+    """Ready once every dimension was described by its store, until the drain begins."""
+
+    def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
+        self._dimensions = dimensions
+        self._is_draining = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether new lookups are refused while those under way are finished."""
+        return self._is_draining
+
+    def start_draining(self) -> None:
+        """Refuse new lookups from now on; there is no way back."""
+        self._is_draining = True
+
+    def check_not_draining(self) -> None:
+        """Raise Overloaded (`draining`) once the drain has begun."""
+        if self._is_draining:
+            raise Overloaded(
+                ErrorCode.DRAINING,
+                "the service is shutting down",
+                retry_after_s=DRAINING_RETRY_AFTER_S,
+            )
+
+    def undescribed(self) -> dict[str, BackendError]:
+        """The dimensions that can not be looked up yet, with the reason of each."""
+        reasons = {}
+        for name, dimension in self._dimensions.items():
+            try:
+                dimension.schema  # noqa: B018  # asked for the error alone
+            except BackendError as error:
+                reasons[name] = error
+        return reasons

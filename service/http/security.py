@@ -1,0 +1,109 @@
+"""Who may ask for what: Host, Origin, tokens and the uid at the other end of a Unix socket.
+
+Checked in this order, before a body is read; not what a request may contain.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from lookup_core.errors import ErrorCode
+from service.http.route import Audience, audience_of
+from service.http.token_file import TokenFile
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_OPEN_TO_ANYONE = frozenset({Audience.PROBE, Audience.PAGE})
+_OWN_FETCHES = frozenset({None, "same-origin", "none"})
+_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: Linux's struct ucred
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one listener asks of its callers; without tokens everyone may read."""
+
+    hosts: frozenset[str] | None = None  # None: any, as on a Unix socket, where it names nothing
+    reader_token: TokenFile | None = None
+    admin_token: TokenFile | None = None
+
+
+class Security:
+    """Holds the access rules of one listener."""
+
+    def __init__(self, access: Access, audiences: Mapping[str, Audience]) -> None:
+        self._access = access
+        self._audiences = audiences
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Pass the request on, or raise 421, 403 or 401."""
+        audience = audience_of(request, self._audiences)
+        self._check_host(request)
+        _check_origin(request, audience)
+        if audience not in _OPEN_TO_ANYONE and not self._is_allowed(request, audience):
+            peer = request.remote or "unix"
+            structlog.get_logger().warning(
+                "http.unauthorized", code=str(ErrorCode.UNAUTHORIZED), peer=peer
+            )
+            raise web.HTTPUnauthorized(
+                text="this needs a valid token", headers={"WWW-Authenticate": "Bearer"}
+            )
+        return await handler(request)
+
+    def _check_host(self, request: web.Request) -> None:
+        # Against DNS rebinding: a page that resolves its own name to loopback sends that name.
+        hosts = self._access.hosts
+        if hosts is None:
+            return
+        # `request.host` is another one than the header's where the target is an absolute URL.
+        names = {_host_name(request.headers.get("Host", "")), _host_name(request.host)}
+        if not names <= hosts | {_local_address(request)}:
+            raise web.HTTPMisdirectedRequest(text="this service does not answer to that Host")
+
+    def _is_allowed(self, request: web.Request, audience: Audience) -> bool:
+        presented = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        reader, admin = self._access.reader_token, self._access.admin_token
+        # Both are always compared, so that the time tells nothing.
+        is_reader = reader is not None and reader.matches(presented)
+        is_admin = admin is not None and admin.matches(presented)
+        may_read = reader is None or is_reader or is_admin
+        if audience is not Audience.ADMIN:
+            return may_read
+        return is_admin if admin is not None else may_read and _is_owner(request)
+
+
+def _check_origin(request: web.Request, audience: Audience) -> None:
+    # Browsers send these when another site's page asks; the status page's own fetches do not.
+    if "Origin" in request.headers:
+        raise web.HTTPForbidden(text="requests of web pages are refused")
+    is_own = request.headers.get("Sec-Fetch-Site") in _OWN_FETCHES
+    if not is_own and audience is not Audience.PAGE:
+        raise web.HTTPForbidden(text="requests of other sites' web pages are refused")
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return (host.rpartition(":")[0] or host).lower()
+
+
+def _local_address(request: web.Request) -> str | None:
+    # An address cannot be rebound as a name can; so the one that was connected to is allowed.
+    address = request.transport.get_extra_info("sockname") if request.transport else None
+    return str(address[0]) if isinstance(address, tuple) else None
+
+
+def _is_owner(request: web.Request) -> bool:
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    if connection is None or connection.family != socket.AF_UNIX:
+        return False
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size
+    )
+    _, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
+    return uid in {0, os.getuid()}

@@ -1,0 +1,27 @@
+"""What the HTTP surface is made of, as its owner hands it over.
+
+Only references: whoever made a part also closes it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiohttp.typedefs import Handler
+
+from lookup_core.server_channel import ChannelStatistics
+from service.engine.dimension import Dimension
+from service.http.limits import Limits
+from service.http.readiness import Readiness
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceParts:
+    """All that the routes need; the same for every listener."""
+
+    dimensions: Mapping[str, Dimension]
+    readiness: Readiness
+    channels: Callable[[], Sequence[ChannelStatistics]]
+    stream: Handler  # of `/v1/stream`; upgrades the connection itself
+    metrics: Callable[[], bytes]
+    version: str
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,64 @@
+"""`GET …/rows/{key}` and `GET …/explain/{key}`: one key, named in the path.
+
+For many keys there is `lookup`; these are for people, scripts and monitors.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import orjson
+from aiohttp import web
+
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+from service.http.catalogue import Catalogue
+from service.http.engine_lookup import engine_lookup
+from service.http.json_rows import json_rows
+from service.http.lookup_request import from_query
+from service.http.lookup_result import LookupResult
+from service.http.media_type import MediaType
+from service.http.path_key import path_key
+from service.http.problem import HttpCode, Problem, problem_of_code
+
+
+@dataclass(frozen=True, slots=True)
+class SingleRow:
+    """Handles requests for one key."""
+
+    catalogue: Catalogue
+
+    async def get(self, request: web.Request) -> web.Response:
+        """The row; 404 `missing` without one, and the error's status if the lookup failed."""
+        dimension = self.catalogue.named(request)
+        asked = from_query(request.query)
+        return _response(
+            await engine_lookup(dimension, asked, partial(path_key, request.rel_url.raw_path))
+        )
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """Where this key's answer would come from now, and why."""
+        dimension = self.catalogue.named(request)
+        (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
+        return web.Response(
+            body=orjson.dumps({"dimension": dimension.name, **asdict(explanation)}),
+            content_type=MediaType.JSON.value,
+        )
+
+
+def _response(result: LookupResult) -> web.Response:
+    outcome = Outcome(int(result.outcomes[0]))
+    age_ms = int(result.ages_ms[0])
+    if outcome.has_row:
+        return web.Response(
+            body=b"".join(json_rows(result.rows, result.has_row)),
+            content_type=MediaType.JSON.value,
+            headers={"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label},
+        )
+    return _problem(outcome, result.errors.get(0)).response()
+
+
+def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:
+    if outcome is Outcome.MISSING:
+        return Problem(404, HttpCode.MISSING, "the dimension has no such row", is_retryable=False)
+    fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
+    return problem_of_code(code or fallback, "the lookup of this key failed")

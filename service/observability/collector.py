@@ -1,0 +1,133 @@
+"""Reads the statistics of dimensions and channels when Prometheus asks, and only then.
+
+Counts nothing itself: totals and levels stand where they happen.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from lookup_core.outcome import Outcome
+from lookup_core.server_channel import ChannelStatistics
+from lookup_core.statistics import DimensionStatistics, EvictionReason, InvalidationOrigin
+from service.observability import metrics
+from service.observability.metrics import (
+    ChannelState,
+    CreditKind,
+    Metric,
+)
+
+END_OF_INPUT_MS = 2**63 - 1  # the maximal watermark: no event time at all
+
+_Samples = Iterable[tuple[tuple[str, ...], float]]
+_Dimensions = Mapping[str, DimensionStatistics]
+_Reader = Callable[[DimensionStatistics], float]
+
+_COUNTERS: tuple[tuple[Metric, _Reader], ...] = (
+    (metrics.COALESCED_KEYS, lambda statistics: statistics.coalesced_keys),
+    (metrics.RETRIES, lambda statistics: statistics.retries),
+)
+_GAUGES: tuple[tuple[Metric, _Reader], ...] = (
+    (metrics.CACHE_ROWS, lambda statistics: statistics.cache.rows),
+    (metrics.CACHE_BYTES, lambda statistics: statistics.cache.bytes),
+    (metrics.IN_FLIGHT_RECORDS, lambda statistics: statistics.waiting_keys),
+    (metrics.CONCURRENCY_LIMIT, lambda statistics: statistics.concurrency_limit),
+    (metrics.DIMENSION_STALENESS_SECONDS, lambda statistics: statistics.oldest_row_age_s),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Families of all metrics that are totals or levels."""
+
+    dimensions: Callable[[], _Dimensions]
+    channels: Callable[[], Sequence[ChannelStatistics]]
+    lag_s: Callable[[], float]
+    version: str
+
+    def collect(self) -> Iterator[Family]:
+        """One snapshot of everything; called in the event loop's thread, at scrape time."""
+        dimensions = self.dimensions()
+        yield from _dimension_families(dimensions)
+        yield from _channel_families(self.channels(), sorted(dimensions))
+        yield _gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
+        yield _gauge(metrics.BUILD_INFO, [((self.version,), 1)])
+
+
+def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:
+    for metric, read in _COUNTERS:
+        yield _counter(metric, [((name,), read(each)) for name, each in dimensions.items()])
+    for metric, read in _GAUGES:
+        yield _gauge(metric, [((name,), read(each)) for name, each in dimensions.items()])
+    yield _counter(metrics.LOOKUPS, _outcomes(dimensions))
+    yield _counter(metrics.CACHE_EVICTIONS, _evictions(dimensions))
+    yield _counter(metrics.INVALIDATIONS, _invalidations(dimensions))
+
+
+def _outcomes(dimensions: _Dimensions) -> _Samples:
+    # All outcomes from the start: a rate over a series that appears late misses its first step.
+    for name, each in dimensions.items():
+        for outcome in Outcome:
+            yield (name, outcome.label), each.outcomes.get(outcome, 0)
+
+
+def _evictions(dimensions: _Dimensions) -> _Samples:
+    for name, each in dimensions.items():
+        for reason in EvictionReason:
+            yield (name, reason.value), each.cache.evictions.get(reason, 0)
+
+
+def _invalidations(dimensions: _Dimensions) -> _Samples:
+    for name, each in dimensions.items():
+        for origin in InvalidationOrigin:
+            yield (name, origin.value), each.invalidations.get(origin, 0)
+
+
+def _channel_families(
+    channels: Sequence[ChannelStatistics], dimensions: Sequence[str]
+) -> Iterator[Family]:
+    by_name = {name: [each for each in channels if each.dimension == name] for name in dimensions}
+    yield _gauge(
+        metrics.BACKLOG_RECORDS,
+        [((name,), sum(each.backlog_records for each in own)) for name, own in by_name.items()],
+    )
+    yield _gauge(
+        metrics.CREDIT_RECORDS,
+        [
+            ((name, CreditKind.EXCLUSIVE.value), sum(each.credit_records for each in own))
+            for name, own in by_name.items()
+        ],
+    )
+    yield _gauge(metrics.CHANNELS, _states(by_name))
+    yield _gauge(metrics.STREAM_WATERMARK_SECONDS, _watermarks(by_name))
+
+
+def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
+    for name, own in by_name.items():
+        idle = sum(each.is_idle for each in own)
+        yield (name, ChannelState.ACTIVE.value), len(own) - idle
+        yield (name, ChannelState.IDLE.value), idle
+
+
+def _watermarks(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
+    for name, own in by_name.items():
+        active = [each.watermark_ms for each in own if not each.is_idle]
+        known = [mark for mark in active if mark is not None and mark != END_OF_INPUT_MS]
+        if known:
+            yield (name,), min(known) / 1000
+
+
+def _counter(metric: Metric, samples: _Samples) -> Family:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(metric: Metric, samples: _Samples) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family

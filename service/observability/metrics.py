@@ -1,0 +1,114 @@
+"""Every metric of the service: name with unit, help and labels, as constants.
+
+Apart from what fills them, so that dashboards, rules and docs have one page to agree with.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Label(StrEnum):
+    """The only labels that there are; a key is never one."""
+
+    DIMENSION = "dimension"
+    OUTCOME = "outcome"
+    RESULT = "result"
+    REASON = "reason"
+    KIND = "kind"
+    ORIGIN = "origin"
+    CHANNEL_STATE = "channel_state"
+
+
+class CreditKind(StrEnum):
+    """Whose credit it is."""
+
+    EXCLUSIVE = "exclusive"  # a channel's own share
+
+
+class ChannelState(StrEnum):
+    """Whether a channel holds watermarks back."""
+
+    ACTIVE = "active"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One name of the exposition; counters carry their `_total`."""
+
+    name: str
+    help: str
+    labels: tuple[Label, ...] = (Label.DIMENSION,)
+
+
+LOOKUPS = Metric(
+    "sidelook_lookups_total",
+    "Keys looked up, duplicates included, by how the lookup ended.",
+    (Label.DIMENSION, Label.OUTCOME),
+)
+LOOKUP_SECONDS = Metric(
+    "sidelook_lookup_seconds", "Time from a lookup request to its last answer, of all its keys."
+)
+BACKEND_QUERIES = Metric(
+    "sidelook_backend_queries_total",
+    "Queries sent to the dimension's store, retries included, by how they ended.",
+    (Label.DIMENSION, Label.RESULT),
+)
+BACKEND_QUERY_SECONDS = Metric(
+    "sidelook_backend_query_seconds", "Duration of the queries to the dimension's store."
+)
+BACKEND_BATCH_KEYS = Metric(
+    "sidelook_backend_batch_keys", "Distinct keys in each query to the dimension's store."
+)
+COALESCED_KEYS = Metric(
+    "sidelook_coalesced_keys_total",
+    "Keys that waited for a query already under way instead of being fetched again.",
+)
+CACHE_ROWS = Metric("sidelook_cache_rows", "Entries in the cache, known missing keys included.")
+CACHE_BYTES = Metric("sidelook_cache_bytes", "Bytes that the cache holds: rows, keys and index.")
+CACHE_EVICTIONS = Metric(
+    "sidelook_cache_evictions_total",
+    "Entries that left the cache, by why.",
+    (Label.DIMENSION, Label.REASON),
+)
+IN_FLIGHT_RECORDS = Metric(
+    "sidelook_in_flight_records", "Keys of requests and streams that wait for their answer."
+)
+BACKLOG_RECORDS = Metric(
+    "sidelook_backlog_records", "Records that clients have ready and may not send yet."
+)
+CREDIT_RECORDS = Metric(
+    "sidelook_credit_records",
+    "Records that clients may still send, by whose credit it is.",
+    (Label.DIMENSION, Label.KIND),
+)
+CHANNELS = Metric(
+    "sidelook_channels",
+    "Open channels, by whether they have something to say for now.",
+    (Label.DIMENSION, Label.CHANNEL_STATE),
+)
+STREAM_WATERMARK_SECONDS = Metric(
+    "sidelook_stream_watermark_seconds",
+    "Least watermark of the active channels, event time as Unix time.",
+)
+DIMENSION_STALENESS_SECONDS = Metric(
+    "sidelook_dimension_staleness_seconds",
+    "Upper bound of how far the cached rows may lag the dimension's table.",
+)
+INVALIDATIONS = Metric(
+    "sidelook_invalidations_total",
+    "Keys dropped from the cache because they may have changed, by who said so.",
+    (Label.DIMENSION, Label.ORIGIN),
+)
+RETRIES = Metric("sidelook_retries_total", "Further tries of queries that had failed.")
+CONCURRENCY_LIMIT = Metric(
+    "sidelook_concurrency_limit", "Queries to the dimension's store that may run at once."
+)
+EVENT_LOOP_LAG_SECONDS = Metric(
+    "sidelook_event_loop_lag_seconds",
+    "Longest delay of a timer of the event loop in the last 15 seconds.",
+    (),
+)
+BUILD_INFO = Metric(
+    "sidelook_build_info", "Always 1; the kind is the running version.", (Label.KIND,)
+)

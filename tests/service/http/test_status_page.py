@@ -1,0 +1,39 @@
+"""The page stands alone: nothing foreign is loaded, and nothing but ours may run."""
+
+import re
+
+from tests.service.http.serving import Served
+
+
+async def test_page_is_one_document(service: Served) -> None:
+    """Style and script stand in the page, and no address of another host does."""
+    async with service.tcp.get("/") as response:
+        page = await response.text()
+
+    assert (response.status, response.content_type) == (200, "text/html")
+    assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
+    assert ":root {" in page
+    assert '"use strict";' in page
+
+
+async def test_policy_allows_our_script_only(service: Served) -> None:
+    """Script and style carry a number that the policy names, and that is never the same."""
+    async with service.tcp.get("/") as response:
+        first = await response.text()
+    async with service.tcp.get("/") as response:
+        second = await response.text()
+
+    nonces = set(re.findall(r'nonce="([^"]+)"', second))
+    assert len(nonces) == 1
+    assert response.headers["Content-Security-Policy"].count(f"'nonce-{nonces.pop()}'") == 2
+    assert first != second
+
+
+async def test_policy_forbids_by_default(service: Served) -> None:
+    """What the page does not need is forbidden to it."""
+    async with service.tcp.get("/") as response:
+        policy = response.headers["Content-Security-Policy"]
+
+    assert policy.startswith("default-src 'none';")
+    assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
