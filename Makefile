@@ -1,0 +1,66 @@
+# Every target makes the virtual environment that it needs; Python 3.11, Java 17 and make suffice.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# The stamp is as new as the last installation: an unchanged lock file installs nothing.
+INSTALLED := $(VENV)/.installed
+SOURCES := lookup_core service spark_client demo bench tests
+# Only what is there: a package that does not exist yet is not an error.
+PRESENT := $(wildcard $(SOURCES))
+CONFIG ?= examples/parquet.yaml
+IMAGE ?= sidelook:dev
+UV_VERSION := 0.13.8
+LOCK_VENV := $(VENV)/lock
+LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml --generate-hashes --universal \
+	--python-version 3.11 --custom-compile-command "make lock" --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types unit serve bench image lock clean
+
+help: ## Show what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(INSTALLED): requirements/dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes \
+		-r requirements/dev.txt
+	touch $(INSTALLED)
+
+demo: $(INSTALLED) ## Enrich a year of real flights; SERVE=1 stays up afterwards, MODE=ordered|unordered
+	$(BIN)/python -m demo $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
+
+test: lint types ## Lint, types, and the tests of all tiers, with coverage
+	$(BIN)/python -m pytest --every-tier --cov --cov-report=term $(PYTEST_ARGUMENTS)
+
+check: lint types unit ## Lint, types, layers and unit tests
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/codespell
+
+types: $(INSTALLED)
+	$(BIN)/mypy --strict $(addprefix -p ,$(PRESENT))
+
+unit: $(INSTALLED)
+	$(BIN)/python -m pytest -m unit $(PYTEST_ARGUMENTS)
+
+serve: $(INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
+	$(BIN)/python -m service serve --config $(CONFIG)
+
+bench: $(INSTALLED) ## Measure what a lookup costs, as ratios in one run; QUICK=1 for a first look
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+image: ## Build the container image; IMAGE=name:tag
+	docker build --tag $(IMAGE) .
+
+lock: ## Write the lock files anew from pyproject.toml
+	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
+	$(LOCK) --extra service --extra spark --extra dev --output-file requirements/dev.txt
+	$(LOCK) --extra service --constraint requirements/dev.txt \
+		--output-file requirements/service.txt
+
+clean: ## Remove what can be made again, but the virtual environments
+	rm -rf .cache .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out

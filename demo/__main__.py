@@ -1,0 +1,64 @@
+"""The command `python -m demo`, which `make demo` runs; arguments and exit codes only."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pyspark.errors import StreamingQueryException
+from rich.console import Console
+
+from demo.demonstration import Demonstration
+from demo.sidecar import SidecarFailed
+from demo.workspace import Workspace
+
+WIDTH = 110  # of what is written to a file
+FOLDER = Path(__file__).parent.parent / "out" / "demo"
+
+
+def main() -> int:
+    """Run the demonstration; 0 if all is as it should be, 1 if not, 130 after Ctrl-C."""
+    arguments = _arguments()
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    demonstration = Demonstration(
+        workspace=Workspace(arguments.folder.resolve()),
+        console=console,
+        mode=arguments.mode,
+        limit=arguments.flights,
+        stays_up=arguments.serve,
+    )
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        faults = demonstration.run()
+    except (SidecarFailed, StreamingQueryException) as error:
+        console.print(f"FAILED: {str(error)[:2000]}", f"logs: {arguments.folder}/*.log", sep="\n")
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    for fault in faults:
+        console.print(f"WRONG: {fault}", style="red")
+    if not faults:
+        console.print("Every flight is there once, and all values and totals agree.", style="green")
+    return 1 if faults else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--serve", action="store_true", help="stay up afterwards, until Ctrl-C")
+    parser.add_argument("--mode", choices=("unordered", "ordered"), default="unordered")
+    parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: out/demo")
+    return parser.parse_args()
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

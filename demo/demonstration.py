@@ -1,0 +1,116 @@
+"""The demonstration from start to end: database, sidecar, stream, figures, judgement.
+
+Puts the parts in order and times them; each part does its work in its own module.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from demo.audit import audit
+from demo.dimension import DIMENSIONS
+from demo.flights import write_flights
+from demo.postgres import READER, running_postgres
+from demo.progress import show_progress
+from demo.query_log import QueryLog, query_log
+from demo.report import report
+from demo.sidecar import Sidecar, running_sidecar
+from demo.spark_session import spark_session
+from demo.stream import Mode, stream
+from demo.totals import Totals, count_totals
+from demo.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One run; `limit` is for trying it out with fewer flights."""
+
+    workspace: Workspace
+    console: Console
+    mode: Mode = "unordered"
+    limit: int | None = None
+    stays_up: bool = False
+
+    def run(self) -> list[str]:
+        """Do it all, print what came out, and return what is wrong with it.
+
+        Whatever happens, also Ctrl-C, no process is left behind.
+        """
+        self.workspace.prepare()
+        with ExitStack() as stack:
+            with self._step("flights written as Parquet"):
+                flights = write_flights(self.workspace.flights, limit=self.limit)
+            with self._step("PostgreSQL started and filled"):
+                postgres = stack.enter_context(running_postgres(self.workspace.postgres))
+            log = query_log(postgres.log)
+            with self._step("sidecar ready"):
+                settings = _sidecar_settings(postgres.reader_dsn)
+                sidecar = stack.enter_context(running_sidecar(settings, self.workspace.root))
+            self._enrich(sidecar, flights.num_rows)
+            faults = self._judge(flights, sidecar, log)
+            if self.stays_up:
+                self._stay_up(sidecar)
+        return faults
+
+    def _enrich(self, sidecar: Sidecar, total: int) -> None:
+        with ExitStack() as stack:
+            with self._step("Spark started"):
+                session = stack.enter_context(spark_session(self.workspace.spark_log))
+            query = stream(session, self.workspace, endpoint=sidecar.endpoint, mode=self.mode)
+            seconds = show_progress(query, total, self.console)
+        self.console.print(
+            f"{total:,} flights through {len(DIMENSIONS)} {self.mode} lookup joins "
+            f"in {seconds:.1f} s: {total / seconds:,.0f} records/s"
+        )
+
+    def _judge(self, flights: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[str]:
+        with self._step("output read and compared"):
+            enriched = pq.read_table(self.workspace.enriched).sort_by("flight_id")
+            totals = _count(enriched, sidecar, log)
+            faults = audit(flights, enriched, totals)
+        report(self.console, enriched, totals)
+        self.console.print(f"output: {self.workspace.enriched}", soft_wrap=True)
+        return faults
+
+    def _stay_up(self, sidecar: Sidecar) -> None:
+        self.console.print(
+            f"status page: {sidecar.url}/", f"metrics: {sidecar.url}/metrics", sep="\n"
+        )
+        self.console.print(f"socket: {sidecar.socket}", "Ctrl-C stops all of it.", sep="\n")
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            self.console.print("stopping")
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        started_s = time.monotonic()
+        yield
+        self.console.print(f"  {what} ({time.monotonic() - started_s:.1f} s)")
+
+
+def _sidecar_settings(dsn: str) -> dict[str, Any]:
+    dimensions = {
+        dimension.name: {
+            "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{dimension.name}"},
+            "key": list(dimension.key),
+        }
+        for dimension in DIMENSIONS
+    }
+    return {"dimensions": dimensions}
+
+
+def _count(enriched: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[Totals]:
+    metrics = sidecar.get("/metrics")
+    queries = log.count(READER, [dimension.name for dimension in DIMENSIONS])
+    return [
+        count_totals(dimension, enriched, queries=queries[dimension.name], metrics=metrics)
+        for dimension in DIMENSIONS
+    ]

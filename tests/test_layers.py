@@ -1,0 +1,99 @@
+"""The layers of the architecture, held by the imports that the code really has.
+
+Reads source text only, so that nothing has to be installed or started to see a wrong edge.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("lookup_core", "service", "spark_client", "demo", "bench")
+IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logging"} | {
+    *("concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),
+}
+PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
+ADAPTER_PORTS = {
+    "service.backends": "service.backends.interface",
+    "service.sources": "service.sources.interface",
+    "service.observability": "service.engine.observer",
+}
+# {importer: what of ours it may import, besides itself and lookup_core}; the longest name counts
+ALLOWED = {
+    "lookup_core": (),
+    "spark_client": (),
+    **{adapter: (port,) for adapter, port in ADAPTER_PORTS.items()},
+    "service.config": (),
+    "service.engine": ("service.backends.interface", "service.sources.interface"),
+    "service.stream": ("service.engine",),
+    "service.http": ("service.engine",),
+    "service.app": ("service",),
+    "service.commands": ("service.config", "service.app"),
+    "service.__main__": ("service.commands",),
+    "demo": ("spark_client",),
+    "bench": ("service", "spark_client", "demo"),
+}
+
+
+def test_imports_follow_the_layers() -> None:
+    """Each module imports only from its own part, from lookup_core and from the layers below."""
+    wrong = [f"{module} -> {target}" for module, target in _edges() if not _may(module, target)]
+
+    assert wrong == []
+
+
+def test_core_imports_pure_libraries_only() -> None:
+    """The core reaches no clock, socket, thread, random number or log, so that it decides alone."""
+    core = {name: path for name, path in _modules().items() if name.startswith("lookup_core")}
+    found = {(name, target) for name, path in core.items() for target in _imports(path)}
+
+    assert {(name, target) for name, target in found if target.split(".")[0] not in PURE} == set()
+
+
+def test_modules_import_without_cycles() -> None:
+    """No module reaches itself through its imports; raises CycleError naming the cycle."""
+    graph: dict[str, set[str]] = {}
+    for module, target in _edges():
+        graph.setdefault(module, set()).add(target)
+
+    assert set(TopologicalSorter(graph).static_order()) <= set(_modules())
+
+
+def _may(module: str, target: str) -> bool:
+    layer = max((name for name in ALLOWED if _is_within(module, name)), key=len, default=module)
+    allowed = (layer, "lookup_core", *ALLOWED.get(layer, ()))
+    return any(_is_within(target, name) for name in allowed)
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _modules() -> dict[str, Path]:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    parts = {path: path.relative_to(ROOT).with_suffix("").parts for path in paths}
+    return {".".join(names).removesuffix(".__init__"): path for path, names in parts.items()}
+
+
+def _edges() -> Iterator[tuple[str, str]]:
+    modules = _modules()
+    for module, path in modules.items():
+        for name in _imports(path):
+            target = name if name in modules else name.rpartition(".")[0]
+            if target in modules:
+                yield module, target
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                # What is imported may be a module or something in one.
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            case ast.ImportFrom():
+                message = f"{path}: relative import"
+                raise AssertionError(message)
