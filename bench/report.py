@@ -16,7 +16,7 @@ REFERENCE = "widen"
 def report_table(keys: str, timings: Sequence[Timing], *, events: int) -> Table:
     """One kind of key, a row a contender."""
     table = Table("contender", title=f"warm, {keys} keys", title_justify="left")
-    for heading in ("records/s", "× widen", "seconds, each round"):
+    for heading in ("records/s", "to widen", "seconds, each round"):
         table.add_column(heading, justify="right")
     for timing in timings:
         rounds = " ".join(f"{seconds:.2f}" for seconds in timing.seconds)

@@ -23,7 +23,7 @@ class Timing:
 
 
 def time_in_turn(runs: Mapping[str, Callable[[], None]], *, rounds: int) -> list[Timing]:
-    """Run all once to warm up, then `rounds` times in turn: A B C A B C …"""
+    """Run all once to warm up, then `rounds` times in turn, A B C A B C, and time those."""
     for run in runs.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in runs}

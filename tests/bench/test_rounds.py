@@ -1,0 +1,21 @@
+"""Timing in turn."""
+
+from functools import partial
+
+from bench.rounds import Timing, time_in_turn
+
+
+def test_contenders_run_in_turn() -> None:
+    """Each round runs every contender once, after one round that is not counted."""
+    order: list[str] = []
+    runs = {name: partial(order.append, name) for name in ("a", "b")}
+
+    timings = time_in_turn(runs, rounds=2)
+
+    assert order == ["a", "b"] * 3
+    assert [(timing.name, len(timing.seconds)) for timing in timings] == [("a", 2), ("b", 2)]
+
+
+def test_median_ignores_one_slow_round() -> None:
+    """The figure to quote is the median of the counted rounds."""
+    assert Timing("a", (1.0, 9.0, 2.0)).median_s == 2.0
