@@ -43,20 +43,25 @@ def encode_schema(schema: pa.Schema) -> bytes:
     return schema.serialize().to_pybytes()
 
 
-def decode_schema(message: bytes | memoryview) -> pa.Schema:
-    """The schema in an IPC message.
+def decode_schema(message: bytes | memoryview, *, offset: int | None = None) -> pa.Schema:
+    """The schema in an IPC message, which stands at byte `offset` of its frame.
 
     Raises ProtocolViolation for other bytes, and for other than flat types.
     """
+    reader = pa.BufferReader(message)
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(message))
-    except (pa.ArrowException, OSError) as error:
-        raise _bad("the schema is not an Arrow schema message") from error
+        schema = pa.ipc.read_schema(reader)
+        _read_texts(schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _bad("the schema is not an Arrow schema message", offset) from error
+    if reader.tell() != reader.size():
+        raise _bad("something follows the schema", offset)
     if len(schema) > MAX_FIELDS:
-        raise _bad(f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}")
+        raise _bad(f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset)
     for field in schema:
-        if not any(is_kind(field.type) for is_kind in _IS_FLAT):
-            raise _bad(f"field {field.name!r} has type {field.type}; only flat types may travel")
+        if not _may_travel(field.type):
+            detail = f"field {field.name!r} has type {field.type}; only flat types may travel"
+            raise _bad(detail, offset)
     return schema
 
 
@@ -70,14 +75,17 @@ def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBat
 
     Raises ProtocolViolation for anything that is not an uncompressed batch of this schema.
     """
-    buffer = pa.py_buffer(message)
+    reader = pa.BufferReader(message)
     try:
-        if _is_compressed(pa.ipc.read_message(buffer)):
+        content = pa.ipc.read_message(reader)
+        if _is_compressed(content):
             raise _bad("compressed buffers are refused")
-        batch = pa.ipc.read_record_batch(buffer, schema)
+        batch = pa.ipc.read_record_batch(content, schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, struct.error, IndexError, EOFError) as error:
+    except (pa.ArrowException, OSError, struct.error, EOFError) as error:
         raise _bad("the payload is not a record batch of the channel's schema") from error
+    if reader.tell() != reader.size():
+        raise _bad("something follows the record batch")
     return batch
 
 
@@ -102,25 +110,42 @@ def result_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def answer_from_batch(batch: pa.RecordBatch, *, has_rows: bool) -> Answer:
-    """The answer in the record batch of a RESULT frame; zero-copy."""
-    positions, outcomes, ages_ms = (batch.column(index).to_numpy() for index in range(len(META)))
+    """The answer in the record batch of a RESULT frame; zero-copy.
+
+    Raises ProtocolViolation for nulls where none may be, and for an unknown error code.
+    """
+    meta = batch.columns[: len(META)]
+    if any(column.null_count for column in meta):
+        raise _bad("position, outcome and age are never null")
+    positions, outcomes, ages_ms = (column.to_numpy() for column in meta)
     if has_rows:
-        names = range(len(META), batch.num_columns)
-        rows = pa.record_batch(
-            [batch.column(index) for index in names],
-            schema=pa.schema([batch.schema.field(index) for index in names]),
-        )
+        # By number, not by name: a dimension may have a column called "position", or none at all.
+        rows = batch.select(list(range(len(META), batch.num_columns)))
         return Answer(positions, outcomes, ages_ms, rows)
-    return Answer(
-        positions, outcomes, ages_ms, None, _errors(positions.tolist(), batch.column(len(META)))
-    )
+    errors = _errors(positions.tolist(), batch.column(len(META)))
+    return Answer(positions, outcomes, ages_ms, None, errors)
 
 
 def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
     if codes.null_count == len(codes):
         return {}
     pairs = zip(positions, codes.to_pylist(), strict=True)
-    return {position: ErrorCode(code) for position, code in pairs if code is not None}
+    try:
+        return {position: ErrorCode(code) for position, code in pairs if code is not None}
+    except ValueError as error:
+        raise _bad("an error code is unknown") from error
+
+
+def _read_texts(schema: pa.Schema) -> None:
+    # Arrow sees that a name or a time zone is not UTF-8 only when somebody asks for it.
+    for field in schema:
+        _ = field.name, types.is_timestamp(field.type) and field.type.tz
+
+
+def _may_travel(kind: pa.DataType) -> bool:
+    if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        return False  # Arrow reads behind its table of powers of ten when it casts such values
+    return any(is_flat(kind) for is_flat in _IS_FLAT)
 
 
 def _is_compressed(message: pa.Message) -> bool:
@@ -140,5 +165,5 @@ def _field_offset(metadata: memoryview, table: int, index: int) -> int:
     return struct.unpack_from("<H", metadata, vtable + slot)[0] if slot < size else 0
 
 
-def _bad(detail: str) -> ProtocolViolation:
-    return ProtocolViolation(ErrorCode.BAD_FRAME, detail)
+def _bad(detail: str, offset: int | None = None) -> ProtocolViolation:
+    return ProtocolViolation(ErrorCode.BAD_FRAME, detail, offset=offset)

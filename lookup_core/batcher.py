@@ -46,7 +46,8 @@ class Batcher:
         self._settings = settings
         self._channels: dict[ChannelId, _Channel] = {}  # whose turn is next comes first
         self._queued = 0
-        self._oldest_at = 0.0  # when the oldest queued key came; meaningful while any is queued
+        # Since when keys are queued; those that a full batch left behind do not wait anew.
+        self._oldest_at = 0.0
 
     def __len__(self) -> int:
         return self._queued
@@ -73,9 +74,16 @@ class Batcher:
         due = self.next_deadline()
         if due is None or now < due:
             return None
-        self._oldest_at = now
-        batch = self._take_turns()
-        return batch or None
+        return self._take_turns() or None
+
+    def check_invariants(self) -> None:
+        """For tests: what is counted is what is queued, and nobody is in turn without keys."""
+        runs = [run for channel in self._channels.values() for run in channel.runs]
+        assert self._queued == sum(len(run.flights) for run in runs)
+        assert all(run.flights and len(run.flights) == len(run.rows) for run in runs)
+        for channel in self._channels.values():
+            assert channel.runs
+            assert 0 <= channel.deficit <= self._settings.max_keys
 
     def _take_turns(self) -> list[KeyRun]:
         batch: list[KeyRun] = []

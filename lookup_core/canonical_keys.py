@@ -51,10 +51,11 @@ class CanonicalKeys:
 def canonical_keys(columns: pa.RecordBatch, *, seed: int = 0) -> CanonicalKeys:
     """The canonical form of n keys without nulls, of a dimension's exact key types.
 
-    `seed` makes the hashes of byte keys unpredictable to whoever chooses the keys.
+    `seed` makes the hashes unpredictable to whoever chooses the keys.
     """
     if columns.num_columns == 1 and is_number(columns.schema.field(0).type):
-        return CanonicalKeys(_mixed(_numbers(columns.column(0)).view(np.uint64)), None)
+        numbers = _numbers(columns.column(0)).view(np.uint64)
+        return CanonicalKeys(_mixed(numbers ^ np.uint64(seed)), None)
     if columns.num_columns == 1:
         parts = _as_bytes(columns.column(0))
     else:
@@ -88,17 +89,10 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
 
 def _as_bytes(column: pa.Array) -> pa.BinaryArray:
     if is_number(column.type):
-        numbers = pa.py_buffer(_numbers(column))
-        return _fixed(numbers, 8, len(column)).cast(pa.binary())
-    if types.is_decimal(column.type):
-        width = column.type.byte_width
-        start = column.offset * width
-        return _fixed(column.buffers()[1].slice(start), width, len(column)).cast(pa.binary())
+        column = pa.array(_numbers(column)).view(pa.binary(8))
+    elif types.is_decimal(column.type):
+        column = column.view(pa.binary(column.type.byte_width))
     return column.cast(pa.binary())
-
-
-def _fixed(buffer: pa.Buffer, width: int, length: int) -> pa.FixedSizeBinaryArray:
-    return pa.Array.from_buffers(pa.binary(width), length, [None, buffer])
 
 
 def _delimited(column: pa.Array) -> list[pa.BinaryArray]:
@@ -107,7 +101,7 @@ def _delimited(column: pa.Array) -> list[pa.BinaryArray]:
     if has_fixed_width:
         return [content]
     lengths = pc.binary_length(content).to_numpy().astype(np.uint32)
-    return [_fixed(pa.py_buffer(lengths), 4, len(content)).cast(pa.binary()), content]
+    return [pa.array(lengths).view(pa.binary(4)).cast(pa.binary()), content]
 
 
 def _mixed(values: Hashes) -> Hashes:
@@ -124,8 +118,10 @@ def _hashes(parts: pa.BinaryArray, seed: int) -> Hashes:
     offsets = np.frombuffer(offset_buffer, np.int32)[parts.offset : parts.offset + len(parts) + 1]
     lengths = np.diff(offsets)
     hashes = _mixed(lengths.astype(np.uint64) + np.uint64(seed))
-    if content is not None and content.size:
-        _fold_words(hashes, content, starts=offsets[:-1].astype(np.int64), lengths=lengths)
+    if lengths.any():
+        starts = (offsets[:-1] - offsets[0]).astype(np.int64)
+        content = content.slice(offsets[0], offsets[-1] - offsets[0])  # not what others own
+        _fold_words(hashes, content, starts=starts, lengths=lengths)
     for position in np.flatnonzero(lengths > _LONG_BYTES).tolist():
         digest = hashlib.blake2b(
             parts[position].as_py(), digest_size=8, key=seed.to_bytes(8, "little")

@@ -33,6 +33,7 @@ class CreditLedger(Generic[Owner]):
 
     def open(self, channel: Owner) -> Grant | None:
         """A share for a new channel; None when the pool cannot give a useful one."""
+        assert channel not in self._grants
         left = self._pool_bytes - self._granted_bytes
         records = min(left // _SHARE // (2 * _RECORD_BYTES), _MOST_RECORDS)
         if records < _LEAST_RECORDS:

@@ -38,7 +38,7 @@ class Effects:
     """What the shell has to do after an event."""
 
     deliveries: list[Delivery] = field(default_factory=list)
-    cancelled: list[BatchId] = field(default_factory=list)  # queries that nobody waits for
+    cancelled: list[BatchId] = field(default_factory=list)  # at the backend, for nobody any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,18 @@ class DimensionSchema:
     def select(self, names: Sequence[str] | None) -> pa.Schema:
         """The schema of the columns asked for, in the order asked; all of them for `None`.
 
-        Raises InvalidRequest for a name that the dimension does not offer, naming those it does.
+        Raises InvalidRequest for a name that the dimension does not offer, naming those it does,
+        and for one that is there twice.
         """
         if names is None:
             return self.columns
-        unknown = [name for name in names if name not in self.columns.names]
+        unknown = sorted(set(names).difference(self.columns.names))
         if unknown:
             offered = ", ".join(self.columns.names)
             raise InvalidRequest(
                 ErrorCode.UNKNOWN_COLUMN,
                 f"no column {', '.join(unknown)}; the dimension offers {offered}",
             )
+        if len(set(names)) < len(names):
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be asked for once")
         return pa.schema([self.columns.field(name) for name in names])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.batcher import Batcher, KeyRun
+from lookup_core.cached_answers import cached_answers
 from lookup_core.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
 from lookup_core.dimension_schema import DimensionSchema
@@ -70,16 +71,8 @@ class DimensionState:
         probe = self._cache.probe(keys, now)
         is_miss = ~(probe.is_row | probe.is_missing)
         self._admit(int(is_miss.sum()))
-        answers = _unaskable_answers(request.keys)
-        if (missing := positions[probe.is_missing]).size:
-            ages_ms = (probe.ages_s[probe.is_missing] * 1000).astype(np.uint32)
-            answers.append(replace(rowless_answer(missing, Outcome.MISSING), ages_ms=ages_ms))
-        if (hits := np.flatnonzero(probe.is_row)).size:
-            found = self._cache.rows(probe.slots[hits], request.columns)
-            hits = hits[found.order]
-            ages_ms = (probe.ages_s[hits] * 1000).astype(np.uint32)
-            outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
-            answers.append(Answer(positions[hits], outcomes, ages_ms, found.rows))
+        known = cached_answers(self._cache, probe, positions=positions, columns=request.columns)
+        answers = [*_unaskable_answers(request.keys), *known]
         if is_miss.any():
             missed = np.flatnonzero(is_miss).astype(np.int32)
             self._wait(request, positions[missed], keys=keys.take(missed), now=now)
@@ -93,9 +86,9 @@ class DimensionState:
         query = self._queries.restart_due(now) or self._start_query(now)
         if query is None:
             return None
-        latest = self._waiting.latest_deadline(query.flights)
-        left_s = self._settings.timeout_s if latest is None else latest - now
-        return QueryOrder(query.id, query.keys, min(left_s, self._settings.timeout_s))
+        # Not less for those who wait less long: a newcomer with more time may join. When all have
+        # given up, the query is cancelled.
+        return QueryOrder(query.id, query.keys, self._settings.timeout_s)
 
     def on_rows(
         self,
@@ -105,13 +98,17 @@ class DimensionState:
         rows: pa.RecordBatch,
         now: float,
     ) -> Effects:
-        """A query brought its rows; those that no invalidation overtook are kept."""
-        query = self._queries.end(batch_id)
+        """A query brought its rows; those that no invalidation overtook are kept.
+
+        What Arrow raises, for rows that it cannot hold, comes before anything is answered.
+        """
+        query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
         landing = Landing.of_rows(len(query.flights), ordinals, rows)
+        answers = self._answers(query, landing)
         self._keep(query, landing, now)
-        return self._land(query, landing)
+        return self._land(query, answers)
 
     def on_failure(
         self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
@@ -120,17 +117,17 @@ class DimensionState:
 
         `jitter` in [0, 1) spreads the delay over its upper half.
         """
-        query = self._queries.end(batch_id)
+        query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
         delay_s = self._retry.delay_ms(query.attempts) / 1000 * (0.5 + jitter / 2)
         latest = self._waiting.latest_deadline(query.flights)
         can_retry = code.is_retryable and self._retry.can_retry(query.attempts)
-        if can_retry and latest is not None and now + delay_s < latest:
+        if can_retry and now + delay_s < latest:
             self._retries += 1
             self._queries.park(query, now + delay_s)
             return Effects()
-        return self._land(query, Crash(code))
+        return self._land(query, self._answers(query, Crash(code)))
 
     def leave(self, lookup_id: LookupId) -> Effects:
         """Nobody waits for this lookup any more; harmless when it has ended."""
@@ -140,14 +137,11 @@ class DimensionState:
     def expire(self, now: float) -> Effects:
         """End what has waited for its whole time with the outcome `timeout`."""
         effects = Effects()
-        for lookup_id in self._waiting.expired(now):
-            lookup = self._waiting.remove(lookup_id)
-            if lookup is None:
-                continue
+        for lookup in self._waiting.pop_expired(now):
             positions = np.array(lookup.unanswered_positions(), np.int32)
             answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
             self._count([answer])
-            effects.deliveries.append(Delivery(lookup_id, answer, is_last=True))
+            effects.deliveries.append(Delivery(lookup.id, answer, is_last=True))
             effects.cancelled.extend(self._desert(lookup))
         return effects
 
@@ -203,7 +197,9 @@ class DimensionState:
         """For tests."""
         self._cache.check_invariants()
         self._waiting.check_invariants()
-        assert self._queries.in_flight <= self._queries.limit
+        self._flights.check_invariants()
+        self._batcher.check_invariants()
+        self._queries.check_invariants()
         assert len(self._waiting) or not len(self._flights)
 
     def _canonical(
@@ -215,10 +211,12 @@ class DimensionState:
 
     def _admit(self, count: int) -> None:
         limit = self._settings.max_waiting_keys
-        if self._waiting.keys + count > limit:
+        # Queued keys take memory until their turn, also when nobody waits for them any more.
+        held = max(self._waiting.keys, len(self._batcher))
+        if held + count > limit:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{self._waiting.keys} keys wait for {self._settings.name}; at most {limit} may",
+                f"{held} keys wait for {self._settings.name}; at most {limit} may",
                 retry_after_s=_OVERLOAD_RETRY_S,
             )
 
@@ -254,25 +252,27 @@ class DimensionState:
         rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
         self._cache.fill(self._canonical(query.keys, kept), row_of >= 0, rows=rows, now=now)
 
-    def _land(self, query: Query, landing: Landing | Crash) -> Effects:
+    def _answers(self, query: Query, landing: Landing | Crash) -> list[tuple[LookupId, Answer]]:
+        return [
+            (lookup_id, answer)
+            for lookup_id, (positions, ordinals) in waiters_by_lookup(query.flights).items()
+            for answer in landing.answers(positions, ordinals, self._waiting.get(lookup_id).columns)
+        ]
+
+    def _land(self, query: Query, answers: list[tuple[LookupId, Answer]]) -> Effects:
+        self._queries.end(query.id)
         effects = Effects()
-        for lookup_id, (positions, ordinals) in waiters_by_lookup(query.flights).items():
-            lookup = self._waiting.get(lookup_id)
-            answers = list(landing.answers(positions, ordinals, lookup.columns))
-            self._count(answers)
-            for answer in answers:
-                is_last = self._waiting.answer(lookup_id, answer.size)
-                effects.deliveries.append(Delivery(lookup_id, answer, is_last))
+        for lookup_id, answer in answers:
+            is_last = self._waiting.answer(lookup_id, answer.size)
+            effects.deliveries.append(Delivery(lookup_id, answer, is_last))
         self._flights.land(query.flights)
+        self._count([answer for _, answer in answers])
         return effects
 
     def _desert(self, lookup: WaitingLookup) -> list[BatchId]:
         deserted = self._flights.leave(lookup.id, lookup.flights)
         batch_ids = {flight.batch_id for flight in deserted if flight.batch_id is not None}
-        cancelled = self._queries.deserted(batch_ids)
-        for batch_id in cancelled:
-            self._queries.end(batch_id)
-        return cancelled
+        return self._queries.end_deserted(batch_ids)
 
     def _count(self, answers: list[Answer]) -> None:
         for answer in answers:

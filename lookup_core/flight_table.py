@@ -77,6 +77,7 @@ class FlightTable:
         for flight in flights:
             flight.waiters = [waiter for waiter in flight.waiters if waiter[0] != lookup_id]
             if not flight.waiters and not flight.has_landed:
+                flight.may_keep = False  # out of the table, an invalidation would not find it
                 self._forget(flight)
                 deserted.append(flight)
         return deserted
@@ -86,6 +87,14 @@ class FlightTable:
         for flight in flights:
             flight.has_landed = True
             self._forget(flight)
+
+    def check_invariants(self) -> None:
+        """For tests: whoever joins a flight is answered by it, and may have it kept."""
+        for key_id, flight in self._flights.items():
+            assert flight.key_id == key_id
+            assert flight.waiters
+            assert flight.may_keep
+            assert not flight.has_landed
 
     def _forget(self, flight: Flight) -> None:
         # A detached flight's key may have a newer flight by now, which must stay.

@@ -11,30 +11,35 @@ Decoding never trusts the peer: whatever is wrong is a ProtocolViolation, before
 Not here: Arrow payloads stay bytes, because only the channel knows their schema.
 """
 
-import json
 import struct
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from lookup_core import frames
 from lookup_core.arrow_payload import decode_schema, encode_schema
 from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.frame_description import (
+    FrameDescription,
+    decode_description,
+    encode_description,
+)
 from lookup_core.frames import Frame, FrameKind
 
 HEADER = struct.Struct("<BBHIQ")
 _LOOKUP = struct.Struct("<II")
 _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
-_LENGTH = struct.Struct("<I")
+_NOTHING = struct.Struct("")
 
 _LAST = 1
 _HAS_ROWS = 2
 _IDLE = 1
-MAX_JSON_BYTES = 64 * 1024
-
-_T = TypeVar("_T")
+_FLAGS = {FrameKind.RESULT: _LAST | _HAS_ROWS, FrameKind.STATUS: _IDLE}
+_WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
+_OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
+_OF_EITHER = {FrameKind.ERROR}
 
 
 class _Header(NamedTuple):
@@ -77,12 +82,25 @@ def decode_frame(message: bytes) -> Frame:
     if len(message) < HEADER.size:
         raise _bad(f"a frame has at least {HEADER.size} bytes, this one {len(message)}", 0)
     header = _Header._make(HEADER.unpack_from(message))
-    decode = _DECODERS.get(header.kind)
-    if decode is None:
+    if header.kind not in _DECODERS:
         raise _bad(f"unknown frame kind {header.kind}", 0)
+    kind = FrameKind(header.kind)
+    _check(header, kind)
+    return _DECODERS[kind](header, memoryview(message)[HEADER.size :])
+
+
+def _check(header: _Header, kind: FrameKind) -> None:
+    if header.flags & ~_FLAGS.get(kind, 0):
+        raise _bad(f"{kind.name} has other flags", 1)
     if header.reserved:
         raise _bad("the reserved field must be 0", 2)
-    return decode(header, memoryview(message)[HEADER.size :])
+    if header.channel == frames.CONNECTION:
+        if kind not in _OF_CONNECTION | _OF_EITHER:
+            raise _bad(f"{kind.name} needs a channel", 4)
+    elif kind in _OF_CONNECTION:
+        raise _bad(f"{kind.name} concerns the connection, not a channel", 4)
+    if header.sequence and kind not in _WITH_SEQUENCE:
+        raise _bad(f"{kind.name} has no sequence", 8)
 
 
 def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -> bytes:
@@ -122,7 +140,7 @@ def _encode_described(
 ) -> bytes:
     match frame:
         case frames.Hello():
-            words: dict[str, Any] = {"versions": list(frame.versions), "agent": frame.agent}
+            words: dict[str, object] = {"versions": list(frame.versions), "agent": frame.agent}
             return _described(_head(FrameKind.HELLO, frames.CONNECTION), words)
         case frames.Welcome():
             words = {"version": frame.version, "agent": frame.agent}
@@ -141,16 +159,17 @@ def _encode_described(
             return _described(_head(FrameKind.GOAWAY, frames.CONNECTION), {"reason": frame.reason})
 
 
-def _described(head: bytes, words: dict[str, Any], *, schema: pa.Schema | None = None) -> bytes:
-    text = json.dumps(words, separators=(",", ":")).encode()
+def _described(
+    head: bytes, words: Mapping[str, object], *, schema: pa.Schema | None = None
+) -> bytes:
     tail = b"" if schema is None else encode_schema(schema)
-    return b"".join((head, _LENGTH.pack(len(text)), text, tail))
+    return b"".join((head, encode_description(words), tail))
 
 
 def _decode_lookup(header: _Header, body: memoryview) -> frames.Lookup:
-    timeout_ms, backlog_records = _unpack(_LOOKUP, body)
+    timeout_ms, backlog_records = _unpack(_LOOKUP, body[: _LOOKUP.size])
     return frames.Lookup(
-        channel=_channel(header),
+        channel=header.channel,
         sequence=header.sequence,
         timeout_ms=timeout_ms,
         backlog_records=backlog_records,
@@ -160,7 +179,7 @@ def _decode_lookup(header: _Header, body: memoryview) -> frames.Lookup:
 
 def _decode_result(header: _Header, body: memoryview) -> frames.Result:
     return frames.Result(
-        channel=_channel(header),
+        channel=header.channel,
         sequence=header.sequence,
         is_last=bool(header.flags & _LAST),
         has_rows=bool(header.flags & _HAS_ROWS),
@@ -170,64 +189,77 @@ def _decode_result(header: _Header, body: memoryview) -> frames.Result:
 
 def _decode_credit(header: _Header, body: memoryview) -> frames.Credit:
     records, size = _unpack(_CREDIT, body)
-    return frames.Credit(_channel(header), records, size)
+    return frames.Credit(header.channel, records, size)
 
 
 def _decode_watermark(header: _Header, body: memoryview) -> frames.Watermark:
     (watermark_ms,) = _unpack(_WATERMARK, body)
-    return frames.Watermark(_channel(header), watermark_ms)
+    return frames.Watermark(header.channel, watermark_ms)
+
+
+def _decode_status(header: _Header, body: memoryview) -> frames.Status:
+    _unpack(_NOTHING, body)
+    return frames.Status(header.channel, is_idle=bool(header.flags & _IDLE))
+
+
+def _decode_cancel(header: _Header, body: memoryview) -> frames.Cancel:
+    _unpack(_NOTHING, body)
+    return frames.Cancel(header.channel, header.sequence)
+
+
+def _decode_close(header: _Header, body: memoryview) -> frames.Close:
+    _unpack(_NOTHING, body)
+    return frames.Close(header.channel)
+
+
+def _decode_closed(header: _Header, body: memoryview) -> frames.Closed:
+    _unpack(_NOTHING, body)
+    return frames.Closed(header.channel)
 
 
 def _decode_hello(_: _Header, body: memoryview) -> frames.Hello:
-    words, _rest = _words(body)
-    versions = tuple(_field(words, "versions", list))
-    if not all(isinstance(version, int) for version in versions):
-        raise _bad("versions must be whole numbers", HEADER.size)
-    return frames.Hello(versions, _field(words, "agent", str))
+    words = _description(body)
+    return frames.Hello(words.counts("versions"), words.text("agent"))
 
 
 def _decode_welcome(_: _Header, body: memoryview) -> frames.Welcome:
-    words, _rest = _words(body)
-    return frames.Welcome(_field(words, "version", int), _field(words, "agent", str))
+    words = _description(body)
+    return frames.Welcome(words.count("version"), words.text("agent"))
 
 
 def _decode_open(header: _Header, body: memoryview) -> frames.Open:
-    words, rest = _words(body)
-    columns = words.get("columns")
-    if columns is not None and not _is_list_of_texts(columns):
-        raise _bad("columns must be null or a list of names", HEADER.size)
+    words = decode_description(body, offset=HEADER.size)
     return frames.Open(
-        channel=_channel(header),
-        dimension=_field(words, "dimension", str),
-        columns=None if columns is None else tuple(columns),
-        origin=_field(words, "origin", str),
-        key=decode_schema(rest),
+        channel=header.channel,
+        dimension=words.text("dimension"),
+        columns=words.texts("columns"),
+        origin=words.text("origin"),
+        key=decode_schema(words.rest, offset=words.rest_offset),
     )
 
 
 def _decode_opened(header: _Header, body: memoryview) -> frames.Opened:
-    words, rest = _words(body)
+    words = decode_description(body, offset=HEADER.size)
     return frames.Opened(
-        channel=_channel(header),
-        credit_records=_field(words, "credit_records", int),
-        credit_bytes=_field(words, "credit_bytes", int),
-        columns=decode_schema(rest),
+        channel=header.channel,
+        credit_records=words.count("credit_records"),
+        credit_bytes=words.count("credit_bytes"),
+        columns=decode_schema(words.rest, offset=words.rest_offset),
     )
 
 
 def _decode_failure(header: _Header, body: memoryview) -> frames.Failure:
-    words, _rest = _words(body)
+    words = _description(body)
     return frames.Failure(
         channel=header.channel,
-        code=_field(words, "code", str),
-        detail=_field(words, "detail", str),
-        is_retryable=_field(words, "retryable", bool),
+        code=words.text("code"),
+        detail=words.text("detail"),
+        is_retryable=words.truth("retryable"),
     )
 
 
 def _decode_goaway(_: _Header, body: memoryview) -> frames.Goaway:
-    words, _rest = _words(body)
-    return frames.Goaway(_field(words, "reason", str))
+    return frames.Goaway(_description(body).text("reason"))
 
 
 _DECODERS: dict[int, Callable[[_Header, memoryview], Frame]] = {
@@ -239,52 +271,27 @@ _DECODERS: dict[int, Callable[[_Header, memoryview], Frame]] = {
     FrameKind.RESULT: _decode_result,
     FrameKind.CREDIT: _decode_credit,
     FrameKind.WATERMARK: _decode_watermark,
-    FrameKind.STATUS: lambda header, _: frames.Status(
-        _channel(header), is_idle=bool(header.flags & _IDLE)
-    ),
-    FrameKind.CANCEL: lambda header, _: frames.Cancel(_channel(header), header.sequence),
-    FrameKind.CLOSE: lambda header, _: frames.Close(_channel(header)),
-    FrameKind.CLOSED: lambda header, _: frames.Closed(_channel(header)),
+    FrameKind.STATUS: _decode_status,
+    FrameKind.CANCEL: _decode_cancel,
+    FrameKind.CLOSE: _decode_close,
+    FrameKind.CLOSED: _decode_closed,
     FrameKind.ERROR: _decode_failure,
     FrameKind.GOAWAY: _decode_goaway,
 }
 
 
-def _channel(header: _Header) -> int:
-    if header.channel == frames.CONNECTION:
-        raise _bad("this kind of frame needs a channel", 4)
-    return header.channel
-
-
 def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
-    if len(body) < layout.size:
-        raise _bad("the frame ends too early", HEADER.size + len(body))
-    return layout.unpack_from(body)
+    if len(body) != layout.size:
+        shorter = min(len(body), layout.size)
+        raise _bad(f"{layout.size} bytes were expected, not {len(body)}", HEADER.size + shorter)
+    return layout.unpack(body)
 
 
-def _words(body: memoryview) -> tuple[dict[str, Any], memoryview]:
-    (length,) = _unpack(_LENGTH, body)
-    text = body[_LENGTH.size : _LENGTH.size + length]
-    if length > MAX_JSON_BYTES or len(text) < length:
-        raise _bad("the description is longer than the frame or its limit", HEADER.size)
-    try:
-        words = json.loads(bytes(text))
-    except (ValueError, RecursionError) as error:
-        raise _bad("the description is not JSON", HEADER.size + _LENGTH.size) from error
-    if not isinstance(words, dict):
-        raise _bad("the description must be a JSON object", HEADER.size + _LENGTH.size)
-    return words, body[_LENGTH.size + length :]
-
-
-def _field(words: dict[str, Any], name: str, kind: type[_T]) -> _T:
-    value = words.get(name)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _bad(f"the description needs {name!r} of type {kind.__name__}", HEADER.size)
-    return value
-
-
-def _is_list_of_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+def _description(body: memoryview) -> FrameDescription:
+    words = decode_description(body, offset=HEADER.size)
+    if words.rest:
+        raise _bad("something follows the description", words.rest_offset)
+    return words
 
 
 def _bad(detail: str, offset: int) -> ProtocolViolation:

@@ -19,7 +19,7 @@ from lookup_core.typed_keys import TypedKeys
 UUID_FIELD = {b"sidelook.type": b"uuid"}  # metadata of a binary(16) key that is written as text
 NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # Postgres text holds no U+0000
 
-_UUID_PATTERN = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
+UUID_PATTERN = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 
 _Cast = Callable[[pa.Array, pa.Field], pa.Array]
 
@@ -88,8 +88,9 @@ def _widened(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _ranged(column: pa.Array, field: pa.Field) -> pa.Array:
-    limits = np.iinfo(field.type.to_pandas_dtype())
-    low, high = (pa.scalar(int(bound), column.type) for bound in (limits.min, limits.max))
+    given, to = (np.iinfo(kind.to_pandas_dtype()) for kind in (column.type, field.type))
+    bounds = (max(int(given.min), int(to.min)), min(int(given.max), int(to.max)))
+    low, high = (pa.scalar(bound, column.type) for bound in bounds)
     fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
     return pc.if_else(fits, column, pa.scalar(None, column.type)).cast(field.type)
 
@@ -101,7 +102,7 @@ def _text_without_nul(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _uuid_from_text(column: pa.Array, field: pa.Field) -> pa.Array:
-    is_uuid = pc.match_substring_regex(column, _UUID_PATTERN).fill_null(fill_value=False)
+    is_uuid = pc.match_substring_regex(column, UUID_PATTERN).fill_null(fill_value=False)
     digits = pc.replace_substring(column.filter(is_uuid), "-", "").cast(pa.binary())
     packed = bytes.fromhex(b"".join(digits.to_pylist()).decode())
     parsed = pa.FixedSizeBinaryArray.from_buffers(

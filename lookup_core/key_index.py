@@ -52,17 +52,17 @@ class KeyIndex:
         """What the index holds in memory."""
         return self._table.nbytes + self._hashes.nbytes + self._free.nbytes
 
-    def slots_for(self, count: int) -> int:
-        """How many slots there will be after `count` insertions."""
+    def more_slots(self, count: int, *, kept: int) -> int:
+        """How many more slots `count` insertions make, when so many keys are left till then."""
         slots = self.slot_count
-        while self._used + count > slots:
+        while kept + count > slots:
             slots *= 2
-        return slots
+        return slots - self.slot_count
 
-    def growth_bytes(self, count: int) -> int:
-        """How many more bytes it will hold after `count` insertions."""
-        more_places = self._places_for(self._used + count) - len(self._table)
-        return 4 * more_places + 12 * (self.slots_for(count) - self.slot_count)
+    def more_bytes(self, count: int, *, kept: int) -> int:
+        """How many more bytes it holds after `count` insertions, as above."""
+        more_places = self._places_for(count, kept=kept) - len(self._table)
+        return 4 * more_places + 12 * self.more_slots(count, kept=kept)
 
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
         """The slot of each key, ABSENT where there is none."""
@@ -138,19 +138,20 @@ class KeyIndex:
         self._free, self._free_count = free, self._free_count + before
 
     def _make_places(self, count: int) -> None:
-        wanted = self._used + count
-        if wanted + self._removed <= len(self._table) * _FULL:
+        if self._has_places(count):
             return
         used = self.used_slots()
-        self._table = np.full(self._places_for(wanted), _EMPTY, np.int32)
+        self._table = np.full(self._places_for(count, kept=self._used), _EMPTY, np.int32)
         self._removed = 0
         self._place(used)
 
-    def _places_for(self, wanted: int) -> int:
+    def _has_places(self, count: int) -> bool:
+        return self._used + self._removed + count <= len(self._table) * _FULL
+
+    def _places_for(self, count: int, *, kept: int) -> int:
         places = len(self._table)
-        if wanted + self._removed <= places * _FULL:
-            return places
-        while wanted > places * _ROOMY:
+        # A key that goes before the insertions leaves its place marked, so that nothing is won.
+        while not self._has_places(count) and kept + count > places * _ROOMY:
             places *= 2
         return places
 

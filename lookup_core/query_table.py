@@ -65,12 +65,18 @@ class QueryTable:
                 return self._go(query)
         return None
 
-    def end(self, batch_id: BatchId) -> Query | None:
-        """Take a query out, wherever it is; None if it is gone already."""
-        return self._at_backend.pop(batch_id, None) or self._parked.pop(batch_id, None)
+    def at_backend(self, batch_id: BatchId) -> Query | None:
+        """The query of this name; None if it is not at the backend (any more)."""
+        return self._at_backend.get(batch_id)
+
+    def end(self, batch_id: BatchId) -> bool:
+        """Take a query out, wherever it is; False if it is gone already."""
+        query = self._at_backend.pop(batch_id, None) or self._parked.pop(batch_id, None)
+        return query is not None
 
     def park(self, query: Query, retry_at: float) -> None:
-        """Let a query that was taken out wait for its next try."""
+        """Let a query leave the backend and wait for its next try."""
+        del self._at_backend[query.id]
         query.retry_at = retry_at
         self._parked[query.id] = query
 
@@ -78,10 +84,23 @@ class QueryTable:
         """When the next parked query is due."""
         return min((query.retry_at for query in self._parked.values()), default=None)
 
-    def deserted(self, batch_ids: set[BatchId]) -> list[BatchId]:
-        """Those of the named queries that nobody waits for."""
-        queries = {**self._at_backend, **self._parked}
-        return [name for name in batch_ids if name in queries and queries[name].is_deserted]
+    def end_deserted(self, batch_ids: set[BatchId]) -> list[BatchId]:
+        """Take out those that nobody waits for; returns which of them are at the backend."""
+        queries = [self._at_backend.get(name) or self._parked[name] for name in batch_ids]
+        deserted = [query.id for query in queries if query.is_deserted]
+        at_backend = [name for name in deserted if name in self._at_backend]
+        for name in deserted:
+            self.end(name)
+        return at_backend
+
+    def check_invariants(self) -> None:
+        """For tests: slots are kept, a query is in one place, and somebody waits for it."""
+        assert len(self._at_backend) <= self.limit
+        assert not self._at_backend.keys() & self._parked.keys()
+        for query in (*self._at_backend.values(), *self._parked.values()):
+            assert not query.is_deserted
+            assert len(query.flights) == query.keys.num_rows
+            assert not any(flight.has_landed for flight in query.flights)
 
     def _go(self, query: Query) -> Query:
         query.attempts += 1

@@ -87,7 +87,8 @@ class RowCache:
     def fill(self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, now: float) -> None:
         """Keep rows (those of the keys that have one, in order) and the absence of the others.
 
-        The keys are distinct. What can never fit beside its index is not kept.
+        The keys are distinct. What would not fit into an empty cache is not kept, and nothing
+        goes for it.
         """
         if self._settings.negative_ttl_s <= 0:
             keys, has_row = keys.take(np.flatnonzero(has_row).astype(np.int32)), has_row[has_row]
@@ -167,18 +168,20 @@ class RowCache:
         return len(slots)
 
     def _make_room(self, incoming: pa.RecordBatch, now: float) -> bool:
-        rounds = len(self._index) + 2 * _SEGMENTS  # each drops a row or takes a second chance away
-        while len(self._index) and rounds and self._bytes_with(incoming) > self._settings.max_bytes:
+        incoming_bytes = row_store.stored_bytes(incoming)
+        room = self._settings.max_bytes - incoming_bytes
+        overhead = self.bytes - self._rows.row_bytes
+        if overhead + self._growth_bytes(incoming.num_rows, kept=0) > room:
+            return False
+        # Each round drops rows or takes second chances away, at last from all.
+        while self.bytes + self._growth_bytes(incoming.num_rows, kept=len(self._index)) > room:
             self._evict_oldest(now)
-            rounds -= 1
-        return self._bytes_with(incoming) <= self._settings.max_bytes
+        return True
 
-    def _bytes_with(self, incoming: pa.RecordBatch) -> int:
-        count = incoming.num_rows
-        more_slots = self._index.slots_for(count) - self._index.slot_count
-        by_slot = (_BYTES_BY_SLOT + row_store.BYTES_BY_SLOT) * more_slots
-        rows = int(incoming.get_total_buffer_size()) + count * np.dtype(np.int32).itemsize
-        return self.bytes + rows + by_slot + self._index.growth_bytes(count)
+    def _growth_bytes(self, count: int, *, kept: int) -> int:
+        by_slot = _BYTES_BY_SLOT + row_store.BYTES_BY_SLOT
+        more_slots = self._index.more_slots(count, kept=kept)
+        return by_slot * more_slots + self._index.more_bytes(count, kept=kept)
 
     def _evict_oldest(self, now: float) -> None:
         slots = self._rows.oldest_slots()
@@ -196,6 +199,8 @@ class RowCache:
 
     def _resize(self) -> None:
         more = self._index.slot_count - len(self._loaded_at)
+        if not more:
+            return  # no copies of what is as long as the index
         self._loaded_at = np.concatenate((self._loaded_at, np.zeros(more, np.float64)))
         self._is_negative = np.concatenate((self._is_negative, np.zeros(more, np.bool_)))
         self._is_visited = np.concatenate((self._is_visited, np.zeros(more, np.bool_)))

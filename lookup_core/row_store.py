@@ -34,11 +34,23 @@ class Gathered:
 class _Segment:
     rows: pa.RecordBatch
     slots: Slots  # [rows] whose row it is; a row is dead when its slot stands elsewhere
+    bytes: int
     dead: int = 0
 
-    @property
-    def bytes(self) -> int:
-        return int(self.rows.get_total_buffer_size()) + self.slots.nbytes
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, slots: Slots) -> "_Segment":
+        return cls(rows, slots, stored_bytes(rows))
+
+
+def stored_bytes(rows: pa.RecordBatch) -> int:
+    """What rows hold in memory once they are stored, with their slots.
+
+    Counts a validity bitmap for each column, because merging makes one; so it never grows later.
+    """
+    bitmaps = sum(column.buffers()[0] is None for column in rows.columns)
+    bitmap_bytes = -(-rows.num_rows // 8)
+    slot_bytes = rows.num_rows * np.dtype(np.int32).itemsize
+    return int(rows.get_total_buffer_size()) + bitmaps * bitmap_bytes + slot_bytes
 
 
 class RowStore:
@@ -50,18 +62,23 @@ class RowStore:
         self._segments: dict[int, _Segment] = {}  # {segment id: segment}, oldest first
         self._locations = np.full(0, _NOWHERE, np.int64)  # by slot: segment id << 32 | row
         self._next_id = 0
-        self._segment_bytes = 0
+        self._row_bytes = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """What rows and their slots hold in memory."""
+        return self._row_bytes
 
     @property
     def bytes(self) -> int:
         """What rows, their slots and the locations hold in memory."""
-        return self._segment_bytes + self._locations.nbytes
+        return self._row_bytes + self._locations.nbytes
 
     def put(self, slots: Slots, rows: pa.RecordBatch) -> None:
         """Store a row for each slot; the slots have none."""
         if not len(slots):
             return
-        self._add(_Segment(rows, slots))
+        self._add(_Segment.of(rows, slots))
         self._merge_youngest()
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
@@ -87,10 +104,11 @@ class RowStore:
         ids, counts = np.unique(self._locations[slots] >> _ROW_BITS, return_counts=True)
         self._locations[slots] = _NOWHERE
         for segment_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-            segment = self._segments[segment_id]
-            segment.dead += count
-            if segment.dead * 2 > len(segment.slots):
-                self._compact(segment_id)
+            self._segments[segment_id].dead += count
+        for segment_id in ids.tolist():
+            segment = self._segments.get(segment_id)  # None: merged with one before it
+            if segment is not None and segment.dead * 2 > len(segment.slots):
+                self._compact(segment_id, segment)
 
     def oldest_slots(self) -> Slots:
         """The slots whose rows stand in the oldest segment; empty when nothing is stored."""
@@ -108,7 +126,7 @@ class RowStore:
         live = [self._live(key, segment) for key, segment in self._segments.items()]
         found = np.sort(np.concatenate(live)) if live else np.zeros(0, np.int32)
         assert found.tolist() == np.flatnonzero(self._locations != _NOWHERE).tolist()
-        assert self._segment_bytes == sum(segment.bytes for segment in self._segments.values())
+        assert self._row_bytes == sum(segment.bytes for segment in self._segments.values())
         for slots, segment in zip(live, self._segments.values(), strict=True):
             assert len(slots) + segment.dead == len(segment.slots) == segment.rows.num_rows
 
@@ -118,7 +136,7 @@ class RowStore:
     def _add(self, segment: _Segment) -> None:
         segment_id, self._next_id = self._next_id, self._next_id + 1
         self._segments[segment_id] = segment
-        self._segment_bytes += segment.bytes
+        self._row_bytes += segment.bytes
         self._locations[segment.slots] = self._own_locations(segment_id, segment)
 
     def _own_locations(self, segment_id: int, segment: _Segment) -> npt.NDArray[np.int64]:
@@ -130,31 +148,40 @@ class RowStore:
 
     def _pop(self, segment_id: int) -> _Segment:
         segment = self._segments.pop(segment_id)
-        self._segment_bytes -= segment.bytes
+        self._row_bytes -= segment.bytes
         return segment
 
     def _merge_youngest(self) -> None:
-        # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
-        while len(self._segments) > 1:
-            *_, elder_id, youngest_id = self._segments
-            elder, youngest = self._segments[elder_id], self._segments[youngest_id]
-            is_small = elder.bytes + youngest.bytes <= self._max_segment_bytes
-            if not is_small or 2 * len(youngest.slots) < len(elder.slots):
-                return
-            slots = np.concatenate((self._live(elder_id, elder), self._live(youngest_id, youngest)))
-            merged = self.gather(slots, self.schema.names)
-            self._pop(elder_id)
-            self._pop(youngest_id)
-            self._add(_Segment(merged.rows, slots[merged.order]))
+        while len(self._segments) > 1 and self._merge(*list(self._segments)[-2:]):
+            pass
 
-    def _compact(self, segment_id: int) -> None:
-        segment = self._segments[segment_id]
+    def _merge(self, elder_id: int, younger_id: int) -> bool:
+        elder, younger = self._segments[elder_id], self._segments[younger_id]
+        is_small = elder.bytes + younger.bytes <= self._max_segment_bytes
+        # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
+        if not is_small or 2 * len(younger.slots) < len(elder.slots):
+            return False
+        slots = np.concatenate((self._live(elder_id, elder), self._live(younger_id, younger)))
+        self._replace(elder_id, slots)
+        self._pop(younger_id)
+        return True
+
+    def _compact(self, segment_id: int, segment: _Segment) -> None:
         live = self._live(segment_id, segment)
         if not len(live):
             self._pop(segment_id)
             return
-        rows = self.gather(live, self.schema.names).rows
-        self._segment_bytes -= segment.bytes
-        self._segments[segment_id] = compacted = _Segment(rows, live)  # keeps its place in age
-        self._segment_bytes += compacted.bytes
-        self._locations[live] = self._own_locations(segment_id, compacted)
+        self._replace(segment_id, live)
+        # Else segments that few rows outlive would add up, and every gathering visits them.
+        ids = list(self._segments)
+        at = ids.index(segment_id)
+        for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
+            self._merge(elder_id, younger_id)
+
+    def _replace(self, segment_id: int, slots: Slots) -> None:
+        # The new segment keeps the old one's place in age.
+        gathered = self.gather(slots, self.schema.names)
+        segment = _Segment.of(gathered.rows, slots[gathered.order])
+        self._row_bytes += segment.bytes - self._segments[segment_id].bytes
+        self._segments[segment_id] = segment
+        self._locations[segment.slots] = self._own_locations(segment_id, segment)

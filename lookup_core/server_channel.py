@@ -3,6 +3,7 @@
 Pure bookkeeping of the protocol; the lookups themselves are the engine's.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from lookup_core.credit_ledger import Grant
@@ -20,7 +21,7 @@ class ChannelStatistics:
     origin: str
     credit_records: int  # granted and unused
     backlog_records: int
-    in_flight_records: int
+    in_flight_records: int  # asked, and their credit not sent back
     watermark_ms: int | None
     is_idle: bool
 
@@ -38,14 +39,15 @@ class ServerChannel:
         self._grant = grant
         self._next_sequence = 1
         self._held: dict[int, Grant] = {}  # {sequence: what its lookup uses}
-        self._used_records = 0
+        self._used_records = 0  # by those, and by credit that was not sent back yet
         self._used_bytes = 0
+        self._unsent: deque[Credit] = deque()  # given back, but not sent yet
         self._backlog_records = 0
 
     @property
     def is_drained(self) -> bool:
-        """Whether the peer has closed the channel and everything is answered."""
-        return self.is_closing and not self._held
+        """Whether the peer has closed the channel, and every answer and all credit was sent."""
+        return self.is_closing and not self._held and not self._unsent
 
     def on_lookup(self, frame: Lookup, records: int) -> None:
         """Charge a lookup of so many records.
@@ -73,17 +75,28 @@ class ServerChannel:
         self._backlog_records = frame.backlog_records
 
     def on_ended(self, sequence: int) -> Credit | None:
-        """Give back what a lookup used, once; None when it is not held (any more)."""
+        """The credit that goes back for a lookup, once; None when it is not held (any more).
+
+        The peer may use it only when it was sent: until then it bounds what piles up for a peer
+        that reads nothing.
+        """
         cost = self._held.pop(sequence, None)
         if cost is None:
             return None
-        self._used_records -= cost.records
-        self._used_bytes -= cost.bytes
-        return Credit(self.channel, cost.records, cost.bytes)
+        credit = Credit(self.channel, cost.records, cost.bytes)
+        self._unsent.append(credit)
+        return credit
+
+    def on_credit_sent(self) -> None:
+        """The oldest credit that was given back goes to the peer now, which may use it."""
+        credit = self._unsent.popleft()
+        self._used_records -= credit.records
+        self._used_bytes -= credit.bytes
 
     def on_watermark(self, watermark_ms: int) -> None:
         """Note the channel's watermark, which never goes back."""
-        self.watermark_ms = max(watermark_ms, self.watermark_ms or watermark_ms)
+        known_ms = watermark_ms if self.watermark_ms is None else self.watermark_ms
+        self.watermark_ms = max(watermark_ms, known_ms)
 
     def statistics(self, connection: int) -> ChannelStatistics:
         """What there is to see now."""
@@ -100,9 +113,11 @@ class ServerChannel:
         )
 
     def check_invariants(self) -> None:
-        """For tests: what is used is what the held lookups use, within the grant."""
-        assert self._used_records == sum(cost.records for cost in self._held.values())
-        assert self._used_bytes == sum(cost.bytes for cost in self._held.values())
+        """For tests: what is used is what was not given back, within the grant."""
+        unsent = [Grant(credit.records, credit.bytes) for credit in self._unsent]
+        costs = [*self._held.values(), *unsent]
+        assert self._used_records == sum(cost.records for cost in costs)
+        assert self._used_bytes == sum(cost.bytes for cost in costs)
         assert self._has_credit_for(Grant(0, 0))
 
     def _has_credit_for(self, cost: Grant) -> bool:

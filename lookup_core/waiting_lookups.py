@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from lookup_core.flight_table import Flight, LookupId
 
+_SLACK = 64  # deadlines of lookups that are gone; few of them cost less than a clean-up
+
 
 @dataclass(slots=True)
 class WaitingLookup:
@@ -27,7 +29,7 @@ class WaitingLookup:
 
 
 class WaitingLookups:
-    """Lookups by id, and the order in which their time runs out."""
+    """Lookups by id, each used once, and the order in which their time runs out."""
 
     def __init__(self) -> None:
         self._lookups: dict[LookupId, WaitingLookup] = {}
@@ -48,6 +50,8 @@ class WaitingLookups:
         self._lookups[lookup.id] = lookup
         self._keys += lookup.unanswered
         heapq.heappush(self._deadlines, (lookup.deadline_s, lookup.id))
+        if len(self._deadlines) > 2 * len(self._lookups) + _SLACK:
+            self._forget_deadlines()
 
     def get(self, lookup_id: LookupId) -> WaitingLookup:
         """A lookup that waits."""
@@ -64,10 +68,8 @@ class WaitingLookups:
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
         """Stop waiting; None if it did not wait (any more)."""
-        lookup = self._lookups.pop(lookup_id, None)
-        if lookup is not None:
-            self._keys -= lookup.unanswered
-        return lookup
+        lookup = self._lookups.get(lookup_id)
+        return None if lookup is None else self._pop(lookup_id)
 
     def next_deadline(self) -> float | None:
         """When the next lookup's time is over."""
@@ -75,20 +77,31 @@ class WaitingLookups:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def expired(self, now: float) -> list[LookupId]:
-        """The lookups whose time is over."""
-        due = []
+    def pop_expired(self, now: float) -> list[WaitingLookup]:
+        """End the wait of those whose time is over; the earliest deadline comes first."""
+        expired = []
         while (deadline_s := self.next_deadline()) is not None and deadline_s <= now:
-            due.append(heapq.heappop(self._deadlines)[1])
-        return due
+            expired.append(self._pop(heapq.heappop(self._deadlines)[1]))
+        return expired
 
-    def latest_deadline(self, flights: list[Flight]) -> float | None:
-        """Until when somebody waits for any of these flights; None if nobody does."""
+    def latest_deadline(self, flights: list[Flight]) -> float:
+        """Until when somebody waits for any of these flights; somebody does."""
         waiting = {lookup_id for flight in flights for lookup_id, _ in flight.waiters}
-        return max((self._lookups[lookup_id].deadline_s for lookup_id in waiting), default=None)
+        return max(self._lookups[lookup_id].deadline_s for lookup_id in waiting)
 
     def check_invariants(self) -> None:
         """For tests: the sum of what is unanswered is what the lookups say."""
         assert self._keys == sum(lookup.unanswered for lookup in self._lookups.values())
         for lookup in self._lookups.values():
             assert lookup.unanswered == len(lookup.unanswered_positions()) > 0
+            assert (lookup.deadline_s, lookup.id) in self._deadlines
+
+    def _pop(self, lookup_id: LookupId) -> WaitingLookup:
+        lookup = self._lookups.pop(lookup_id)
+        self._keys -= lookup.unanswered
+        return lookup
+
+    def _forget_deadlines(self) -> None:
+        # One that lies far ahead would keep its place, however long ago it was answered.
+        self._deadlines = [(each.deadline_s, each.id) for each in self._lookups.values()]
+        heapq.heapify(self._deadlines)

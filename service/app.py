@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
+from lookup_core.errors import ConfigurationError
 from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
 from service.backends.postgres import PostgresBackend
@@ -43,14 +44,15 @@ from service.stream.handler import StreamHandler
 log = structlog.get_logger()
 
 DRAIN_S = 10.0  # for what is in flight when the drain begins
-REQUESTS_END_S = 2.0  # then for the requests that are still being answered
+REQUESTS_END_S = 2.0  # then for the responses that are still being sent
+_POLL_S = 0.02
 _CREDIT_SHARE = 4  # of limits.memory: what waiting lookups of streams may take
 
 
 async def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain: what was taken in is answered within 10 s.
 
-    Raises ConfigurationError when a socket cannot be bound.
+    Raises ConfigurationError, in a group, when a socket cannot be bound.
     """
     configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
@@ -72,7 +74,7 @@ async def run(settings: Settings) -> None:
             await stopped.wait()
             log.info("service.draining")
             parts.readiness.start_draining()
-            await streams.drain(DRAIN_S)
+            await _drain(streams, dimensions, timeout_s=DRAIN_S)
         for task in tasks:
             task.cancel()
     log.info("service.stopped")
@@ -85,6 +87,24 @@ def _stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     return stopped
+
+
+async def _drain(
+    streams: StreamHandler, dimensions: Mapping[str, Dimension], *, timeout_s: float
+) -> None:
+    async with asyncio.TaskGroup() as draining:
+        draining.create_task(streams.drain(timeout_s))
+        draining.create_task(_wait_for_lookups(dimensions, timeout_s))
+
+
+async def _wait_for_lookups(dimensions: Mapping[str, Dimension], timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            # Polled once in a life: an event for it would cost every lookup something.
+            while any(each.is_waited_for for each in dimensions.values()):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        log.warning("service.drain_incomplete")
 
 
 async def _dimension(
@@ -171,15 +191,21 @@ async def _listeners(settings: Settings, parts: ServiceParts) -> AsyncIterator[N
 async def _serve(
     app: web.Application, limits: Limits, *, where: Path | HostPort, stack: AsyncExitStack
 ) -> None:
+    # Bound before the runner is entered: a socket may only be closed after its server.
+    bound = stack.enter_context(unix_socket(where)) if isinstance(where, Path) else None
     runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site: web.BaseSite
-    if isinstance(where, Path):
-        site = web.SockSite(runner, stack.enter_context(unix_socket(where)))
-    else:
+    if isinstance(where, HostPort):
         site = web.TCPSite(runner, where.host, where.port)
-    await site.start()
+    else:
+        assert bound is not None
+        site = web.SockSite(runner, bound)
+    try:
+        await site.start()
+    except OSError as error:
+        raise ConfigurationError([f"listen: {where}: {error.strerror or error}"]) from error
 
 
 def _access(settings: Settings, *, hosts: frozenset[str] | None) -> Access:

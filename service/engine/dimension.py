@@ -24,7 +24,7 @@ from lookup_core.flight_table import BatchId, LookupId
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from lookup_core.typed_keys import TypedKeys
-from service.backends.interface import Backend
+from service.backends.interface import Backend, FetchedRows
 from service.engine.fetching import checked_fetch
 from service.engine.observer import NullObserver, Observer, QueryResult
 from service.engine.schema_watch import SchemaWatch
@@ -79,6 +79,11 @@ class Dimension:
         return self.settings.name
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether a lookup has not got its last answer yet."""
+        return bool(self._callers)
+
+    @property
     def schema(self) -> DimensionSchema:
         """Key and columns; raises BackendError while the backend has not told them yet."""
         return self._schema.known()
@@ -92,8 +97,9 @@ class Dimension:
         self._state = DimensionState(self.settings, schema, seed=random.getrandbits(63))
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self._carry_out(self._state.expire(self._clock()))
-                while (order := self._state.next_order(self._clock())) is not None:
+                now = self._clock()
+                self._carry_out(self._state.expire(now))
+                while (order := self._state.next_order(now)) is not None:
                     self._queries[order.id] = tasks.create_task(self._query(self._state, order))
                 await self._pause(self._state.next_deadline())
 
@@ -149,7 +155,7 @@ class Dimension:
 
         def deliver(answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
             submitted.answers.append(answer)
-            if is_last:
+            if is_last and not ended.done():  # done: cancelled, and the caller has not run yet
                 ended.set_result(None)
 
         submitted = self.submit(
@@ -195,10 +201,8 @@ class Dimension:
         result = QueryResult.CANCELLED
         try:
             fetched = await checked_fetch(self._backend, order, self.schema)
+            effects = self._landed(state, order, fetched)
             result = QueryResult.OK
-            effects = state.on_rows(
-                order.id, ordinals=fetched.ordinals, rows=fetched.rows, now=self._clock()
-            )
             self._carry_out(effects)
         except BackendError as error:
             is_timeout = error.code is ErrorCode.TIMEOUT
@@ -209,13 +213,23 @@ class Dimension:
             self._carry_out(state.on_failure(order.id, code=error.code, now=now, jitter=jitter))
         finally:
             self._queries.pop(order.id, None)
+            self._wake.set()  # a slot is free
             self._observer.query_ended(
                 self.name,
                 keys=order.keys.num_rows,
                 seconds=self._clock() - started_at,
                 result=result,
             )
-            self._wake.set()  # a slot is free
+
+    def _landed(self, state: DimensionState, order: QueryOrder, fetched: FetchedRows) -> Effects:
+        try:
+            return state.on_rows(
+                order.id, ordinals=fetched.ordinals, rows=fetched.rows, now=self._clock()
+            )
+        except Exception as error:
+            # The border of a task: rows that Arrow cannot hold fail their query, not the process.
+            log.exception("query.undeliverable", dimension=self.name)
+            raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
 
     def _carry_out(self, effects: Effects) -> None:
         for delivery in effects.deliveries:
@@ -226,4 +240,6 @@ class Dimension:
                 self._observer.lookup_ended(self.name, seconds=seconds)
             caller.deliver(delivery.answer, delivery.is_last)
         for batch_id in effects.cancelled:
-            self._queries[batch_id].cancel()
+            # Not left to the task: cancelled before its first step, it never gets to its end.
+            self._queries.pop(batch_id).cancel()
+            self._wake.set()  # a slot is free

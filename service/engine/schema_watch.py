@@ -11,6 +11,7 @@ import structlog
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import Backend
+from service.engine.backend_call import backend_call
 
 log = structlog.get_logger()
 
@@ -51,7 +52,7 @@ class SchemaWatch:
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                self._schema = await self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
+                self._schema = await self._describe()
             except BackendError as error:
                 self._fault = error
                 log.warning(
@@ -66,3 +67,7 @@ class SchemaWatch:
                 self._is_known.set()
                 log.info("dimension.described", dimension=self._dimension)
                 return self._schema
+
+    async def _describe(self) -> DimensionSchema:
+        call = self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
+        return await backend_call(call, timeout_s=_DESCRIBE_TIMEOUT_S)

@@ -8,7 +8,7 @@ import numpy as np
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.batcher import ChannelId
-from lookup_core.errors import BackendError, Overloaded
+from lookup_core.errors import BackendError, ErrorCode, Overloaded, ProtocolViolation
 from lookup_core.flight_table import LookupId
 from lookup_core.frames import Closed, Lookup, Open, Result
 from lookup_core.key_casts import typed_keys_from_arrow
@@ -17,6 +17,8 @@ from lookup_core.server_channel import ServerChannel
 from lookup_core.typed_keys import TypedKeys
 from service.engine.dimension import Dimension, Submitted
 from service.stream.outbox import Outbox
+
+_NO_KEYS = rowless_answer(np.zeros(0, np.int32), Outcome.MISSING)
 
 
 class ChannelLookups:
@@ -43,6 +45,8 @@ class ChannelLookups:
 
         Raises ProtocolViolation for a payload, sequence or amount that the peer may not send.
         """
+        if not len(self._opened.key):
+            raise ProtocolViolation(ErrorCode.BAD_FRAME, "LOOKUP on a channel without a key")
         batch = decode_batch(frame.payload, self._opened.key)
         self.book.on_lookup(frame, batch.num_rows)
         try:
@@ -64,8 +68,14 @@ class ChannelLookups:
             self._end(sequence)
 
     def on_close(self) -> None:
-        """No more lookups will come; CLOSED follows the last answer."""
-        self.book.is_closing = True
+        """No more lookups will come; CLOSED follows the last answer. Harmless twice."""
+        if not self.book.is_closing:
+            self.book.is_closing = True
+            self._close_if_drained()
+
+    def on_credit_sent(self) -> None:
+        """Credit goes to the peer now, behind the answers that it is for."""
+        self.book.on_credit_sent()
         self._close_if_drained()
 
     def abandon(self) -> None:
@@ -88,11 +98,12 @@ class ChannelLookups:
         )
 
     def _deliver_all(self, sequence: int, submitted: Submitted) -> None:
-        last = len(submitted.answers) - 1
-        for index, answer in enumerate(submitted.answers):
-            self._deliver(sequence, answer, is_last=submitted.is_done and index == last)
-        if submitted.is_done and not submitted.answers:
-            self._end(sequence)  # a lookup of no keys has no answer to be the last
+        answers = submitted.answers
+        if submitted.is_done and not answers:
+            answers = [_NO_KEYS]  # a lookup of no keys is answered, too
+        for index, answer in enumerate(answers):
+            is_last = submitted.is_done and index == len(answers) - 1
+            self._deliver(sequence, answer, is_last=is_last)
 
     def _deliver(self, sequence: int, answer: Answer, *, is_last: bool) -> None:
         payload = encode_batch(answer_batch(answer))
@@ -103,9 +114,8 @@ class ChannelLookups:
 
     def _end(self, sequence: int) -> None:
         credit = self.book.on_ended(sequence)
-        if credit is not None:
-            self._outbox.put(credit)
-        self._close_if_drained()
+        assert credit is not None  # a lookup ends once
+        self._outbox.put(credit)
 
     def _close_if_drained(self) -> None:
         if self.book.is_drained:

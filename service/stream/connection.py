@@ -5,6 +5,7 @@ with WebSocket code 1002; whatever ends it, its lookups are left and its credit 
 """
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -19,61 +20,91 @@ from lookup_core.server_channel import ServerChannel
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.outbox import Outbox
+from service.stream.timeouts import Timeouts
 
 log = structlog.get_logger()
 
-HELLO_TIMEOUT_S = 10.0
-_DESCRIBE_WAIT_S = 2.0
+MAX_CHANNELS = 64  # of one connection: a task has one for each dimension that it looks up
 _MAX_REASON_BYTES = 120  # a close frame holds 123
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    code: WSCloseCode
+    reason: str
+
+
+class _Ended(Exception):
+    """Never leaves this module: ends the tasks of a connection."""
+
+    def __init__(self, code: WSCloseCode, reason: str = "") -> None:
+        super().__init__(reason)
+        self.ending = _Ending(code, reason)
 
 
 class StreamConnection:
     """Serves one WebSocket until it closes."""
 
     def __init__(
-        self, socket: web.WebSocketResponse, number: int, *, registry: ChannelRegistry, agent: str
+        self,
+        socket: web.WebSocketResponse,
+        number: int,
+        *,
+        registry: ChannelRegistry,
+        agent: str,
+        timeouts: Timeouts,
     ) -> None:
         self._socket = socket
         self._number = number
         self._registry = registry
         self._agent = agent
-        self._outbox = Outbox(socket)
-        self._opening: set[int] = set()
+        self._timeouts = timeouts
+        self._outbox = Outbox(
+            socket.send_bytes, timeout_s=timeouts.send_s, on_sending=self._on_sending
+        )
+        self._opening: dict[int, asyncio.Task[None]] = {}  # {channel: waits for its dimension}
         self._channels: dict[int, tuple[ChannelId, ChannelLookups]] = {}
+        self._is_welcome = False
+        self._must_end = asyncio.Event()
 
     async def serve(self) -> None:
         """Run to the end of the connection; cancellation leaves no lookup and no credit behind."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                sender = tasks.create_task(self._outbox.run())
+                tasks.create_task(self._outbox.run())
+                tasks.create_task(self._wait_for_end())
                 await self._receive(tasks)
-                sender.cancel()
-        except* ProtocolViolation as group:
-            await self._refuse(group.exceptions[0])
-        except* TimeoutError:
-            await self._close(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
-        except* ConnectionError:
-            log.info("stream.lost", connection=self._number)
+        except ExceptionGroup as group:
+            # The border of the connection's tasks: a defect ends this connection only.
+            ending = self._ending(group.exceptions[0])
         finally:
+            # Before the close, which waits for the peer.
             for number in list(self._channels):
                 self._drop(number)
+        await self._close(ending)
 
     def go_away(self, reason: str) -> None:
-        """Ask the peer to open nothing new here."""
-        self._outbox.put(frames.Goaway(reason))
+        """Ask the peer to open nothing new here; end what has not begun."""
+        if self._is_welcome:
+            self._outbox.put(frames.Goaway(reason))
+        else:
+            self.end()
 
-    async def close(self) -> None:
-        """Close for good, with code 1001."""
-        await self._close(WSCloseCode.GOING_AWAY, "draining")
+    def end(self) -> None:
+        """Close for good, with code 1001; `serve` returns when that is done."""
+        self._must_end.set()
+
+    async def _wait_for_end(self) -> None:
+        await self._must_end.wait()
+        raise _Ended(WSCloseCode.GOING_AWAY, "draining")
 
     async def _receive(self, tasks: asyncio.TaskGroup) -> None:
-        if not await self._greet():
-            return
-        while (frame := await self._next_frame()) is not None:
-            match frame:
+        await self._greet()
+        while True:
+            match frame := await self._next_frame():
                 case frames.Open():
                     self._check_new(frame)
-                    tasks.create_task(self._open(frame))
+                    self._opening[frame.channel] = tasks.create_task(self._open(frame))
                 case frames.Lookup():
                     self._channel(frame.channel).on_lookup(frame)
                     # Frames that are here already come without a pause: let others in between.
@@ -81,15 +112,12 @@ class StreamConnection:
                 case _:
                     self._control(frame)
 
-    async def _greet(self) -> bool:
+    async def _greet(self) -> None:
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT_S):
+            async with asyncio.timeout(self._timeouts.hello_s):
                 frame = await self._next_frame()
-        except TimeoutError:
-            await self._close(WSCloseCode.POLICY_VIOLATION, "no HELLO in time")
-            return False
-        if frame is None:
-            return False
+        except TimeoutError as error:
+            raise _Ended(WSCloseCode.POLICY_VIOLATION, "no HELLO in time") from error
         if not isinstance(frame, frames.Hello):
             raise ProtocolViolation(ErrorCode.BAD_FRAME, "the first frame must be HELLO")
         if frames.PROTOCOL_VERSION not in frame.versions:
@@ -98,27 +126,29 @@ class StreamConnection:
                 f"this service ({self._agent}) speaks {frames.PROTOCOL_VERSION}, "
                 f"the client ({frame.agent}) {list(frame.versions)}",
             )
+        self._is_welcome = True
         self._outbox.put(frames.Welcome(frames.PROTOCOL_VERSION, self._agent))
-        return True
 
-    async def _next_frame(self) -> Frame | None:
+    async def _next_frame(self) -> Frame:
         message = await self._socket.receive()
         if message.type is WSMsgType.BINARY:
             return decode_frame(message.data)
         if message.type is WSMsgType.TEXT:
             raise ProtocolViolation(ErrorCode.BAD_FRAME, "frames are binary messages")
-        return None  # closed, closing or broken: there is nothing more to read
+        raise _Ended(WSCloseCode.OK)  # closed or broken: there is nothing more to read
 
     def _check_new(self, frame: frames.Open) -> None:
         if frame.channel in self._channels or frame.channel in self._opening:
             raise ProtocolViolation(ErrorCode.BAD_FRAME, f"channel {frame.channel} is open already")
-        self._opening.add(frame.channel)
+        if len(self._channels) + len(self._opening) >= MAX_CHANNELS:
+            raise _Ended(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
 
     async def _open(self, frame: frames.Open) -> None:
         try:
             dimension = self._registry.dimension(frame.dimension)
-            schema = await dimension.wait_until_described(_DESCRIBE_WAIT_S)
-            check_key_types(frame.key, schema)
+            schema = await dimension.wait_until_described(self._timeouts.describe_s)
+            if len(frame.key):  # without a key a channel only describes the dimension
+                check_key_types(frame.key, schema)
             columns = schema.select(frame.columns)
             turn, grant = self._registry.admit()
         except SidelookError as error:
@@ -127,7 +157,7 @@ class StreamConnection:
             )
             return
         finally:
-            self._opening.discard(frame.channel)
+            self._opening.pop(frame.channel, None)
         book = ServerChannel(frame.channel, frame.dimension, frame.origin, grant=grant)
         self._registry.add(turn, self._number, book)
         self._channels[frame.channel] = (
@@ -143,12 +173,34 @@ class StreamConnection:
             case frames.Status():
                 self._channel(frame.channel).book.is_idle = frame.is_idle
             case frames.Cancel():
-                self._channel(frame.channel).on_cancel(frame.sequence)
+                self._on_cancel(frame)
             case frames.Close():
-                self._channel(frame.channel).on_close()
+                self._on_close(frame)
             case _:
                 kind = type(frame).__name__.upper()
                 raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a client never sends {kind} here")
+
+    def _on_cancel(self, frame: frames.Cancel) -> None:
+        # On its way it may have met the CLOSED or ERROR that ended the channel: harmless.
+        if frame.channel in self._channels:
+            self._channel(frame.channel).on_cancel(frame.sequence)
+
+    def _on_close(self, frame: frames.Close) -> None:
+        opening = self._opening.pop(frame.channel, None)
+        if opening is not None:
+            opening.cancel()
+            self._outbox.put(frames.Closed(frame.channel))
+        elif frame.channel in self._channels:  # otherwise as for CANCEL
+            self._channel(frame.channel).on_close()
+
+    def _on_sending(self, frame: Frame) -> None:
+        match frame:
+            case frames.Credit():
+                self._channel(frame.channel).on_credit_sent()
+            case frames.Closed():
+                self._drop(frame.channel)
+            case _:
+                pass  # nothing depends on when the others go
 
     def _channel(self, number: int) -> ChannelLookups:
         if number not in self._channels:
@@ -156,13 +208,33 @@ class StreamConnection:
         return self._channels[number][1]
 
     def _drop(self, number: int) -> None:
-        turn, channel = self._channels.pop(number)
-        channel.abandon()
-        self._registry.remove(turn)
+        if number in self._channels:
+            turn, channel = self._channels.pop(number)
+            channel.abandon()
+            self._registry.remove(turn)
 
-    async def _refuse(self, error: BaseException) -> None:
-        log.warning("stream.violation", connection=self._number, detail=str(error))
-        await self._close(WSCloseCode.PROTOCOL_ERROR, str(error))
+    def _ending(self, error: Exception) -> _Ending:
+        match error:
+            case _Ended():
+                return error.ending
+            case ProtocolViolation():
+                log.warning("stream.violation", connection=self._number, detail=str(error))
+                return _Ending(WSCloseCode.PROTOCOL_ERROR, str(error))
+            case TimeoutError():
+                return _Ending(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
+            case ConnectionError():
+                return _Ending(WSCloseCode.OK, "")
+            case _:
+                log.error("stream.defect", connection=self._number, exc_info=error)
+                return _Ending(WSCloseCode.INTERNAL_ERROR, "a defect of the service")
 
-    async def _close(self, code: WSCloseCode, reason: str) -> None:
-        await self._socket.close(code=code, message=reason.encode()[:_MAX_REASON_BYTES])
+    async def _close(self, ending: _Ending) -> None:
+        log.info("stream.ended", connection=self._number, code=ending.code, reason=ending.reason)
+        # Cut between characters: a reason must be UTF-8.
+        reason = ending.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+        try:
+            async with asyncio.timeout(self._timeouts.close_s):
+                # Not drained: a peer that reads nothing would hold it up.
+                await self._socket.close(code=ending.code, message=reason, drain=False)
+        except TimeoutError:
+            log.info("stream.close_unanswered", connection=self._number)

@@ -4,6 +4,7 @@ What a connection does stands in `connection`.
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 
 from aiohttp import WSCloseCode, web
@@ -12,27 +13,37 @@ from lookup_core.frames import SUBPROTOCOL
 from lookup_core.server_channel import ChannelStatistics
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import StreamConnection
+from service.stream.timeouts import Timeouts
 
-HEARTBEAT_S = 15.0
-_DRAIN_POLL_S = 0.02
+_POLL_S = 0.02
 
 
 class StreamHandler:
     """Serves streams until the drain; one for all listeners."""
 
-    def __init__(self, registry: ChannelRegistry, *, agent: str, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        registry: ChannelRegistry,
+        *,
+        agent: str,
+        max_message_bytes: int,
+        timeouts: Timeouts | None = None,
+    ) -> None:
         self._registry = registry
         self._agent = agent
         self._max_message_bytes = max_message_bytes
+        self._timeouts = timeouts or Timeouts()
         self._numbers = count(1)
         self._connections: set[StreamConnection] = set()
+        self._is_draining = False
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serve one connection to its end."""
         socket = web.WebSocketResponse(
+            timeout=self._timeouts.close_s,
             protocols=(SUBPROTOCOL,),
             compress=False,  # answers are columns on a local socket: it would only cost time
-            heartbeat=HEARTBEAT_S,
+            heartbeat=self._timeouts.heartbeat_s,
             max_msg_size=self._max_message_bytes,
         )
         await socket.prepare(request)
@@ -40,14 +51,7 @@ class StreamHandler:
             reason = f"offer the subprotocol {SUBPROTOCOL}"
             await socket.close(code=WSCloseCode.PROTOCOL_ERROR, message=reason.encode())
             return socket
-        connection = StreamConnection(
-            socket, next(self._numbers), registry=self._registry, agent=self._agent
-        )
-        self._connections.add(connection)
-        try:
-            await connection.serve()
-        finally:
-            self._connections.discard(connection)
+        await self._serve(socket, transport=request.transport)
         return socket
 
     def statistics(self) -> list[ChannelStatistics]:
@@ -56,14 +60,43 @@ class StreamHandler:
 
     async def drain(self, timeout_s: float) -> None:
         """Send GOAWAY, wait for what is in flight, then close all with code 1001."""
+        self._is_draining = True
         for connection in self._connections:
             connection.go_away("draining")
+        await _wait_until(self._is_quiet, timeout_s)  # the clients replay what was not answered
+        for connection in self._connections:
+            connection.end()
+        await _wait_until(lambda: not self._connections, self._timeouts.close_s)
+
+    async def _serve(
+        self, socket: web.WebSocketResponse, *, transport: asyncio.Transport | None
+    ) -> None:
+        connection = StreamConnection(
+            socket,
+            next(self._numbers),
+            registry=self._registry,
+            agent=self._agent,
+            timeouts=self._timeouts,
+        )
+        self._connections.add(connection)
+        if self._is_draining:  # it was let in just before
+            connection.end()
         try:
-            async with asyncio.timeout(timeout_s):
-                # Polled once in a life: an event for it would cost every lookup something.
-                while any(each.in_flight_records for each in self._registry.statistics()):  # noqa: ASYNC110
-                    await asyncio.sleep(_DRAIN_POLL_S)
-        except TimeoutError:
-            pass  # the clients replay what was not answered
-        for connection in list(self._connections):
-            await connection.close()
+            await connection.serve()
+        finally:
+            self._connections.discard(connection)
+            if transport is not None and socket.close_code == WSCloseCode.ABNORMAL_CLOSURE:
+                transport.abort()  # what its peer does not read would keep it open
+
+    def _is_quiet(self) -> bool:
+        return not any(each.in_flight_records for each in self._registry.statistics())
+
+
+async def _wait_until(is_so: Callable[[], bool], timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            # Polled once in a life: an event for it would cost every lookup something.
+            while not is_so():  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        pass  # whoever waits goes on without

@@ -1,0 +1,67 @@
+"""Watermarks from the event times of one partition: bounded out-of-orderness, in milliseconds.
+
+Makes them only; merging those of many channels is another thing. After Flink's
+`BoundedOutOfOrdernessWatermarks`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+MIN_EVENT_TIME_MS = -(2**63)  # stands for "no event time": NULL holds nothing back
+MAX_WATERMARK_MS = 2**63 - 1  # the end of input: nothing at all will follow
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A watermark that stands behind the first `rows` rows of its batch."""
+
+    rows: int
+    watermark_ms: int
+
+
+class EventTimeWatermarks:
+    """Where watermarks fall: the largest event time so far, less the delay, less 1 ms."""
+
+    def __init__(self, delay_ms: int, interval_ms: int | None = None) -> None:
+        """`interval_ms`: also inside a batch, whenever the watermark advances by so much."""
+        if delay_ms < 0 or (interval_ms is not None and interval_ms < 1):
+            raise ValueError("the delay must be at least 0 ms, the interval at least 1 ms")
+        self._lag_ms = delay_ms + 1
+        self._interval_ms = interval_ms
+        self._largest_ms = MIN_EVENT_TIME_MS
+        self._cut_at_ms = MIN_EVENT_TIME_MS  # the largest event time at the last cut
+
+    def on_batch(self, event_times_ms: npt.NDArray[np.int64]) -> list[Cut]:
+        """The cuts in one batch, the last one at its end; none before any event time was seen.
+
+        NULLs come as `MIN_EVENT_TIME_MS`.
+        """
+        if not len(event_times_ms):
+            return []
+        running = np.maximum.accumulate(event_times_ms)
+        np.maximum(running, self._largest_ms, out=running)
+        cuts = [] if self._interval_ms is None else self._inner_cuts(running, self._interval_ms)
+        self._largest_ms = int(running[-1])
+        if self._largest_ms > MIN_EVENT_TIME_MS and (not cuts or cuts[-1].rows < len(running)):
+            cuts.append(self._cut(len(running), self._largest_ms))
+        return cuts
+
+    def check_invariants(self) -> None:
+        """For tests: a cut is never ahead of what was seen."""
+        assert self._cut_at_ms <= self._largest_ms
+
+    def _inner_cuts(self, running: npt.NDArray[np.int64], interval_ms: int) -> list[Cut]:
+        if self._cut_at_ms == MIN_EVENT_TIME_MS:  # the first event time is where to count from
+            seen = running[np.searchsorted(running, MIN_EVENT_TIME_MS, side="right") :]
+            self._cut_at_ms = int(seen[0]) if len(seen) else MIN_EVENT_TIME_MS
+        cuts: list[Cut] = []
+        while (due_ms := self._cut_at_ms + interval_ms) <= int(running[-1]):
+            row = int(np.searchsorted(running, due_ms, side="left"))
+            cuts.append(self._cut(row + 1, int(running[row])))
+        return cuts
+
+    def _cut(self, rows: int, largest_ms: int) -> Cut:
+        self._cut_at_ms = largest_ms
+        return Cut(rows, max(largest_ms - self._lag_ms, MIN_EVENT_TIME_MS))

@@ -1,0 +1,140 @@
+"""One channel of a connection: the blocking `LookupChannel` around the pure `ClientChannel`.
+
+Owns no thread: the connection's thread brings frames, the task's thread asks and waits. Both hold
+the connection's lock while they touch a channel.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lookup_core import frames
+from lookup_core.client_channel import ChannelAnswer, ClientChannel
+from lookup_core.errors import SidecarUnreachable, SidelookError
+from lookup_core.frames import Frame
+from lookup_core.reconnect_backoff import ReconnectBackoff
+from lookup_core.sent_lookups import AskedKeys, QuestionId
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What a session needs of its connection; all of it with the lock held."""
+
+    lock: threading.Lock
+    send: Callable[[Sequence[Frame]], None]
+    release: Callable[[int], None]  # forget the channel of this number
+    clock: Callable[[], float] = time.monotonic
+
+
+class ChannelSession:
+    """A `LookupChannel`; made by `Connection.open`."""
+
+    def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: ReconnectBackoff) -> None:
+        self.channel = channel
+        self.reopen_at_s: float | None = None  # after a refusal that may pass
+        self._wire = wire
+        self._backoff = backoff
+        self._changed = threading.Condition(wire.lock)
+        self._failure: SidelookError | None = None
+        self._results: deque[frames.Result] = deque()  # bounded by the credit
+        self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
+
+    @property
+    def columns(self) -> pa.Schema:
+        """See `LookupChannel`."""
+        assert self.channel.columns is not None
+        return self.channel.columns
+
+    def ask(self, asked: AskedKeys) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.ask(asked, now_s=self._wire.clock()))
+
+    def mark(self, watermark_ms: int) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.mark(watermark_ms, now_s=self._wire.clock()))
+
+    def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._changed.wait_for(self._has_something, timeout_s)
+            self._decode()
+            answers, self._answers = self._answers, []
+            if self._failure is not None and not answers:
+                raise self._failure
+            return answers
+
+    def abandon(self, question: QuestionId) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.abandon(question, now_s=self._wire.clock()))
+
+    def close(self) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.close())
+            self._wire.release(self.channel.number)
+
+    def wait_until_open(self, timeout_s: float, *, url: str) -> None:
+        """Wait for the service's answer to OPEN.
+
+        Raises what the service answered, or SidecarUnreachable.
+        """
+        with self._changed:
+            self._changed.wait_for(self._is_decided, timeout_s)
+            if self._failure is not None:
+                raise self._failure
+            if self.channel.columns is None:
+                raise SidecarUnreachable(url, f"it opened no channel within {timeout_s:g} s")
+
+    def reopen(self) -> None:
+        """With the lock held: ask for the channel, on a new connection."""
+        self._decode()  # sequences begin anew: what came on the old connection is told apart now
+        self.reopen_at_s = None
+        self._wire.send([self.channel.open()])
+
+    def on_frame(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+        """With the lock held: take what the service sent."""
+        match frame:
+            case frames.Opened():
+                self._backoff.on_success()
+                self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
+            case frames.Credit():
+                self._wire.send(self.channel.on_credit(frame, now_s=self._wire.clock()))
+                return
+            case frames.Result():
+                self._results.append(frame)
+        self._changed.notify()
+
+    def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
+        """With the lock held: the channel is gone; whether it is to be opened again."""
+        self.channel.pause()
+        now_s = self._wire.clock()
+        delay_s = self._backoff.on_failure(now_s, jitter) if refusal.is_retryable else None
+        if delay_s is None:
+            self.fail(refusal)
+            return False
+        self.reopen_at_s = now_s + delay_s
+        return True
+
+    def fail(self, failure: SidelookError) -> None:
+        """With the lock held: the channel cannot go on."""
+        self._failure = self._failure or failure
+        self._changed.notify()
+
+    def _is_decided(self) -> bool:
+        return self.channel.columns is not None or self._failure is not None
+
+    def _has_something(self) -> bool:
+        return bool(self._results or self._answers or self._failure)
+
+    def _decode(self) -> None:
+        while self._results:
+            answer = self.channel.on_result(self._results.popleft())
+            if answer is not None:
+                self._answers.append(answer)

@@ -1,0 +1,79 @@
+"""The opening handshake with a sidecar: a connected socket becomes a WebSocket.
+
+Says whether a refusal is final; trying again is the connection's business.
+"""
+
+import socket
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidMessage, InvalidStatus
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from lookup_core.frames import SUBPROTOCOL
+from spark_client.endpoint import Endpoint
+from spark_client.web_socket import RECEIVE_BYTES, WebSocket
+
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+
+def handshake(endpoint: Endpoint, *, token: str | None, timeout_s: float) -> WebSocket:
+    """Connect and shake hands; each wait on the network is at most `timeout_s`.
+
+    Raises SidecarUnreachable if trying again may help, InvalidRequest if it will not.
+    """
+    connected = endpoint.connect(timeout_s)
+    try:
+        protocol = ClientProtocol(
+            parse_uri(endpoint.web_socket_url),
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            max_size=MAX_MESSAGE_BYTES,
+        )
+        _shake_hands(connected, protocol, url=endpoint.url, token=token)
+        connected.settimeout(0)
+        return WebSocket(connected, protocol, url=endpoint.url)
+    except BaseException:
+        connected.close()
+        raise
+
+
+def _shake_hands(
+    connected: socket.socket, protocol: ClientProtocol, *, url: str, token: str | None
+) -> None:
+    request = protocol.connect()
+    request.headers["User-Agent"] = "sidelook-client"
+    if token is not None:
+        request.headers["Authorization"] = f"Bearer {token}"
+    protocol.send_request(request)
+    try:
+        for data in protocol.data_to_send():
+            connected.sendall(data)
+        while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+            chunk = connected.recv(RECEIVE_BYTES)
+            if chunk:
+                protocol.receive_data(chunk)
+            else:
+                protocol.receive_eof()
+    except OSError as error:
+        raise SidecarUnreachable(url, f"the handshake failed: {error}") from error
+    if protocol.handshake_exc is not None:
+        raise _refusal(protocol.handshake_exc, url) from protocol.handshake_exc
+    if protocol.subprotocol != SUBPROTOCOL:
+        raise InvalidRequest(ErrorCode.UNSUPPORTED_VERSION, f"{url} does not speak {SUBPROTOCOL}")
+
+
+def _refusal(error: Exception, url: str) -> SidelookError:
+    if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
+        return SidecarUnreachable(url, "it closed the connection during the handshake")
+    if not isinstance(error, InvalidStatus):
+        return InvalidRequest(ErrorCode.BAD_REQUEST, f"{url} is no sidecar: {error}")
+    status = error.response.status_code
+    if status in {401, 403}:
+        return InvalidRequest(
+            ErrorCode.UNAUTHORIZED, f"{url} refused the token (HTTP {status}); see token_file"
+        )
+    if status >= 500:
+        return SidecarUnreachable(url, f"it answered HTTP {status}")
+    return InvalidRequest(ErrorCode.BAD_REQUEST, f"{url} is no sidecar: HTTP {status}")

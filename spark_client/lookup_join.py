@@ -1,0 +1,127 @@
+"""A lookup join before it is applied to a DataFrame: the driver's side.
+
+Checks names and types against the DataFrame and the dimension, and builds the output schema. What
+happens to the records is `lookup_task`'s business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client.column_names import ColumnNames
+from spark_client.connections import Address
+from spark_client.description import described_columns
+from spark_client.event_times import is_event_time
+from spark_client.join_keys import JoinKeys
+from spark_client.lookup_settings import LookupSettings, WatermarkSettings
+from spark_client.lookup_task import LookupJoinTask, LookupTarget
+from spark_client.output_schema import (
+    arrow_columns,
+    chosen_columns,
+    dimension_columns,
+    output_schema,
+)
+from spark_client.spark_types import arrow_type, key_field
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The column of event times, and how watermarks are made of it."""
+
+    column: str
+    delay_ms: int
+    interval_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoin:
+    """A function of a DataFrame, for `DataFrame.transform`."""
+
+    address: Address
+    dimension: str
+    keys: JoinKeys
+    columns: tuple[str, ...] | None
+    schema: str | StructType | None
+    prefix: str
+    status_column: str | None
+    event_time: EventTime | None
+    settings: LookupSettings
+
+    def __call__(self, records: DataFrame) -> DataFrame:
+        """The enriched DataFrame; nothing is looked up yet, but the dimension may be asked for.
+
+        Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
+        driver has no sidecar and no `schema` was given.
+        """
+        names = _column_names(records)
+        positions = tuple(names.position(name) for name in self.keys.columns)
+        columns = self._columns(records.schema, positions)
+        names.check_with(self._added(columns))
+        target = LookupTarget(
+            address=self.address,
+            dimension=self.dimension,
+            columns=arrow_columns(columns),
+            key_names=self.keys.names,
+            key_columns=positions,
+            settings=self._settings(records.schema, names),
+        )
+        task = LookupJoinTask(target, self.prefix, self.status_column)
+        schema = output_schema(
+            records.schema, columns, prefix=self.prefix, status_column=self.status_column
+        )
+        return _addressable(records).mapInArrow(task, schema)
+
+    def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
+        key = pa.schema(
+            [
+                key_field(name, records[position].dataType)
+                for name, position in zip(self.keys.names, positions, strict=True)
+            ]
+        )
+        if self.schema is not None:
+            return chosen_columns(as_struct(self.schema), self.columns)
+        described = described_columns(self.address, self.dimension, columns=self.columns, key=key)
+        return dimension_columns(described)
+
+    def _added(self, columns: StructType) -> list[str]:
+        status = [] if self.status_column is None else [self.status_column]
+        return [self.prefix + name for name in columns.names] + status
+
+    def _settings(self, records: StructType, names: ColumnNames) -> LookupSettings:
+        event_time = self.event_time
+        if event_time is None:
+            return self.settings
+        position = names.position(event_time.column)
+        kind = records[position].dataType
+        if not is_event_time(arrow_type(kind)):
+            raise InvalidRequest(
+                ErrorCode.TYPE,
+                f"event_time {event_time.column!r} is {kind.simpleString()}; it must be a"
+                " timestamp, or whole milliseconds since the epoch",
+            )
+        watermarks = WatermarkSettings(position, event_time.delay_ms, event_time.interval_ms)
+        return replace(self.settings, watermarks=watermarks)
+
+
+def as_struct(schema: str | StructType) -> StructType:
+    """A schema from its DDL, which needs a Spark session."""
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(parsed, StructType):
+        raise ValueError(f"schema= must list columns, not {schema!r}")  # noqa: TRY004 -- as documented
+    return parsed
+
+
+def _column_names(records: DataFrame) -> ColumnNames:
+    is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
+
+
+def _addressable(records: DataFrame) -> DataFrame:
+    # mapInArrow takes its columns by name, and reads dots and backticks in names as a path.
+    if not any(mark in name for name in records.columns for mark in ".`"):
+        return records
+    return records.toDF(*(f"c{position}" for position in range(len(records.columns))))

@@ -1,0 +1,155 @@
+"""The operator of one partition: records in, enriched records out, in the order of its mode.
+
+Thin: what may go in, be sent and leave is decided in the core. This waits where there is nothing
+else to do; it starts no thread and opens nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from lookup_core.batch_intake import BatchIntake, Run
+from lookup_core.byte_budget import ByteBudget
+from lookup_core.element_queue import Positions
+from lookup_core.encoded_keys import encoded_keys
+from lookup_core.errors import ErrorCode, LookupFailed
+from lookup_core.event_time_watermarks import MAX_WATERMARK_MS, Cut
+from lookup_core.outcome import Outcome
+from lookup_core.question import Question
+from lookup_core.records_in_flight import Failed, RecordsInFlight
+from lookup_core.sent_lookups import AskedKeys
+from spark_client.column_casts import ColumnCasts
+from spark_client.event_times import event_times
+from spark_client.interface import LookupChannel
+from spark_client.lookup_settings import FailurePolicy, LookupSettings
+
+_LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
+
+
+class Output(Protocol):
+    """Makes batches of answered rows."""
+
+    def build(
+        self, records: pa.RecordBatch, question: Question, rows: Positions, /
+    ) -> pa.RecordBatch:
+        """A batch of these rows, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """What one partition does with its records."""
+
+    dimension: str
+    key_columns: tuple[int, ...]  # positions in the records
+    key: pa.Schema
+    casts: ColumnCasts
+    output: Output
+    settings: LookupSettings
+
+
+class LookupOperator:
+    """Enriches the batches of one partition over one channel, which it closes."""
+
+    def __init__(
+        self,
+        plan: LookupPlan,
+        channel: LookupChannel,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        settings = plan.settings
+        self._plan = plan
+        self._settings = settings
+        self._channel = channel
+        self._clock = clock
+        self._in_flight = RecordsInFlight(
+            settings.mode.new_queue(settings.capacity), ByteBudget(settings.max_bytes)
+        )
+        self._watermarks = (
+            None if settings.watermarks is None else settings.watermarks.new_watermarks()
+        )
+
+    def take_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take all records of a batch in; what leaves meanwhile. Waits when there is no room.
+
+        Raises LookupFailed as the policies say, and what the channel raises.
+        """
+        intake = BatchIntake(batch.num_rows, self._cuts(batch))
+        row_bytes = batch.nbytes // batch.num_rows
+        while intake.places_left:
+            run = self._in_flight.next_run(intake, row_bytes=row_bytes)
+            if run is not None:
+                self._put(run, batch)
+            self._absorb(0.0 if run is not None else self._time_left_s())
+            yield from self._leaving()
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended: wait for all that is in flight, at most until its deadline."""
+        while not self._in_flight.is_empty:
+            self._absorb(self._time_left_s())
+            yield from self._leaving()
+        if self._watermarks is not None:
+            self._channel.mark(MAX_WATERMARK_MS)
+
+    def close(self) -> None:
+        """Give the channel back; what is still unanswered is cancelled."""
+        self._channel.close()
+
+    def _cuts(self, batch: pa.RecordBatch) -> list[Cut]:
+        settings = self._settings.watermarks
+        if settings is None or self._watermarks is None:
+            return []
+        return self._watermarks.on_batch(event_times(batch.column(settings.column)))
+
+    def _put(self, run: Run, batch: pa.RecordBatch) -> None:
+        records = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
+        columns = [records.column(index) for index in self._plan.key_columns]
+        encoded = encoded_keys(columns, self._plan.key)
+        question = Question(
+            encoded.codes, key_count=encoded.keys.num_rows, columns=self._plan.casts.target
+        )
+        deadline_s = self._clock() + self._settings.timeout_s
+        question_id = self._in_flight.put(run, records, question, deadline_s=deadline_s)
+        if records.num_rows:
+            self._channel.ask(AskedKeys(question_id, encoded.keys, deadline_s))
+        marks = [element for element in run.elements if isinstance(element, Cut)]
+        if marks:
+            self._channel.mark(marks[-1].watermark_ms)  # the others stand before it
+
+    def _absorb(self, timeout_s: float | None) -> None:
+        """Take in the answers that came; with none there, wait for some."""
+        for answered in self._channel.answers(timeout_s):
+            answer = answered.answer
+            if answer.rows is not None:
+                answer = replace(answer, rows=self._plan.casts.apply(answer.rows))
+            for failed in self._in_flight.answer(answered.question, answer):
+                self._check(failed)
+        for question_id, failed in self._in_flight.expire(self._clock()):
+            self._channel.abandon(question_id)
+            self._check(failed)
+
+    def _leaving(self) -> Iterator[pa.RecordBatch]:
+        for leaving in self._in_flight.leaving():
+            parts = leaving.question.pieces(leaving.rows, max_bytes=self._settings.max_bytes)
+            for rows in parts:
+                output = self._plan.output.build(leaving.records, leaving.question, rows)
+                if output.num_rows:
+                    yield output
+
+    def _time_left_s(self) -> float | None:
+        deadline_s = self._in_flight.next_deadline()
+        return None if deadline_s is None else min(max(deadline_s - self._clock(), 0.0), _LONGEST_S)
+
+    def _check(self, failed: Failed) -> None:
+        is_timeout = failed.outcome is Outcome.TIMEOUT
+        policy = self._settings.on_timeout if is_timeout else self._settings.on_error
+        if policy is FailurePolicy.FAIL and failed.records:
+            option, how = ("on_timeout", "timed out") if is_timeout else ("on_error", "failed")
+            raise LookupFailed(
+                failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
+                f"{failed.records} lookups of {self._plan.dimension!r} {how}"
+                f" ({', '.join(failed.codes) or 'no reason given'}); {option} is 'fail'",
+            )

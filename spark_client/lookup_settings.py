@@ -1,0 +1,69 @@
+"""How one lookup join is to behave, in numbers and enums; travels with the task.
+
+Texts and defaults of the public call end in `sidecar`; schemas are `lookup_task`'s.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lookup_core.element_queue import ElementQueue
+from lookup_core.event_time_watermarks import EventTimeWatermarks
+from lookup_core.ordered_queue import OrderedQueue
+from lookup_core.unordered_queue import UnorderedQueue
+
+
+class OutputMode(StrEnum):
+    """In which order records leave."""
+
+    ORDERED = "ordered"
+    UNORDERED = "unordered"
+
+    def new_queue(self, capacity: int) -> ElementQueue:
+        """The element queue that holds this order."""
+        return _QUEUES[self](capacity)
+
+
+class FailurePolicy(StrEnum):
+    """What a lookup that ended without an answer does to its record."""
+
+    FAIL = "fail"  # the task fails
+    NULL = "null"  # the dimension's columns are null
+
+
+_QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue]] = {
+    OutputMode.ORDERED: OrderedQueue,
+    OutputMode.UNORDERED: UnorderedQueue,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSettings:
+    """Where event times stand, and how watermarks are made of them."""
+
+    column: int  # position in the input
+    delay_ms: int
+    interval_ms: int | None
+
+    def new_watermarks(self) -> EventTimeWatermarks:
+        """A generator for one partition."""
+        return EventTimeWatermarks(self.delay_ms, self.interval_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSettings:
+    """Bounds and policies of one lookup join."""
+
+    mode: OutputMode = OutputMode.ORDERED
+    capacity: int = 20_000  # records in flight
+    max_bytes: int = 64 * 1024 * 1024  # of records and answers in flight, and of one output batch
+    timeout_s: float = 5.0
+    on_timeout: FailurePolicy = FailurePolicy.FAIL
+    on_error: FailurePolicy = FailurePolicy.FAIL
+    is_inner: bool = False
+    watermarks: WatermarkSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError(f"capacity must be at least 1 record, not {self.capacity}")
+        if not self.timeout_s > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, not {self.timeout_s}")

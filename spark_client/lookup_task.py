@@ -1,0 +1,145 @@
+"""What runs in the Python worker for one partition: a function of record batches, by value.
+
+Nothing here refers to a Spark session, so that it travels under Spark Connect as well.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from lookup_core.client_channel import ChannelRequest
+from spark_client.column_casts import column_casts
+from spark_client.connections import Address, connections
+from spark_client.interface import LookupChannel
+from spark_client.joined_output import JoinedOutput, joined_output
+from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
+from spark_client.lookup_settings import LookupSettings
+from spark_client.struct_output import StructOutput
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTarget:
+    """What is looked up, by what, and in which types the answers are promised."""
+
+    address: Address
+    dimension: str
+    columns: pa.Schema  # as the output has them, without prefix
+    key_names: tuple[str, ...]
+    key_columns: tuple[int, ...]  # positions in the input
+    settings: LookupSettings
+
+    def operator(self, records: pa.Schema, output: Output) -> LookupOperator:
+        """The operator of this partition, with a channel of its own.
+
+        Raises InvalidRequest, BackendError or SidecarUnreachable.
+        """
+        key = pa.schema(
+            [
+                pa.field(name, records.field(index).type)
+                for name, index in zip(self.key_names, self.key_columns, strict=True)
+            ]
+        )
+        request = ChannelRequest(self.dimension, tuple(self.columns.names), origin(), key)
+        channel = connections.to(self.address).open(request)
+        return LookupOperator(self._plan(key, channel, output), channel)
+
+    def _plan(self, key: pa.Schema, channel: LookupChannel, output: Output) -> LookupPlan:
+        casts = column_casts(channel.columns, self.columns, dimension=self.dimension)
+        return LookupPlan(self.dimension, self.key_columns, key, casts, output, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoinTask:
+    """The function that `mapInArrow` calls."""
+
+    target: LookupTarget
+    prefix: str
+    status_column: str | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Enrich a partition; an empty one opens no connection."""
+        operator: LookupOperator | None = None
+        try:
+            for batch in batches:
+                if not batch.num_rows:
+                    yield self._output(batch.schema).empty()
+                    continue
+                if operator is None:
+                    operator = self.target.operator(batch.schema, self._output(batch.schema))
+                yield from operator.take_in(batch)
+            if operator is not None:
+                yield from operator.drain()
+        finally:  # also when nobody wants the rest: LIMIT, or a failure downstream
+            if operator is not None:
+                operator.close()
+
+    def _output(self, records: pa.Schema) -> JoinedOutput:
+        return joined_output(
+            records,
+            self.target.columns,
+            prefix=self.prefix,
+            status_column=self.status_column,
+            is_inner=self.target.settings.is_inner,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFunctionTask:
+    """The function of an iterator of Arrow arrays that `arrow_udf` calls."""
+
+    address: Address
+    dimension: str
+    columns: pa.Schema
+    settings: LookupSettings
+
+    def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """A struct for each input row, in the same order."""
+        output = StructOutput(self.columns)
+        operator: LookupOperator | None = None
+        try:
+            for parts in arrays:
+                batch = _keys(parts)
+                if not batch.num_rows:
+                    yield output.empty().column(0)
+                    continue
+                if operator is None:
+                    operator = self._target(batch.schema).operator(batch.schema, output)
+                yield from _first_columns(operator.take_in(batch))
+            if operator is not None:
+                yield from _first_columns(operator.drain())
+        finally:
+            if operator is not None:
+                operator.close()
+
+    def _target(self, key: pa.Schema) -> LookupTarget:
+        return LookupTarget(
+            address=self.address,
+            dimension=self.dimension,
+            columns=self.columns,
+            key_names=tuple(key.names),
+            key_columns=tuple(range(len(key))),
+            settings=self.settings,
+        )
+
+
+def origin() -> str:
+    """Who asks, for people; distinct for retried and speculative attempts."""
+    context = TaskContext.get()
+    if context is None:
+        return "driver"
+    return (
+        f"stage {context.stageId()} partition {context.partitionId()}"
+        f" attempt {context.attemptNumber()} task {context.taskAttemptId()}"
+    )
+
+
+def _keys(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+    columns = list(parts) if isinstance(parts, tuple) else [parts]
+    # Functions take their arguments by position, so the key's columns have no names here.
+    return pa.record_batch(columns, [f"argument {index}" for index in range(len(columns))])
+
+
+def _first_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
+    return (batch.column(0) for batch in batches)

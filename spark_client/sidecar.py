@@ -1,0 +1,176 @@
+"""The public way in: a sidecar, and the lookups that it serves.
+
+Only arguments are checked and named here; making one does nothing, so it travels by value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql.types import StructType
+
+from spark_client.connections import Address
+from spark_client.description import ANY_KEY, described_columns
+from spark_client.duration import duration_ms
+from spark_client.endpoint import endpoint_of
+from spark_client.join_keys import On, join_keys
+from spark_client.lookup_join import EventTime, LookupJoin, as_struct
+from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+from spark_client.lookup_udf import LookupFunction, lookup_udf
+from spark_client.output_schema import chosen_columns, dimension_columns
+
+_LATER_MODES = {"key_ordered"}  # of the protocol, not carried out yet
+_HOW = ("left", "inner")
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A sidecar as the executors reach it.
+
+    `url` is `unix:///path/of.sock`, `http://host:port` or `https://host:port`; `token_file` is
+    read where the connection is made; `connect_timeout` is in seconds: how long a task waits for
+    a sidecar that is not there (yet, or any more) before it fails. ValueError for another URL.
+    """
+
+    url: str
+    token_file: str | None = None
+    connect_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        endpoint_of(self.url)
+        if not self.connect_timeout > 0:
+            raise ValueError(f"connect_timeout must be more than 0 s, not {self.connect_timeout}")
+
+    def lookup_join(  # noqa: PLR0913 -- one call with all options is what a user reads
+        self,
+        dimension: str,
+        *,
+        on: On,
+        columns: Sequence[str] | None = None,
+        how: Literal["left", "inner"] = "left",
+        mode: Literal["ordered", "unordered", "key_ordered"] = "ordered",
+        capacity: int = 20_000,
+        timeout: float = 5.0,
+        on_timeout: Literal["fail", "null"] = "fail",
+        on_error: Literal["fail", "null"] = "fail",
+        event_time: str | None = None,
+        watermark_delay: str | None = None,
+        watermark_interval: str | None = None,
+        prefix: str = "",
+        status_column: str | None = None,
+        schema: str | StructType | None = None,
+    ) -> LookupJoin:
+        """Enrich a DataFrame with a dimension's columns: `events.transform(…lookup_join(…))`.
+
+        `on`: the records' key column, a list of them in the order of the dimension's key, or
+        `{"records' column": "key column"}`. A NULL in the key matches nothing.
+        `columns`: of the dimension, default all but its key; `[]` adds none.
+        `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them.
+        `mode`: `"ordered"` keeps the order of each partition; in `"unordered"` records overtake
+        each other, but never a watermark.
+        `capacity`: records of a task in flight, sent and not yet emitted.
+        `timeout`: seconds for one lookup, retries included, from when its record has its place.
+        `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
+        `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks,
+        `watermark_delay` (default none) behind the largest event time: one at the end of each
+        batch, and inside it whenever the watermark advances by `watermark_interval`.
+        `prefix`: before the names of the added columns.
+        `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
+        `schema`: DDL or StructType of the dimension's columns, where the driver has no sidecar to
+        ask; the answers are cast to it exactly.
+
+        Raises ValueError for arguments that contradict each other. Applying the result to a
+        DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
+        clashing names, BackendError, or SidecarUnreachable.
+        """
+        _check_choice("how", how, _HOW)
+        return LookupJoin(
+            address=self._address(),
+            dimension=dimension,
+            keys=join_keys(on),
+            columns=_names(columns),
+            schema=schema,
+            prefix=prefix,
+            status_column=status_column,
+            event_time=_event_time(event_time, watermark_delay, watermark_interval),
+            settings=LookupSettings(
+                mode=_mode(mode),
+                capacity=capacity,
+                timeout_s=timeout,
+                on_timeout=_policy("on_timeout", on_timeout),
+                on_error=_policy("on_error", on_error),
+                is_inner=how == "inner",
+            ),
+        )
+
+    def lookup_udf(
+        self,
+        dimension: str,
+        *,
+        columns: Sequence[str] | None = None,
+        timeout: float = 5.0,
+        on_timeout: Literal["fail", "null"] = "fail",
+        on_error: Literal["fail", "null"] = "fail",
+        schema: str | StructType | None = None,
+    ) -> LookupFunction:
+        """A function of the key's columns, in the order of the dimension's key.
+
+        Gives a struct of the dimension's columns, NULL where there is no row; always in order:
+        `name = sidecar.lookup_udf("customers", columns=["name"])`, then
+        `events.select(name("customer_id"))`. Options as in `lookup_join`.
+
+        Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
+        no sidecar and no `schema` was given.
+        """
+        names = _names(columns)
+        if names == ():
+            raise ValueError("columns must name at least one column: a struct needs a field")
+        settings = LookupSettings(
+            timeout_s=timeout,
+            on_timeout=_policy("on_timeout", on_timeout),
+            on_error=_policy("on_error", on_error),
+        )
+        if schema is None:
+            described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
+            offered = dimension_columns(described)
+        else:
+            offered = chosen_columns(as_struct(schema), names)
+        return lookup_udf(self._address(), dimension, columns=offered, settings=settings)
+
+    def _address(self) -> Address:
+        return Address(self.url, self.token_file, self.connect_timeout)
+
+
+def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(columns, str):
+        raise ValueError(f"columns is a list of names; write [{columns!r}]")  # noqa: TRY004 -- as documented
+    return None if columns is None else tuple(columns)
+
+
+def _mode(mode: str) -> OutputMode:
+    if mode in _LATER_MODES:
+        raise ValueError(f"mode={mode!r} arrives with a later version; use 'ordered'")
+    _check_choice("mode", mode, tuple(OutputMode))
+    return OutputMode(mode)
+
+
+def _policy(option: str, policy: str) -> FailurePolicy:
+    _check_choice(option, policy, tuple(FailurePolicy))
+    return FailurePolicy(policy)
+
+
+def _event_time(column: str | None, delay: str | None, interval: str | None) -> EventTime | None:
+    if column is None:
+        if delay is not None or interval is not None:
+            raise ValueError("watermark_delay and watermark_interval need event_time")
+        return None
+    interval_ms = None if interval is None else duration_ms(interval)
+    if interval_ms == 0:
+        raise ValueError("watermark_interval must be at least 1 millisecond")
+    return EventTime(column, 0 if delay is None else duration_ms(delay), interval_ms)
+
+
+def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        wanted = " or ".join(f"{choice!s}" for choice in choices)
+        raise ValueError(f"{option} must be {wanted}, not {value!r}")

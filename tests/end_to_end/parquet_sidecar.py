@@ -1,0 +1,70 @@
+"""A sidecar with two dimensions from Parquet files, for tests of the client against the real one.
+
+Customers by number; places by a text with any character and a number.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.end_to_end.sidecar_process import SidecarProcess
+
+CUSTOMERS = pa.table(
+    {
+        "id": pa.array(range(1000), pa.int64()),
+        "name": [f"customer {number}" for number in range(1000)],
+        "tier": pa.array([number % 5 for number in range(1000)], pa.int32()),
+    }
+)
+TEXTS = [
+    "",
+    " ",
+    "a",
+    "A",
+    "a|b",
+    "a,b",
+    "é",
+    "e\u0301",
+    "\n",
+    "\t'\"\\",
+    "😀",
+    "\u200b",
+    "%s",
+    "NULL",
+]
+PLACES = pa.table(
+    {
+        "text": [text for text in TEXTS for _ in range(2)],
+        "number": pa.array([0, 1] * len(TEXTS), pa.int64()),
+        "place": [None if text == "A" else f"<{text}>" for text in TEXTS for _ in range(2)],
+    }
+)
+_CONFIG = """
+listen: {unix: sidelook.sock, http: null}
+dimensions:
+  customers: {source: {kind: parquet, path: customers.parquet}, key: [id]}
+  places: {source: {kind: parquet, path: places.parquet}, key: [text, number]}
+"""
+
+
+@contextmanager
+def parquet_sidecar(folder: Path) -> Iterator[SidecarProcess]:
+    """The sidecar as its own process, while it runs."""
+    pq.write_table(CUSTOMERS, folder / "customers.parquet")
+    pq.write_table(PLACES, folder / "places.parquet")
+    config = folder / "config.yaml"
+    config.write_text(_CONFIG)
+    command = (sys.executable, "-m", "service", "serve", "--config", str(config))
+    sidecar = SidecarProcess(folder, command)
+    with sidecar.running():
+        yield sidecar
+
+
+def url_of(sidecar: SidecarProcess) -> str:
+    """Where the client finds it."""
+    return f"unix://{os.fspath(sidecar.socket)}"

@@ -1,0 +1,261 @@
+"""The state of a dimension against a naive model, in every interleaving that hypothesis thinks of.
+
+Broken twins show that the model test sees what it is there to see.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lookup_core.dimension_events import Effects
+from lookup_core.dimension_state import DimensionState
+from lookup_core.errors import ErrorCode
+from lookup_core.flight_table import BatchId, Flight, FlightTable, LookupId
+from lookup_core.landing import Landing
+from lookup_core.query_table import Query
+from lookup_core.settings import BatchSettings, RetrySettings
+from tests.lookup_core import dimension_script
+from tests.lookup_core.dimension_model import NaiveDimension
+from tests.lookup_core.dimension_script import FAULTY, SCHEMA, DimensionScript, Key, Seen, Told
+
+MAX_KEYS, MAX_IN_FLIGHT = 3, 2
+SETTINGS = dimension_script.settings(
+    batch=BatchSettings(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT),
+    retry=RetrySettings(max_retries=1, initial_s=1.0),
+)
+KEYS = range(5)
+CODES = (ErrorCode.UPSTREAM_UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.FORBIDDEN)
+
+keys_of_a_request = st.lists(st.sampled_from([*KEYS, None, FAULTY]), max_size=5)
+
+
+class DimensionMachine(RuleBasedStateMachine):
+    """A table whose rows change, callers who come and go, and a backend at its own pace."""
+
+    state_class: type[DimensionState] = DimensionState
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.script = DimensionScript(SETTINGS, state_class=self.state_class)
+        self.model = NaiveDimension(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT)
+        self.table: dict[int, int | None] = dict.fromkeys(KEYS, 0)  # {key: version; None: no row}
+        self.versions = 0
+        self.floor = dict.fromkeys(KEYS, 0)  # {key: versions below are known to be out of date}
+        self.lookups = 0
+        self.asked: dict[
+            tuple[int, int], tuple[Key, int]
+        ] = {}  # {(lookup, position): (key, floor)}
+        self.read: dict[int, dict[int, str]] = {}  # {batch at the backend: rows as it saw them}
+
+    @rule(keys=keys_of_a_request, patience=st.sampled_from([0.5, 2.0, 30.0]))
+    def submit(self, keys: list[Key], patience: float) -> None:
+        """A caller asks."""
+        self.lookups += 1
+        lookup, deadline = self.lookups, self.script.now + patience
+        for position, key in enumerate(keys):
+            floor = self.floor[key] if isinstance(key, int) else 0
+            self.asked[lookup, position] = (key, floor)
+
+        words = self.script.submit(lookup, *keys, deadline=deadline, channel=lookup % 3)
+
+        assert words == self.model.submit(lookup, keys, deadline=deadline, now=self.script.now)
+        self._check_answers(lookup, words)
+
+    @rule()
+    def send(self) -> None:
+        """A query goes to the backend, which reads the table at this moment."""
+        order = self.script.order()
+
+        self.model.take(order, self.script.now)
+        if order is None:
+            if self.script.state.statistics(0.0).queries_in_flight < MAX_IN_FLIGHT:
+                assert self.script.state.next_deadline() == self.model.next_deadline()
+            return
+        versions = {key: self.table[key] for key in order.keys}
+        self.read[order.batch] = {
+            key: f"{key}@{version}" for key, version in versions.items() if version is not None
+        }
+
+    @precondition(lambda self: self.read)
+    @rule(data=st.data())
+    def land(self, data: st.DataObject) -> None:
+        """A query ends, possibly long after it has read."""
+        batch = data.draw(st.sampled_from(sorted(self.read)))
+        names = self.read.pop(batch)
+
+        self._check(self.script.land(batch, names), self.model.land(batch, names, self.script.now))
+
+    @precondition(lambda self: self.read)
+    @rule(data=st.data(), code=st.sampled_from(CODES))
+    def fail(self, data: st.DataObject, code: ErrorCode) -> None:
+        """A query fails."""
+        batch = data.draw(st.sampled_from(sorted(self.read)))
+        del self.read[batch]
+
+        self._check(self.script.fail(batch, code), self.model.fail(batch, code, self.script.now))
+
+    @precondition(lambda self: self.model.deadlines)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A caller gives up, and gets no more answers."""
+        lookup = data.draw(st.sampled_from(sorted(self.model.deadlines)))
+        self.asked = {at: key for at, key in self.asked.items() if at[0] != lookup}
+
+        self._check(self.script.leave(lookup), self.model.leave(lookup))
+
+    @rule(key=st.sampled_from(KEYS), has_row=st.booleans())
+    def change(self, key: int, has_row: bool) -> None:  # noqa: FBT001  hypothesis passes by name
+        """A row changes, and the change is told."""
+        self.versions += 1
+        self.table[key] = self.versions if has_row else None
+        self.floor[key] = self.versions
+
+        assert self.script.invalidate(key) == self.model.invalidate([key])
+
+    @rule()
+    def flush(self) -> None:
+        """All is said to have changed."""
+        assert self.script.invalidate() == self.model.invalidate(list(KEYS))
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 4.0]))
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.script.now += seconds
+
+        self._check(self.script.expire(), self.model.expire(self.script.now))
+
+    @invariant()
+    def callers_wait_for_what_is_open(self) -> None:
+        """Nobody waits who has all answers, and nobody is forgotten."""
+        assert {lookup for lookup, _ in self.asked} == set(self.model.deadlines)
+        assert self.script.state.statistics(0.0).waiting_keys == len(self.asked)
+
+    def teardown(self) -> None:
+        """In the end everybody has got an answer, and nothing is left over."""
+        self.script.now += 1000.0
+        self._check(self.script.expire(), self.model.expire(self.script.now))
+
+        assert self.asked == {}
+        assert self.script.order() is None
+        statistics = self.script.state.statistics(self.script.now)
+        assert (statistics.queued_keys, statistics.queries_in_flight) == (0, 0)
+        assert self.script.state.next_deadline() is None
+
+    def _check(self, seen: Seen, expected: Seen) -> None:
+        assert seen.answers == expected.answers
+        assert sorted(seen.ended) == sorted(expected.ended)
+        assert sorted(seen.cancelled) == sorted(expected.cancelled)
+        for batch in seen.cancelled:
+            self.read.pop(batch, None)
+        for lookup, words in seen.answers.items():
+            self._check_answers(lookup, words)
+
+    def _check_answers(self, lookup: int, words: Told) -> None:
+        """Each position once, with its own key's row, no older than was known when it was asked."""
+        for position, word in words.items():
+            key, floor = self.asked.pop((lookup, position))
+            label, _, name = word.partition(" ")
+            if label in {"hit", "fetched"}:
+                assert name.startswith(f"{key}@")
+                assert int(name.partition("@")[2]) >= floor
+
+
+TestDimension = DimensionMachine.TestCase
+TestDimension.settings = settings(max_examples=60, stateful_step_count=50)
+
+
+class KeepsOvertakenLoads(DimensionState):
+    """A slow load revives an invalidated value: the fault of many caches."""
+
+    def _keep(self, query: Query, landing: Landing, now: float) -> None:
+        for flight in query.flights:
+            flight.may_keep = True
+        super()._keep(query, landing, now)
+
+
+class JoinsOvertakenLoads(DimensionState):
+    """A newcomer gets what was read before the change that it knows of."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+        self._flights = _NeverDetaches()
+
+
+class KeepsDesertedKeys(DimensionState):
+    """A key that its callers gave up is kept, though no invalidation could reach it."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._flights = _KeepsDeserted()
+
+
+class LeavesWithAll(DimensionState):
+    """One caller who gives up takes the query away from all others."""
+
+    def leave(self, lookup_id: LookupId) -> Effects:
+        """Let everybody leave who waits for the same keys."""
+        flights = self._waiting.get(lookup_id).flights
+        together = {each for flight in flights for each, _ in flight.waiters}
+        left = [super(LeavesWithAll, self).leave(each) for each in sorted(together)]
+        return Effects(cancelled=[batch_id for each in left for batch_id in each.cancelled])
+
+
+class CachesErrors(DimensionState):
+    """A failure is kept as an absence."""
+
+    def on_failure(
+        self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
+    ) -> Effects:
+        """Remember that there was nothing."""
+        query = self._queries._at_backend[batch_id]
+        no_rows = pa.record_batch([pa.nulls(0, pa.utf8())], SCHEMA.columns)
+        nothing = Landing.of_rows(len(query.flights), np.zeros(0, np.int32), no_rows)
+        self._keep(query, nothing, now)
+        return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
+
+
+class _NeverDetaches(FlightTable):
+    def detach(self, key_ids: Iterable[object]) -> None:
+        """Do nothing."""
+
+
+class _KeepsDeserted(FlightTable):
+    def leave(self, lookup_id: LookupId, flights: Sequence[Flight]) -> list[Flight]:  # type: ignore[override]  # a list comes
+        """Forget to forget."""
+        deserted = super().leave(lookup_id, flights)
+        for flight in deserted:
+            flight.may_keep = True
+        return deserted
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [KeepsOvertakenLoads, JoinsOvertakenLoads, KeepsDesertedKeys, LeavesWithAll, CachesErrors],
+)
+def test_model_finds_broken_twins(broken: type[DimensionState]) -> None:
+    """A state with a fault that its peers had does not pass."""
+
+    class BrokenMachine(DimensionMachine):
+        state_class = broken
+
+    quick = settings(
+        max_examples=1000,
+        stateful_step_count=40,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+    )
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(BrokenMachine, settings=quick)

@@ -1,0 +1,173 @@
+"""The lookups of one channel, between the frames and the dimension."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from lookup_core import frames
+from lookup_core.arrow_payload import ROWLESS, answer_from_batch, decode_batch, result_schema
+from lookup_core.batcher import ChannelId
+from lookup_core.credit_ledger import Grant
+from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.frame_codec import decode_frame
+from lookup_core.frames import Frame
+from lookup_core.server_channel import ServerChannel
+from service.backends.fake import FakeBackend
+from service.engine.dimension import Dimension
+from service.stream.channel_lookups import ChannelLookups
+from service.stream.outbox import Outbox
+from tests.service.engine.running import SCHEMA, customers, running, settings, told
+from tests.service.stream.streaming import credit_of, lookup_frame, open_frame, until
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A channel to `customers`, its store, and what it has sent."""
+
+    lookups: ChannelLookups
+    store: FakeBackend
+    sent: list[Frame]
+
+    @property
+    def words(self) -> list[object]:
+        """What was sent, results as (sequence, answers, is it the last)."""
+        return [
+            (frame.sequence, _told(frame), frame.is_last)
+            if isinstance(frame, frames.Result)
+            else frame
+            for frame in self.sent
+        ]
+
+    async def has_sent(self, count: int) -> None:
+        """Wait until so many frames were sent."""
+        await until(lambda: len(self.sent) >= count)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """A channel for 3 records at a time."""
+    store = customers()
+    sent: list[Frame] = []
+
+    async def send(message: bytes) -> None:
+        sent.append(decode_frame(message))
+
+    async with running(store, settings(keys=2)) as dimension:
+        lookups, outbox = _channel(dimension, send)
+        sending = asyncio.ensure_future(outbox.run())
+        yield Rig(lookups, store, sent)
+        sending.cancel()
+
+
+def _channel(dimension: Dimension, send: object) -> tuple[ChannelLookups, Outbox]:
+    def on_sending(frame: Frame) -> None:
+        if isinstance(frame, frames.Credit):
+            lookups.on_credit_sent()
+
+    outbox = Outbox(send, timeout_s=1.0, on_sending=on_sending)  # type: ignore[arg-type]  # `send` above
+    book = ServerChannel(1, "customers", "task", grant=Grant(3, 10_000))
+    lookups = ChannelLookups(
+        book, open_frame(), dimension=dimension, turn=ChannelId(1), outbox=outbox
+    )
+    return lookups, outbox
+
+
+def _told(result: frames.Result) -> dict[int, str]:
+    schema = result_schema(SCHEMA.columns) if result.has_rows else ROWLESS
+    batch = decode_batch(result.payload, schema)
+    return told([answer_from_batch(batch, has_rows=result.has_rows)])
+
+
+async def test_answers_come_before_their_credit(rig: Rig) -> None:
+    """One RESULT for each kind of answer, the last one marked, and then the credit."""
+    asked = lookup_frame(1, 7, None)
+    rig.lookups.on_lookup(asked)
+    await rig.has_sent(3)
+
+    assert rig.words == [
+        (1, {1: "missing"}, False),
+        (1, {0: "fetched Ada"}, True),
+        credit_of(asked),
+    ]
+
+
+async def test_empty_lookup_has_an_empty_answer(rig: Rig) -> None:
+    """Whoever waits for the last answer gets one."""
+    asked = lookup_frame(1)
+    rig.lookups.on_lookup(asked)
+    await rig.has_sent(2)
+
+    assert rig.words == [(1, {}, True), credit_of(asked)]
+
+
+async def test_refused_lookup_is_an_outcome(rig: Rig) -> None:
+    """When the dimension takes no more keys, every key of the lookup is told so."""
+    rig.store.hold()
+    rig.lookups.on_lookup(lookup_frame(1, 7))
+    asked = lookup_frame(2, 8, 9)
+    rig.lookups.on_lookup(asked)
+    await rig.has_sent(2)
+
+    assert rig.words == [
+        (2, {0: "error overloaded", 1: "error overloaded"}, True),
+        credit_of(asked),
+    ]
+
+
+async def test_violation_asks_nothing(rig: Rig) -> None:
+    """What the peer may not send does not reach the dimension."""
+    with pytest.raises(ProtocolViolation) as caught:
+        rig.lookups.on_lookup(lookup_frame(1, 1, 2, 3, 4))
+
+    assert caught.value.code is ErrorCode.CREDIT_VIOLATION
+    assert rig.store.batches == []
+
+
+async def test_cancel_gives_credit_without_an_answer(rig: Rig) -> None:
+    """A lookup that is not wanted any more ends with its credit; a second time is harmless."""
+    rig.store.hold()
+    asked = lookup_frame(1, 7)
+    rig.lookups.on_lookup(asked)
+    rig.lookups.on_cancel(1)
+    rig.lookups.on_cancel(1)
+    rig.lookups.on_cancel(9)
+    await rig.has_sent(1)
+
+    assert rig.words == [credit_of(asked)]
+    rig.lookups.on_close()
+    await rig.has_sent(2)
+    assert rig.words == [credit_of(asked), frames.Closed(1)]
+
+
+async def test_closed_comes_last_and_once(rig: Rig) -> None:
+    """CLOSED follows the credit of the last lookup, however often CLOSE was said."""
+    rig.store.hold()
+    first, second = lookup_frame(1, 7), lookup_frame(2, 9)
+    rig.lookups.on_lookup(first)
+    rig.lookups.on_lookup(second)
+    rig.lookups.on_close()
+    rig.lookups.on_close()
+    rig.store.release()
+    await rig.has_sent(5)
+
+    assert [frame for frame in rig.sent if not isinstance(frame, frames.Result)] == [
+        credit_of(first),
+        credit_of(second),
+        frames.Closed(1),
+    ]
+    assert rig.sent[-1] == frames.Closed(1)
+
+
+async def test_abandoned_lookups_are_left(rig: Rig) -> None:
+    """When the connection is gone nobody waits: the query ends, and nothing more is sent."""
+    rig.store.hold()
+    rig.lookups.on_lookup(lookup_frame(1, 7))
+    await rig.store.wait_for_fetches(1)
+
+    rig.lookups.abandon()
+    rig.lookups.abandon()
+
+    await until(lambda: rig.store.cancelled_total == 1)
+    assert rig.sent == []

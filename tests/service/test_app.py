@@ -1,0 +1,243 @@
+"""The service put together: what it serves, and how it starts and ends."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import structlog
+
+from lookup_core.errors import ConfigurationError
+from service import app
+from service.commands.event_loop import run_on_event_loop
+from service.config.settings import Settings
+from service.stream.channel_registry import ChannelRegistry
+from service.stream.handler import StreamHandler
+from tests.service.engine.running import customers, running, typed
+from tests.service.stream.streaming import Peer, until
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def dimensions(tmp_path: Path) -> dict[str, Any]:
+    """The part of a configuration that names one dimension, from a file."""
+    path = tmp_path / "customers.parquet"
+    rows = {"id": pa.array([7, 8], pa.int64()), "name": ["Ada", "Bert"], "tier": [1, 2]}
+    pyarrow.parquet.write_table(pa.table(rows), path)
+    return {"customers": {"source": {"kind": "parquet", "path": str(path)}, "key": ["id"]}}
+
+
+def settings(
+    folder: Path, dimensions: Mapping[str, Any], *, auth: object = None, **listen: object
+) -> Settings:
+    """Listen at `sidelook.sock` in the folder, and where else the test says."""
+    closed = {"unix": str(folder / "sidelook.sock"), "http": None, "health": None}
+    values = {"listen": closed | listen, "dimensions": dimensions}
+    return Settings(values if auth is None else values | {"auth": auth})
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """The service, and a client at its socket; it is told to stop at the end, and does."""
+    service = asyncio.ensure_future(app.run(chosen))
+    connector = aiohttp.UnixConnector(str(chosen.listen.unix))
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        aiohttp.ClientSession("http://localhost", connector=connector) as session,
+    ):
+        while not await _answers(session):
+            assert not service.done(), service.exception()
+            await asyncio.sleep(0.005)
+        yield session
+        assert not service.done()  # otherwise the signal would be ours
+        os.kill(os.getpid(), signal.SIGTERM)
+        await service
+
+
+async def _answers(session: aiohttp.ClientSession) -> bool:
+    try:
+        async with session.get("/livez") as response:
+            return response.status == 200
+    except aiohttp.ClientConnectorError:
+        return False  # not listening yet
+
+
+async def test_lookups_are_answered(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """Outcomes and rows come in the order of the keys, and are counted."""
+    async with serving(settings(tmp_path, dimensions)) as session:
+        body = {"keys": [8, 9, 8], "columns": ["name"]}
+        async with session.post("/v1/dimensions/customers/lookup", json=body) as response:
+            answer = await response.json()
+        async with session.get("/metrics") as response:
+            metrics = await response.text()
+
+    assert answer["outcomes"] == ["fetched", "missing", "fetched"]
+    assert answer["rows"] == [{"name": "Bert"}, None, {"name": "Bert"}]
+    assert 'sidelook_lookups_total{dimension="customers",outcome="fetched"} 2.0' in metrics
+
+
+async def test_streams_are_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """The streaming protocol is spoken at the same socket."""
+    async with serving(settings(tmp_path, dimensions)) as session:
+        socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
+        peer = Peer(socket)
+        await socket.send_bytes(b"")
+
+        assert (await peer.closed())[0] == aiohttp.WSCloseCode.PROTOCOL_ERROR
+
+
+async def test_every_listener_is_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """Lookups by TCP as by the socket; the health listener has no data."""
+    http, health = free_port(), free_port()
+    chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{http}", health=f"127.0.0.1:{health}")
+    async with serving(chosen), aiohttp.ClientSession() as session:
+        statuses = {}
+        for path in ("/livez", "/v1/dimensions"):
+            for port in (http, health):
+                async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                    statuses[path, port] = response.status
+
+    assert statuses == {
+        ("/livez", http): 200,
+        ("/livez", health): 200,
+        ("/v1/dimensions", http): 200,
+        ("/v1/dimensions", health): 404,
+    }
+
+
+async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """Who is named a token file asks for the token."""
+    token = tmp_path / "token"
+    token.write_text("s3cret-s3cret-s3cret")
+    token.chmod(0o400)
+    auth = {"token_file": str(token), "admin_token_file": str(token)}
+    headers = {"Authorization": "Bearer s3cret-s3cret-s3cret"}
+    async with serving(settings(tmp_path, dimensions, auth=auth)) as session:
+        async with session.get("/v1/dimensions/customers") as response:
+            without = response.status
+        async with session.get("/v1/dimensions/customers", headers=headers) as response:
+            assert (without, response.status) == (401, 200)
+
+
+async def test_service_starts_without_its_database(tmp_path: Path) -> None:
+    """A database that is down keeps nobody from starting; the service is alive but not ready."""
+    dsn = tmp_path / "dsn"
+    dsn.write_text(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    dsn.chmod(0o400)
+    source = {"kind": "postgres", "dsn_file": str(dsn), "table": "public.customers"}
+    dimensions = {"customers": {"source": source, "key": ["id"]}}
+    async with (
+        serving(settings(tmp_path, dimensions)) as session,
+        session.get("/readyz") as response,
+    ):
+        assert response.status == 503
+
+
+async def test_open_streams_hear_of_the_end(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """A client that is connected when the service ends is told to go elsewhere."""
+    async with serving(settings(tmp_path, dimensions)) as session:
+        socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
+        peer = Peer(socket)
+        closing = asyncio.ensure_future(_read_to_the_end(peer))
+
+    assert await closing == aiohttp.WSCloseCode.GOING_AWAY
+
+
+async def _read_to_the_end(peer: Peer) -> int | None:
+    while (await peer.socket.receive()).type is aiohttp.WSMsgType.BINARY:
+        pass
+    return peer.socket.close_code
+
+
+def test_taken_socket_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """What cannot be bound is a fault of the configuration, told as such."""
+    chosen = settings(tmp_path, dimensions, unix=str(tmp_path / "nowhere" / "sidelook.sock"))
+
+    with pytest.raises(ConfigurationError) as caught:
+        run_on_event_loop(app.run(chosen))
+
+    assert caught.value.faults[0].startswith(f"listen.unix: {tmp_path}/nowhere/sidelook.sock: ")
+
+
+def test_taken_port_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """A port that somebody else has is named, and the socket is given back."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{port}")
+        with pytest.raises(ConfigurationError) as caught:
+            run_on_event_loop(app.run(chosen))
+
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"listen: 127.0.0.1:{port}: ")
+    assert "address already in use" in fault.lower()
+    assert not (tmp_path / "sidelook.sock").exists()
+
+
+def no_streams() -> StreamHandler:
+    """Streams that nobody is connected to."""
+    registry = ChannelRegistry({}, max_channels=1, credit_bytes=1)
+    return StreamHandler(registry, agent="a test", max_message_bytes=1)
+
+
+async def test_drain_waits_for_plain_requests() -> None:
+    """What was asked without a stream is answered before the end, too."""
+    store = customers()
+    store.hold()
+    async with running(store) as dimension:
+        asked = asyncio.ensure_future(
+            dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
+        )
+        await store.wait_for_fetches(1)
+        drain = asyncio.ensure_future(
+            app._drain(no_streams(), {"customers": dimension}, timeout_s=PATIENCE_S)
+        )
+        done, _ = await asyncio.wait([drain], timeout=0.1)
+
+        assert not done
+        store.release()
+        await drain
+        assert asked.done()
+        await until(lambda: not dimension.is_waited_for)
+
+
+async def test_drain_ends_in_time() -> None:
+    """A store that does not answer does not keep the service alive."""
+    store = customers()
+    store.hold()
+    async with running(store) as dimension:
+        asked = asyncio.ensure_future(
+            dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
+        )
+        await store.wait_for_fetches(1)
+
+        await app._drain(no_streams(), {"customers": dimension}, timeout_s=0.01)
+
+        assert not asked.done()
+        asked.cancel()

@@ -1,0 +1,72 @@
+"""A sidecar in memory behind a real WebSocket on a Unix socket.
+
+The WebSocket is the websockets library's own server: another implementation than the client's.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, unix_serve
+from websockets.typing import Subprotocol
+
+from lookup_core.errors import SidelookError
+from lookup_core.frames import SUBPROTOCOL
+from spark_client.fake_sidecar import FakeSidecar
+
+
+class FakeServer:
+    """Serves a `FakeSidecar`; refuses handshakes with `status` if it is set."""
+
+    def __init__(self, sidecar: FakeSidecar) -> None:
+        self.sidecar = sidecar
+        self.status: HTTPStatus | None = None
+        self.requests: list[Request] = []
+        self.connections: list[ServerConnection] = []
+
+    @contextmanager
+    def at(self, path: Path, *, subprotocol: str | None = SUBPROTOCOL) -> Iterator[str]:
+        """The URL to reach it while it is served."""
+        server = unix_serve(
+            self._converse,
+            str(path),
+            subprotocols=None if subprotocol is None else [Subprotocol(subprotocol)],
+            compression=None,
+            process_request=self._answer_handshake,
+        )
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"unix://{path}"
+        finally:
+            for connection in self.connections:
+                connection.close()
+            server.shutdown()
+            thread.join()
+
+    def _answer_handshake(self, connection: ServerConnection, request: Request) -> Response | None:
+        self.requests.append(request)
+        if self.status is None:
+            return None
+        return connection.respond(self.status, "no\n")
+
+    def _converse(self, connection: ServerConnection) -> None:
+        self.connections.append(connection)
+        peer = self.sidecar.new_peer()
+        try:
+            for message in connection:
+                assert isinstance(message, bytes)
+                for reply in peer.on_message(message):
+                    connection.send(reply)
+                while replies := peer.more():
+                    for reply in replies:
+                        connection.send(reply)
+        except SidelookError as error:
+            connection.close(CloseCode.PROTOCOL_ERROR, str(error)[:100])
+        except ConnectionClosed:
+            pass  # the client is gone, as it may

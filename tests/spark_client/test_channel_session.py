@@ -1,0 +1,154 @@
+"""One channel, between the thread of the connection and the thread of the task."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core import frames
+from lookup_core.answer import rowless_answer
+from lookup_core.arrow_payload import answer_batch, encode_batch
+from lookup_core.client_channel import ChannelRequest, ClientChannel
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.frames import Frame
+from lookup_core.outcome import Outcome
+from lookup_core.reconnect_backoff import ReconnectBackoff
+from lookup_core.sent_lookups import AskedKeys, QuestionId
+from spark_client.channel_session import ChannelSession, Wire
+
+KEY = pa.schema({"id": pa.int64()})
+OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}))
+
+
+class Line:
+    """A session, and what it sends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sent: list[Frame] = []
+        self.released: list[int] = []
+        self.now_s = 0.0
+        channel = ClientChannel(1, ChannelRequest("d", None, "a test", KEY))
+        wire = Wire(self.lock, self._send, self.released.append, lambda: self.now_s)
+        self.session = ChannelSession(channel, wire, backoff=ReconnectBackoff(1.0))
+
+    def _send(self, sending: Sequence[Frame]) -> None:
+        assert self.lock.locked()
+        self.sent.extend(sending)
+
+    def hear(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+        """What the connection's thread does with a frame."""
+        with self.lock:
+            self.session.on_frame(frame)
+
+
+@pytest.fixture
+def line() -> Line:
+    """A session whose channel stands, with one question sent."""
+    line = Line()
+    with line.lock:
+        line.session.reopen()
+    line.hear(OPENED)
+    keys = pa.record_batch([pa.array([1, 2])], KEY)
+    line.session.ask(AskedKeys(QuestionId(1), keys, 99.0))
+    return line
+
+
+def result(sequence: int, *positions: int, is_last: bool = False) -> frames.Result:
+    """An answer without rows."""
+    answer = rowless_answer(np.array(positions, np.int32), Outcome.MISSING)
+    payload = encode_batch(answer_batch(answer))
+    return frames.Result(1, sequence, is_last, has_rows=False, payload=payload)
+
+
+def answered(session: ChannelSession) -> list[tuple[int, list[int]]]:
+    """Questions and positions of what has come."""
+    return [(each.question, each.answer.positions.tolist()) for each in session.answers(0.0)]
+
+
+def test_answers_wait_in_order(line: Line) -> None:
+    """What came is given once, in the order in which it came."""
+    line.hear(result(1, 1))
+    line.hear(result(1, 0, is_last=True))
+
+    assert answered(line.session) == [(1, [1]), (1, [0])]
+    assert answered(line.session) == []
+
+
+def test_answers_survive_their_connection(line: Line) -> None:
+    """Answers of the old connection belong to its sequences, which begin anew on the next."""
+    for question in (2, 3):
+        keys = pa.record_batch([pa.array([question])], KEY)
+        line.session.ask(AskedKeys(QuestionId(question), keys, 99.0))
+    line.hear(result(1, 0, 1, is_last=True))
+    assert answered(line.session) == [(1, [0, 1])]
+    line.hear(result(2, 0, is_last=True))  # not fetched before the loss
+
+    with line.lock:
+        line.session.reopen()
+    line.hear(OPENED)
+
+    assert answered(line.session) == [(2, [0])]
+    line.hear(result(1, 0, is_last=True))  # the only one that was asked again
+    assert answered(line.session) == [(3, [0])]
+
+
+def test_failure_waits_for_the_answers(line: Line) -> None:
+    """What came before the failure is given first; then the failure, again and again."""
+    line.hear(result(1, 0))
+    with line.lock:
+        line.session.fail(SidecarUnreachable("x", "gone"))
+        line.session.fail(SidecarUnreachable("x", "the second reason is no news"))
+
+    assert answered(line.session) == [(1, [0])]
+    for _ in range(2):
+        with pytest.raises(SidecarUnreachable, match="gone"):
+            line.session.answers(None)
+
+
+def test_waiting_for_open_ends_in_time(line: Line) -> None:
+    """A channel that stands is there at once; one that does not is an error in time."""
+    line.session.wait_until_open(0.0, url="x")
+
+    with pytest.raises(SidecarUnreachable, match="opened no channel within 0 s"):
+        Line().session.wait_until_open(0.0, url="x")
+
+
+def test_refusals_are_final_or_pass(line: Line) -> None:
+    """One that may pass is tried again later, until it lasts too long; another is not."""
+    passing = BackendError(ErrorCode.TABLE_UNAVAILABLE, "later")
+    with line.lock:
+        assert line.session.on_refusal(passing, jitter=0.0)
+    assert line.session.reopen_at_s == 0.025
+
+    line.now_s = 1.0
+    with line.lock:
+        assert not line.session.on_refusal(passing, jitter=0.0)
+        assert not line.session.on_refusal(InvalidRequest(ErrorCode.TYPE, "never"), jitter=0.0)
+    with pytest.raises(BackendError, match="later"):
+        line.session.answers(None)
+
+
+def test_frames_of_the_task_go_out(line: Line) -> None:
+    """Watermarks, cancellations and the end are sent in the order in which they happen."""
+    line.sent.clear()
+
+    line.session.mark(5)
+    line.session.abandon(QuestionId(1))
+    line.session.close()
+
+    assert line.sent == [frames.Watermark(1, 5), frames.Cancel(1, 1), frames.Close(1)]
+    assert line.released == [1]
+
+
+def test_credit_releases_the_backlog(line: Line) -> None:
+    """What waited for credit is sent by the thread that hears of it."""
+    keys = pa.record_batch([pa.array(range(30))], KEY)
+    line.session.ask(AskedKeys(QuestionId(2), keys, 99.0))
+    line.sent.clear()
+
+    line.hear(frames.Credit(1, 8, 800))
+
+    assert [type(frame) for frame in line.sent] == [frames.Lookup]

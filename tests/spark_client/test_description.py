@@ -1,0 +1,50 @@
+"""What the driver learns from a sidecar."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lookup_core import frames
+from lookup_core.errors import InvalidRequest, SidecarUnreachable
+from spark_client.connections import Address
+from spark_client.description import ANY_KEY, described_columns
+from spark_client.fake_sidecar import FakeSidecar
+from tests.spark_client.fake_server import FakeServer
+from tests.spark_client.partition import DIMENSIONS
+
+KEY = pa.schema({"id": pa.int64()})
+COLUMNS = pa.schema({"name": pa.utf8(), "tier": pa.int32()})
+
+
+def test_columns_are_described(tmp_path: Path) -> None:
+    """All of them or those asked for, with or without a key; the channel is given back."""
+    sidecar = FakeSidecar(DIMENSIONS)
+
+    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
+        everything = described_columns(Address(url), "customers", columns=None, key=KEY)
+        tier = described_columns(Address(url), "customers", columns=["tier"], key=ANY_KEY)
+
+    assert everything == COLUMNS
+    assert tier == pa.schema([COLUMNS.field("tier")])
+    opened = [each for each in sidecar.memory.received if isinstance(each, frames.Open)]
+    closed = [each for each in sidecar.memory.received if isinstance(each, frames.Close)]
+    assert (len(opened), len(closed)) == (2, 2)
+
+
+def test_unknown_dimension_shows_on_the_driver(tmp_path: Path) -> None:
+    """What the sidecar does not know is an error before any task starts."""
+    server = FakeServer(FakeSidecar({}))
+
+    with server.at(tmp_path / "s.sock") as url, pytest.raises(InvalidRequest, match="unknown_dim"):
+        described_columns(Address(url), "customers", columns=None, key=KEY)
+
+
+def test_driver_without_sidecar_is_told_what_to_do(tmp_path: Path) -> None:
+    """The error names the path, and the way to do without a sidecar here."""
+    address = Address(f"unix://{tmp_path}/none.sock", None, 0.01)
+
+    with pytest.raises(SidecarUnreachable, match=r"none\.sock: no such socket") as caught:
+        described_columns(address, "customers", columns=None, key=KEY)
+
+    assert "schema=" in caught.value.__notes__[0]

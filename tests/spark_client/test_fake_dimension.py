@@ -1,0 +1,35 @@
+"""The dimension that tests compare with."""
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+from spark_client.fake_dimension import FakeDimension
+
+TABLE = pa.table({"a": [1, 1, 2], "b": ["x", "y", None], "name": ["1x", "1y", "2"]})
+DIMENSION = FakeDimension(TABLE, ("a", "b"), {(9, "e"): ErrorCode.TYPE})
+
+
+def test_every_key_is_answered_once() -> None:
+    """Hits with rows, the others without; a NULL in the key matches nothing."""
+    keys = pa.record_batch({"a": [1, 9, 2, 1, None], "b": ["y", "e", None, "x", "x"]})
+
+    hits, missing, failed = DIMENSION.answers(keys, ("name",))
+
+    assert hits.rows is not None
+    assert (hits.positions.tolist(), hits.rows.to_pydict()) == ([0, 3], {"name": ["1y", "1x"]})
+    assert missing.positions.tolist() == [2, 4]
+    assert (failed.positions.tolist(), failed.errors) == ([1], {1: ErrorCode.TYPE})
+    assert np.unique(failed.outcomes).tolist() == [Outcome.ERROR]
+
+
+def test_columns_are_all_but_the_key() -> None:
+    """What may be asked for, also nothing at all."""
+    keys = pa.record_batch({"a": [1], "b": ["x"]})
+
+    (hit,) = DIMENSION.answers(keys, ())
+
+    assert DIMENSION.columns == ("name",)
+    assert hit.rows is not None
+    assert (hit.size, hit.rows.num_columns) == (1, 0)

@@ -1,0 +1,136 @@
+"""The opening handshake with a sidecar."""
+
+import socket
+import threading
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from spark_client.endpoint import endpoint_of
+from spark_client.fake_sidecar import FakeSidecar
+from spark_client.handshake import handshake
+from tests.spark_client.fake_server import FakeServer
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    """A sidecar that is not served yet."""
+    return FakeServer(FakeSidecar({}))
+
+
+def refusal(url: str) -> SidelookError:
+    """What the handshake ends with."""
+    with pytest.raises(SidelookError) as caught:
+        handshake(endpoint_of(url), token=None, timeout_s=5.0)
+    return caught.value
+
+
+def test_handshake_tells_token_and_protocol(server: FakeServer, tmp_path: Path) -> None:
+    """The request offers our protocol alone, without compression, and carries the token."""
+    with server.at(tmp_path / "s.sock") as url:
+        handshake(endpoint_of(url), token="secret", timeout_s=5.0).close()
+
+    (request,) = server.requests
+    headers = {name.lower(): value for name, value in request.headers.raw_items()}
+    assert request.path == "/v1/stream"
+    assert headers["sec-websocket-protocol"] == "sidelook.v1"
+    assert headers["authorization"] == "Bearer secret"
+    assert "sec-websocket-extensions" not in headers
+    assert "origin" not in headers
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN])
+def test_wrong_token_is_final(server: FakeServer, tmp_path: Path, status: HTTPStatus) -> None:
+    """A refused token is not tried again, and the message says where it comes from."""
+    server.status = status
+
+    with server.at(tmp_path / "s.sock") as url:
+        error = refusal(url)
+
+    assert isinstance(error, InvalidRequest)
+    assert error.code is ErrorCode.UNAUTHORIZED
+    assert "token_file" in error.detail
+
+
+def test_other_service_is_final(server: FakeServer, tmp_path: Path) -> None:
+    """Something that is no sidecar is named as such."""
+    server.status = HTTPStatus.NOT_FOUND
+
+    with server.at(tmp_path / "s.sock") as url:
+        error = refusal(url)
+
+    assert isinstance(error, InvalidRequest)
+    assert "no sidecar: HTTP 404" in error.detail
+
+
+def test_overloaded_service_may_be_tried_again(server: FakeServer, tmp_path: Path) -> None:
+    """A status of the server's side may pass."""
+    server.status = HTTPStatus.SERVICE_UNAVAILABLE
+
+    with server.at(tmp_path / "s.sock") as url:
+        error = refusal(url)
+
+    assert isinstance(error, SidecarUnreachable)
+    assert "HTTP 503" in error.detail
+
+
+@pytest.mark.parametrize("subprotocol", ["chat", None])
+def test_other_subprotocol_is_final(
+    server: FakeServer, tmp_path: Path, subprotocol: str | None
+) -> None:
+    """A WebSocket that does not speak our protocol is of no use."""
+    with server.at(tmp_path / "s.sock", subprotocol=subprotocol) as url:
+        error = refusal(url)
+
+    assert isinstance(error, InvalidRequest)
+
+
+def answer_raw(path: Path, answer: bytes | None) -> threading.Thread:
+    """Serve one connection with these bytes; None: never answer until the client leaves."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection:
+            connection.recv(4096)
+            if answer is None:
+                connection.recv(4096)
+            else:
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "text"),
+    [
+        (b"", SidecarUnreachable, "closed the connection"),
+        (b"220 mail ready\r\n", InvalidRequest, "no sidecar"),
+    ],
+)
+def test_odd_answers_are_told_apart(
+    tmp_path: Path, answer: bytes, expected: type[SidelookError], text: str
+) -> None:
+    """A connection that breaks may come back; a peer that speaks something else will not."""
+    thread = answer_raw(tmp_path / "s.sock", answer)
+
+    error = refusal(f"unix://{tmp_path}/s.sock")
+
+    thread.join()
+    assert isinstance(error, expected)
+    assert text in error.detail
+
+
+def test_peer_that_never_answers_is_left(tmp_path: Path) -> None:
+    """The handshake does not wait longer than it was told to."""
+    thread = answer_raw(tmp_path / "s.sock", None)
+
+    with pytest.raises(SidecarUnreachable, match="timed out"):
+        handshake(endpoint_of(f"unix://{tmp_path}/s.sock"), token=None, timeout_s=0.05)
+
+    thread.join()

@@ -1,0 +1,44 @@
+"""The Spark of this test run: one session, local, on loopback only.
+
+A fixture to be imported by the conftest of each folder that needs it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two cores; small batches, so that a test of a few records sees several."""
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("PYSPARK_PYTHON", sys.executable)
+        environ.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *_python_path()]))
+        environ.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.local.dir", str(folder))
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")  # failing tasks are part of the tests
+        yield session
+        session.stop()
+
+
+def _python_path() -> list[str]:
+    given = os.environ.get("PYTHONPATH", "")
+    return [given] if given else []

@@ -1,0 +1,71 @@
+"""The public API of the client as a user writes it; only type-checked, never run."""
+
+from collections.abc import Callable
+from typing import assert_type
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_client import (
+    BackendError,
+    InvalidRequest,
+    LookupFailed,
+    ProtocolViolation,
+    Sidecar,
+    SidecarUnreachable,
+    SidelookError,
+)
+
+
+def enrich(events: DataFrame) -> DataFrame:
+    """All options of a lookup join, and its use in `transform`."""
+    sidecar = Sidecar("unix:///run/sidelook/sidelook.sock")
+    everything = sidecar.lookup_join(
+        "customers",
+        on={"customer_id": "id"},
+        columns=["name", "segment", "tier"],
+        how="inner",
+        mode="unordered",
+        capacity=20_000,
+        timeout=5.0,
+        on_timeout="fail",
+        on_error="null",
+        event_time="at",
+        watermark_delay="10 seconds",
+        watermark_interval="1 minute",
+        prefix="customer_",
+        status_column="_lookup",
+        schema="name string, segment string, tier int",
+    )
+    shortest = sidecar.lookup_join("customers", on="customer_id")
+    composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())
+    assert_type(events.transform(everything), DataFrame)
+    return events.transform(everything).transform(shortest).transform(composite)
+
+
+def function(events: DataFrame) -> DataFrame:
+    """A lookup function, with a schema as a value."""
+    sidecar = Sidecar("http://127.0.0.1:8815", token_file="/run/token", connect_timeout=5)
+    schema = StructType([StructField("name", StringType())])
+    name = sidecar.lookup_udf("customers", columns=["name"], schema=schema)
+    assert_type(name, Callable[..., Column])
+    return events.select(name("customer_id").alias("customer"))
+
+
+def wrong(sidecar: Sidecar) -> None:
+    """What the types refuse before anything runs."""
+    sidecar.lookup_join("d")  # type: ignore[call-arg]  # on is missing
+    sidecar.lookup_join("d", "k")  # type: ignore[call-arg]  # options have names
+    sidecar.lookup_join("d", on="k", how="outer")  # type: ignore[arg-type]  # no such join
+    sidecar.lookup_join("d", on="k", mode="sorted")  # type: ignore[arg-type]  # no such mode
+    sidecar.lookup_join("d", on="k", on_error="skip")  # type: ignore[arg-type]  # no such policy
+    sidecar.url = "unix:///other"  # type: ignore[misc]  # a sidecar is a value
+
+
+ERRORS: tuple[type[SidelookError], ...] = (
+    BackendError,
+    InvalidRequest,
+    LookupFailed,
+    ProtocolViolation,
+    SidecarUnreachable,
+)
