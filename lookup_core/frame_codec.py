@@ -13,7 +13,7 @@ Not here: Arrow payloads stay bytes, because only the channel knows their schema
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import pyarrow as pa
 
@@ -41,6 +41,13 @@ _WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
 _OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
 _OF_EITHER = {FrameKind.ERROR}
 
+_Described = (
+    frames.Hello | frames.Welcome | frames.Open | frames.Opened | frames.Failure | frames.Goaway
+)
+_Fixed = (
+    frames.Credit | frames.Watermark | frames.Status | frames.Cancel | frames.Close | frames.Closed
+)
+
 
 class _Header(NamedTuple):
     kind: int
@@ -61,14 +68,7 @@ def encode_frame(frame: Frame) -> bytes:
             flags = _LAST * frame.is_last | _HAS_ROWS * frame.has_rows
             head = _head(FrameKind.RESULT, frame.channel, sequence=frame.sequence, flags=flags)
             return b"".join((head, frame.payload))
-        case (
-            frames.Hello()
-            | frames.Welcome()
-            | frames.Open()
-            | frames.Opened()
-            | frames.Failure()
-            | frames.Goaway()
-        ):
+        case _ if isinstance(frame, _Described):
             return _encode_described(frame)
         case _:
             return _encode_fixed(frame)
@@ -107,14 +107,7 @@ def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -
     return HEADER.pack(kind, flags, 0, channel, sequence)
 
 
-def _encode_fixed(
-    frame: frames.Credit
-    | frames.Watermark
-    | frames.Status
-    | frames.Cancel
-    | frames.Close
-    | frames.Closed,
-) -> bytes:
+def _encode_fixed(frame: _Fixed) -> bytes:
     match frame:
         case frames.Credit():
             return _head(FrameKind.CREDIT, frame.channel) + _CREDIT.pack(frame.records, frame.bytes)
@@ -128,16 +121,11 @@ def _encode_fixed(
             return _head(FrameKind.CLOSE, frame.channel)
         case frames.Closed():
             return _head(FrameKind.CLOSED, frame.channel)
+        case _:
+            assert_never(frame)
 
 
-def _encode_described(
-    frame: frames.Hello
-    | frames.Welcome
-    | frames.Open
-    | frames.Opened
-    | frames.Failure
-    | frames.Goaway,
-) -> bytes:
+def _encode_described(frame: _Described) -> bytes:
     match frame:
         case frames.Hello():
             words: dict[str, object] = {"versions": list(frame.versions), "agent": frame.agent}
@@ -157,6 +145,8 @@ def _encode_described(
             return _described(_head(FrameKind.ERROR, frame.channel), words)
         case frames.Goaway():
             return _described(_head(FrameKind.GOAWAY, frames.CONNECTION), {"reason": frame.reason})
+        case _:
+            assert_never(frame)
 
 
 def _described(

@@ -5,17 +5,19 @@ with WebSocket code 1002; whatever ends it, its lookups are left and its credit 
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from lookup_core import frames
 from lookup_core.batcher import ChannelId
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
 from lookup_core.frame_codec import decode_frame
 from lookup_core.frames import Frame
 from lookup_core.key_casts import check_key_types
+from lookup_core.named_key import named_key
 from lookup_core.server_channel import ServerChannel
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.channel_registry import ChannelRegistry
@@ -147,8 +149,7 @@ class StreamConnection:
         try:
             dimension = self._registry.dimension(frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
-            if len(frame.key):  # without a key a channel only describes the dimension
-                check_key_types(frame.key, schema)
+            frame = _with_named_key(frame, schema)
             columns = schema.select(frame.columns)
             turn, grant = self._registry.admit()
         except SidelookError as error:
@@ -238,3 +239,11 @@ class StreamConnection:
                 await self._socket.close(code=ending.code, message=reason, drain=False)
         except TimeoutError:
             log.info("stream.close_unanswered", connection=self._number)
+
+
+def _with_named_key(frame: frames.Open, schema: DimensionSchema) -> frames.Open:
+    if not len(frame.key):
+        return frame  # a channel that only describes the dimension
+    key = named_key(frame.key, schema)
+    check_key_types(key, schema)
+    return replace(frame, key=key)

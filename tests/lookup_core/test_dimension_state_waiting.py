@@ -142,7 +142,7 @@ def test_leaving_twice_is_harmless(script: DimensionScript) -> None:
     assert script.leave(99) == NOTHING
 
 
-def test_deserted_key_of_a_shared_query_is_not_kept(script: DimensionScript) -> None:
+def test_deserted_key_is_not_kept(script: DimensionScript) -> None:
     """Invalidated after its waiter left, a key of a query that goes on must not be cached."""
     script.submit(1, 7)
     script.submit(2, 8)

@@ -26,6 +26,7 @@ from tests.service.stream.streaming import (
     until,
 )
 
+KEY_TYPE = ErrorCode.KEY_TYPE
 PROTOCOL_ERROR = aiohttp.WSCloseCode.PROTOCOL_ERROR
 
 
@@ -186,11 +187,11 @@ async def test_opened_tells_columns_and_credit(service: Streaming) -> None:
     [
         (open_frame(9, "nowhere"), ErrorCode.UNKNOWN_DIMENSION, False),
         (open_frame(9, columns=("name", "nam")), ErrorCode.UNKNOWN_COLUMN, False),
-        (open_frame(9, key=pa.schema({"id": pa.utf8()})), ErrorCode.KEY_TYPE, False),
-        (open_frame(9, key=pa.schema({"no": pa.int64()})), ErrorCode.KEY_TYPE, False),
+        (open_frame(9, key=pa.schema({"id": pa.utf8()})), KEY_TYPE, False),
+        (open_frame(9, key=pa.schema({"id": pa.int64(), "n": pa.int64()})), KEY_TYPE, False),
         (open_frame(9, "orders"), ErrorCode.UPSTREAM_UNAVAILABLE, True),
     ],
-    ids=["dimension", "column", "key type", "key name", "store down"],
+    ids=["dimension", "column", "key type", "key fields", "store down"],
 )
 async def test_refused_channel_leaves_the_others(
     peer: Peer, opening: frames.Open, code: ErrorCode, *, is_retryable: bool
@@ -201,6 +202,20 @@ async def test_refused_channel_leaves_the_others(
     failure = await peer.receive(frames.Failure)
     assert (failure.channel, failure.code, failure.is_retryable) == (9, code, is_retryable)
     assert await peer.answer(await peer.ask(1, 7)) == {0: "fetched Ada"}
+
+
+async def test_key_may_have_the_name_of_the_records(service: Streaming) -> None:
+    """A client that knows its own names only has its key read by position."""
+    peer = await service.connect()
+    await peer.greet()
+    await peer.send(open_frame(1, key=pa.schema({"customer_id": pa.int32()})))
+    await peer.receive(frames.Opened)
+    keys = pa.record_batch({"customer_id": pa.array([7, 9], pa.int32())})
+    asked = frames.Lookup(1, 1, 1000, 0, encode_batch(keys))
+    await peer.send(asked)
+
+    _, words = await peer.result()
+    assert words == {0: "fetched Ada"}
 
 
 async def test_channel_without_a_key_describes(service: Streaming) -> None:

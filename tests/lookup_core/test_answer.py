@@ -1,0 +1,48 @@
+"""Answers in columns: n keys, their outcomes, and rows for all or for none."""
+
+import numpy as np
+import pytest
+
+from lookup_core.answer import Answer, rowless_answer
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+
+
+def plain(answer: Answer) -> tuple[list[int], list[int], list[int], object, object]:
+    """All that an answer says, as plain values."""
+    columns = (answer.positions, answer.outcomes, answer.ages_ms)
+    positions, outcomes, ages_ms = (column.tolist() for column in columns)
+    return positions, outcomes, ages_ms, answer.rows, answer.errors
+
+
+def test_rowless_answer_treats_all_alike() -> None:
+    """All positions get the same outcome, no age, no row and no error."""
+    answer = rowless_answer(np.array([4, 0], np.int32), Outcome.MISSING)
+
+    assert plain(answer) == ([4, 0], [Outcome.MISSING, Outcome.MISSING], [0, 0], None, {})
+    assert answer.size == 2
+
+
+def test_error_names_each_position() -> None:
+    """With an error code, each position has it under its own number."""
+    positions = np.array([4, 0], np.int32)
+
+    answer = rowless_answer(positions, Outcome.ERROR, error=ErrorCode.FORBIDDEN)
+
+    assert answer.errors == {4: ErrorCode.FORBIDDEN, 0: ErrorCode.FORBIDDEN}
+
+
+@pytest.mark.parametrize("error", [None, ErrorCode.TIMEOUT])
+def test_no_positions_make_empty_answer(error: ErrorCode | None) -> None:
+    """An answer to no keys is possible, and says nothing."""
+    answer = rowless_answer(np.array([], np.int32), Outcome.TIMEOUT, error=error)
+
+    assert plain(answer) == ([], [], [], None, {})
+
+
+def test_columns_have_the_wire_types() -> None:
+    """The columns travel as they are, so they have the types of the wire."""
+    answer = rowless_answer(np.array([1], np.int32), Outcome.MISSING)
+
+    columns = (answer.positions, answer.outcomes, answer.ages_ms)
+    assert [column.dtype for column in columns] == [np.int32, np.uint8, np.uint32]

@@ -1,0 +1,46 @@
+"""What a dimension offers: its columns in the order asked, and nothing that it has not."""
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import ErrorCode, InvalidRequest
+
+SCHEMA = DimensionSchema(
+    key=pa.schema({"id": pa.int64()}),
+    columns=pa.schema({"name": pa.utf8(), "tier": pa.int32(), "city": pa.utf8()}),
+)
+
+
+def test_all_columns_are_the_default() -> None:
+    """Whoever asks for no columns in particular gets all of them."""
+    assert SCHEMA.select(None) == SCHEMA.columns
+
+
+def test_columns_come_in_order_asked() -> None:
+    """The order is the caller's, the types are the dimension's."""
+    assert SCHEMA.select(["city", "tier"]) == pa.schema({"city": pa.utf8(), "tier": pa.int32()})
+
+
+def test_no_columns_may_be_asked() -> None:
+    """Whoever wants to know only whether a row is there asks for no columns."""
+    assert SCHEMA.select([]) == pa.schema([])
+
+
+@pytest.mark.parametrize("names", [["tear"], ["id"], ["name", "tear", "id", "tear"], ["Name"]])
+def test_unknown_columns_are_all_named(names: list[str]) -> None:
+    """A refusal names what is not there, once each, and all that is; the key is no column."""
+    with pytest.raises(InvalidRequest) as caught:
+        SCHEMA.select(names)
+
+    unknown = ", ".join(sorted({*names} - {"name"}))
+    assert caught.value.code is ErrorCode.UNKNOWN_COLUMN
+    assert caught.value.detail == f"no column {unknown}; the dimension offers name, tier, city"
+
+
+def test_column_is_asked_for_once() -> None:
+    """The same column twice is refused: the answer could not tell the two apart."""
+    with pytest.raises(InvalidRequest) as caught:
+        SCHEMA.select(["name", "tier", "name"])
+
+    assert caught.value.code is ErrorCode.BAD_REQUEST
