@@ -45,12 +45,13 @@ class _Segment:
 def stored_bytes(rows: pa.RecordBatch) -> int:
     """What rows hold in memory once they are stored, with their slots.
 
-    Counts a validity bitmap for each column, because merging makes one; so it never grows later.
+    Counts a validity bitmap for each column, and shared buffers as if they were not: merging and
+    compacting make them so, and must not take more than was foretold.
     """
-    bitmaps = sum(column.buffers()[0] is None for column in rows.columns)
-    bitmap_bytes = -(-rows.num_rows // 8)
+    buffers = [buffer for column in rows.columns for buffer in column.buffers()]
+    bitmap_bytes = -(-rows.num_rows // 8)  # of the only buffers that may be absent
     slot_bytes = rows.num_rows * np.dtype(np.int32).itemsize
-    return int(rows.get_total_buffer_size()) + bitmaps * bitmap_bytes + slot_bytes
+    return slot_bytes + sum(bitmap_bytes if each is None else each.size for each in buffers)
 
 
 class RowStore:
@@ -75,7 +76,7 @@ class RowStore:
         return self._row_bytes + self._locations.nbytes
 
     def put(self, slots: Slots, rows: pa.RecordBatch) -> None:
-        """Store a row for each slot; the slots have none."""
+        """Store a row for each slot; the slots have none, and the rows are no slice of others."""
         if not len(slots):
             return
         self._add(_Segment.of(rows, slots))

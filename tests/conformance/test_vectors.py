@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.queue_case import QueueCase
+from tests.conformance.retry_case import replay_retry
 
 FOLDER = Path(os.environ.get("SIDELOOK_VECTORS") or Path(__file__).parent / "vectors")
 KINDS = ("queue", "valve", "retry")
@@ -22,7 +23,11 @@ def replay_queue(case: dict[str, Any]) -> None:
     QueueCase(case).replay(case["ops"])
 
 
-REPLAYS: dict[str, Callable[[dict[str, Any]], None]] = {"queue": replay_queue}
+REPLAYS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "queue": replay_queue,
+    "retry": replay_retry,
+}
+LISTS = {"queue": "cases", "retry": "strategies"}  # under which name a file lists its cases
 
 
 def cases() -> Iterator[Any]:
@@ -30,7 +35,7 @@ def cases() -> Iterator[Any]:
     for kind in KINDS:
         for path in sorted(FOLDER.glob(f"{kind}*.json")):
             content = json.loads(path.read_text())
-            for case in content["cases"] if kind in REPLAYS else [{"name": "all of it"}]:
+            for case in content[LISTS[kind]] if kind in REPLAYS else [{"name": "all of it"}]:
                 yield pytest.param(kind, case, id=f"{path.stem}:{case['name']}")
 
 

@@ -1,0 +1,96 @@
+"""Kinds of dimensions for the tests of the row cache: keys, rows, and the cache's answers.
+
+Knows nothing of what the cache should answer: that is the tests' business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.canonical_keys import CanonicalKeys, canonical_keys
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.row_cache import Probe, RowCache
+from lookup_core.settings import CacheSettings
+
+TTL_S = 8.0
+NEGATIVE_TTL_S = 2.0
+OVERHEAD_BYTES = 19_456  # of a cache without rows
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKind:
+    """A dimension whose keys and rows are made of numbers."""
+
+    schema: DimensionSchema
+    hash_count: int | None = None  # so few different hashes; None: as they are
+
+    def keys(self, numbers: Sequence[int]) -> CanonicalKeys:
+        """The keys of these numbers."""
+        columns = [_column(numbers, field.type) for field in self.schema.key]
+        keys = canonical_keys(pa.record_batch(columns, schema=self.schema.key))
+        if self.hash_count is None:
+            return keys
+        return CanonicalKeys(keys.hashes % np.uint64(self.hash_count), keys.parts)
+
+    def rows(self, values: Sequence[int]) -> pa.RecordBatch:
+        """Rows that show these values."""
+        if not len(self.schema.columns):
+            return pa.record_batch({"x": pa.array(values, pa.int64())}).select([])
+        columns = [_column(values, field.type) for field in self.schema.columns]
+        return pa.record_batch(columns, schema=self.schema.columns)
+
+    def cache(self, *, max_bytes: int = 2**20, negative_ttl_s: float = NEGATIVE_TTL_S) -> RowCache:
+        """A cache of this dimension."""
+        settings = CacheSettings(max_bytes=max_bytes, ttl_s=TTL_S, negative_ttl_s=negative_ttl_s)
+        return RowCache(self.schema, settings)
+
+    def fill(
+        self, cache: RowCache, numbers: Sequence[int], missing: Sequence[int] = (), *, now: float
+    ) -> None:
+        """Keep rows that show their key's number, and the absence of others."""
+        has_row = np.array([True] * len(numbers) + [False] * len(missing), np.bool_)
+        keys = self.keys([*numbers, *missing])
+        cache.fill(keys, has_row, rows=self.rows(numbers), now=now)
+        cache.check_invariants()
+
+    def found(self, cache: RowCache, probe: Probe) -> list[object]:
+        """What a probe found of each key: its row's values, "missing" or None."""
+        hits = np.flatnonzero(probe.is_row)
+        gathered = cache.rows(probe.slots[hits], self.schema.columns.names)
+        found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
+        for at, row in zip(hits[gathered.order].tolist(), _tuples(gathered.rows), strict=True):
+            found[at] = row
+        return found
+
+    def row(self, value: int) -> object:
+        """How `found` shows the row with this value."""
+        return next(iter(_tuples(self.rows([value]))))
+
+
+def _column(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return pa.array([f"number {number}" for number in numbers], kind)
+    return pa.array(numbers, pa.int64()).cast(kind)
+
+
+def _tuples(rows: pa.RecordBatch) -> list[tuple[object, ...]]:
+    columns = [column.to_pylist() for column in rows.columns]
+    return [tuple(column[at] for column in columns) for at in range(rows.num_rows)]
+
+
+_ID = pa.schema({"id": pa.int64()})
+_NAME = pa.schema({"name": pa.utf8()})
+_PAIR = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us")})
+_COLUMNS = pa.schema({"position": pa.int64(), "text": pa.utf8()})
+_NOTHING = pa.schema([])
+
+KINDS = {
+    "number": CacheKind(DimensionSchema(_ID, _COLUMNS)),
+    "text": CacheKind(DimensionSchema(_NAME, _COLUMNS)),
+    "composite": CacheKind(DimensionSchema(_PAIR, _COLUMNS)),
+    "equal hashes": CacheKind(DimensionSchema(_NAME, _COLUMNS), hash_count=8),
+    "number, no columns": CacheKind(DimensionSchema(_ID, _NOTHING)),
+    "text, no columns": CacheKind(DimensionSchema(_NAME, _NOTHING)),
+}
