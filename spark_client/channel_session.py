@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core import frames
-from lookup_core.client_channel import ChannelAnswer, ClientChannel
 from lookup_core.errors import SidecarUnreachable, SidelookError
-from lookup_core.frames import Frame
-from lookup_core.reconnect_backoff import ReconnectBackoff
-from lookup_core.sent_lookups import AskedKeys, QuestionId
+from lookup_core.protocol import frames
+from lookup_core.protocol.client_channel import ChannelAnswer, ClientChannel
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
+from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 
 
 @dataclass(frozen=True, slots=True)

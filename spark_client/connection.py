@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from lookup_core import frames
-from lookup_core.client_channel import ChannelRequest, ClientChannel
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -21,9 +19,11 @@ from lookup_core.errors import (
     SidecarUnreachable,
     SidelookError,
 )
-from lookup_core.frame_codec import decode_frame, encode_frame
-from lookup_core.frames import PROTOCOL_VERSION, Frame
-from lookup_core.reconnect_backoff import ReconnectBackoff
+from lookup_core.protocol import frames
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
+from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
 from spark_client.channel_session import ChannelSession, Wire
 from spark_client.interface import Transport
 

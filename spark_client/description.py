@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lookup_core.client_channel import ChannelRequest
 from lookup_core.errors import SidecarUnreachable
+from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.connections import Address, connections
 
 ANY_KEY = pa.schema([])  # a channel that only describes

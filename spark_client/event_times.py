@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.event_time_watermarks import MIN_EVENT_TIME_MS
+from lookup_core.operator.event_time_watermarks import MIN_EVENT_TIME_MS
 
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lookup_core import frames
 from lookup_core.answer import Answer
-from lookup_core.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.frame_codec import decode_frame, encode_frame
-from lookup_core.frames import Frame
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import Frame
 from spark_client.fake_dimension import FakeDimension
 
 AGENT = "fake-sidecar"

@@ -7,8 +7,8 @@ import random
 from collections.abc import Mapping
 
 from lookup_core.errors import SidecarUnreachable
-from lookup_core.frame_codec import encode_frame
-from lookup_core.frames import Frame
+from lookup_core.protocol.frame_codec import encode_frame
+from lookup_core.protocol.frames import Frame
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_peer import Behaviour, FakePeer, Memory
 from spark_client.memory_transport import MemoryTransport

@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from lookup_core.frames import SUBPROTOCOL
+from lookup_core.protocol.frames import SUBPROTOCOL
 from spark_client.endpoint import Endpoint
 from spark_client.web_socket import RECEIVE_BYTES, WebSocket
 

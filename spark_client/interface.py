@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lookup_core.client_channel import ChannelAnswer
-from lookup_core.sent_lookups import AskedKeys, QuestionId
+from lookup_core.protocol.client_channel import ChannelAnswer
+from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 
 
 class Transport(Protocol):

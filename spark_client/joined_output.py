@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.element_queue import Positions
-from lookup_core.question import STATUS_FIELDS, Question
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.question import STATUS_FIELDS, Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lookup_core.batch_intake import BatchIntake, Run
-from lookup_core.byte_budget import ByteBudget
-from lookup_core.element_queue import Positions
-from lookup_core.encoded_keys import encoded_keys
 from lookup_core.errors import ErrorCode, LookupFailed
-from lookup_core.event_time_watermarks import MAX_WATERMARK_MS, Cut
+from lookup_core.operator.batch_intake import BatchIntake, Run
+from lookup_core.operator.byte_budget import ByteBudget
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.encoded_keys import encoded_keys
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, Cut
+from lookup_core.operator.question import Question
+from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
 from lookup_core.outcome import Outcome
-from lookup_core.question import Question
-from lookup_core.records_in_flight import Failed, RecordsInFlight
-from lookup_core.sent_lookups import AskedKeys
+from lookup_core.protocol.sent_lookups import AskedKeys
 from spark_client.column_casts import ColumnCasts
 from spark_client.event_times import event_times
 from spark_client.interface import LookupChannel

@@ -6,10 +6,10 @@ Texts and defaults of the public call end in `sidecar`; schemas are `lookup_task
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lookup_core.element_queue import ElementQueue
-from lookup_core.event_time_watermarks import EventTimeWatermarks
-from lookup_core.ordered_queue import OrderedQueue
-from lookup_core.unordered_queue import UnorderedQueue
+from lookup_core.operator.element_queue import ElementQueue
+from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
+from lookup_core.operator.ordered_queue import OrderedQueue
+from lookup_core.operator.unordered_queue import UnorderedQueue
 
 
 class OutputMode(StrEnum):

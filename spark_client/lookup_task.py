@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from lookup_core.client_channel import ChannelRequest
+from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.column_casts import column_casts
 from spark_client.connections import Address, connections
 from spark_client.interface import LookupChannel

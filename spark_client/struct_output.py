@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core.element_queue import Positions
-from lookup_core.question import Question
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.question import Question
 
 _NAME = "row"
 

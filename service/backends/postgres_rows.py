@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.key_casts import UUID_FIELD
+from lookup_core.keys.key_casts import UUID_FIELD
 from service.backends.interface import FetchedRows
 
 # Years 1 to 9999, like the columns: beyond, ISO 8601 needs signs and more digits.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
 
 _MOST_DIGITS = 38  # of a decimal128, and of Spark
 

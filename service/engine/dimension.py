@@ -14,16 +14,16 @@ from itertools import count
 import structlog
 
 from lookup_core.answer import Answer
-from lookup_core.batcher import ChannelId
-from lookup_core.dimension_events import Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.explanation import Explanation
+from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.dimension_state import DimensionState
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.explanation import Explanation
-from lookup_core.flight_table import BatchId, LookupId
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
-from lookup_core.typed_keys import TypedKeys
 from service.backends.interface import Backend, FetchedRows
 from service.engine.fetching import checked_fetch
 from service.engine.observer import NullObserver, Observer, QueryResult

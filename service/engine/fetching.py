@@ -3,7 +3,7 @@
 A backend that returns rows of other keys or of another shape must fail its query, not fill a cache.
 """
 
-from lookup_core.dimension_events import QueryOrder
+from lookup_core.dimension.dimension_events import QueryOrder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import Backend, FetchedRows

@@ -10,9 +10,9 @@ from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.json_keys import typed_keys_from_json
+from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
-from lookup_core.typed_keys import TypedKeys
 from service.http.body import body
 from service.http.catalogue import Catalogue
 from service.http.json_body import json_body

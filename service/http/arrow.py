@@ -6,9 +6,9 @@ Not the frames of the streaming protocol, though the same checks hold for both.
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.arrow_payload import decode_batch, decode_schema
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
 from lookup_core.outcome import Outcome
+from lookup_core.protocol.arrow_payload import decode_batch, decode_schema
 from service.http.lookup_result import LookupResult
 
 RESULT_FIELDS = (

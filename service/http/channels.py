@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import orjson
 from aiohttp import web
 
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.server_channel import ChannelStatistics
 from service.http.media_type import MediaType
 
 

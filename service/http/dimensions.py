@@ -11,7 +11,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from lookup_core.errors import BackendError
-from lookup_core.key_casts import UUID_FIELD
+from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.statistics import DimensionStatistics
 from service.engine.dimension import Dimension
 from service.http.catalogue import Catalogue

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.typed_keys import TypedKeys
+from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.http.lookup_request import LookupRequest
 from service.http.lookup_result import LookupResult, lookup_result

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lookup_core.key_casts import UUID_FIELD
+from lookup_core.keys.key_casts import UUID_FIELD
 
 CHUNK_ROWS = 1_000
 

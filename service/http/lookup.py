@@ -10,9 +10,9 @@ from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.json_keys import typed_keys_from_json
-from lookup_core.key_casts import typed_keys_from_arrow
-from lookup_core.typed_keys import TypedKeys
+from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.keys.key_casts import typed_keys_from_arrow
+from lookup_core.keys.typed_keys import TypedKeys
 from service.http.arrow import arrow_keys, arrow_reply
 from service.http.body import body
 from service.http.catalogue import Catalogue

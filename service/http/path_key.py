@@ -11,8 +11,8 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.json_keys import typed_keys_from_json
-from lookup_core.typed_keys import TypedKeys
+from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.keys.typed_keys import TypedKeys
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _BOOLEANS = {"true": True, "false": False}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from aiohttp.typedefs import Handler
 
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.http.limits import Limits
 from service.http.readiness import Readiness

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.outcome import Outcome
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.statistics import DimensionStatistics, EvictionReason, InvalidationOrigin
 from service.observability import metrics
 from service.observability.metrics import (

@@ -6,15 +6,15 @@ Keeps the two books of a channel together: the protocol's (`ServerChannel`) and 
 import numpy as np
 
 from lookup_core.answer import Answer, rowless_answer
-from lookup_core.arrow_payload import answer_batch, decode_batch, encode_batch
-from lookup_core.batcher import ChannelId
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import BackendError, ErrorCode, Overloaded, ProtocolViolation
-from lookup_core.flight_table import LookupId
-from lookup_core.frames import Closed, Lookup, Open, Result
-from lookup_core.key_casts import typed_keys_from_arrow
+from lookup_core.keys.key_casts import typed_keys_from_arrow
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
-from lookup_core.server_channel import ServerChannel
-from lookup_core.typed_keys import TypedKeys
+from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
+from lookup_core.protocol.frames import Closed, Lookup, Open, Result
+from lookup_core.protocol.server_channel import ServerChannel
 from service.engine.dimension import Dimension, Submitted
 from service.stream.outbox import Outbox
 

@@ -6,10 +6,10 @@ The one place that all connections share; nothing in it waits or sends.
 from collections.abc import Mapping
 from itertools import count
 
-from lookup_core.batcher import ChannelId
-from lookup_core.credit_ledger import CreditLedger, Grant
+from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from lookup_core.server_channel import ChannelStatistics, ServerChannel
+from lookup_core.protocol.credit_ledger import CreditLedger, Grant
+from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 from service.engine.dimension import Dimension
 
 _RETRY_AFTER_S = 1.0

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from lookup_core import frames
-from lookup_core.batcher import ChannelId
+from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
-from lookup_core.frame_codec import decode_frame
-from lookup_core.frames import Frame
-from lookup_core.key_casts import check_key_types
-from lookup_core.named_key import named_key
-from lookup_core.server_channel import ServerChannel
+from lookup_core.keys.key_casts import check_key_types
+from lookup_core.keys.named_key import named_key
+from lookup_core.protocol import frames
+from lookup_core.protocol.frame_codec import decode_frame
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.server_channel import ServerChannel
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.outbox import Outbox

@@ -9,8 +9,8 @@ from itertools import count
 
 from aiohttp import WSCloseCode, web
 
-from lookup_core.frames import SUBPROTOCOL
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.server_channel import ChannelStatistics
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import StreamConnection
 from service.stream.timeouts import Timeouts

@@ -8,8 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from lookup_core.frame_codec import encode_frame
-from lookup_core.frames import Frame
+from lookup_core.protocol.frame_codec import encode_frame
+from lookup_core.protocol.frames import Frame
 
 
 class Outbox:

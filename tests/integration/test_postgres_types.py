@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.json_keys import typed_keys_from_json
+from lookup_core.keys.json_keys import typed_keys_from_json
 from service.backends.interface import FetchedRows
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings

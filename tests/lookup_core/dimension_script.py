@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer
-from lookup_core.batcher import ChannelId
-from lookup_core.dimension_events import Effects, LookupRequest
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.dimension_events import Effects, LookupRequest
+from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.explanation import Explanation
+from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.dimension_state import DimensionState
 from lookup_core.errors import ErrorCode
-from lookup_core.explanation import Explanation
-from lookup_core.flight_table import BatchId, LookupId
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.settings import (
     BatchSettings,
@@ -26,7 +27,6 @@ from lookup_core.settings import (
     RetrySettings,
 )
 from lookup_core.statistics import InvalidationOrigin
-from lookup_core.typed_keys import TypedKeys
 
 SCHEMA = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))
 FAULTY = "faulty"  # stands for a key that the key's type cannot hold

@@ -6,8 +6,8 @@ Makes them outside a flight table: whoever tests the table asks it for them.
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.batcher import KeyRun
-from lookup_core.flight_table import Flight, LookupId
+from lookup_core.dimension.batcher import KeyRun
+from lookup_core.dimension.flight_table import Flight, LookupId
 
 
 def run_of(*keys: int, lookup: int = 1) -> KeyRun:

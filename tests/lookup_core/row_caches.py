@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.canonical_keys import CanonicalKeys, canonical_keys
+from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.row_cache import Probe, RowCache
+from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
 
 TTL_S = 8.0

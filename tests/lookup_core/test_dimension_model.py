@@ -18,12 +18,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lookup_core.dimension_events import Effects
-from lookup_core.dimension_state import DimensionState
+from lookup_core.dimension.dimension_events import Effects
+from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.flight_table import BatchId, Flight, FlightTable, LookupId
+from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.query_table import Query
 from lookup_core.errors import ErrorCode
-from lookup_core.flight_table import BatchId, Flight, FlightTable, LookupId
-from lookup_core.landing import Landing
-from lookup_core.query_table import Query
 from lookup_core.settings import BatchSettings, RetrySettings
 from tests.lookup_core import dimension_script
 from tests.lookup_core.dimension_model import NaiveDimension

@@ -16,7 +16,7 @@ from websockets.sync.server import ServerConnection, unix_serve
 from websockets.typing import Subprotocol
 
 from lookup_core.errors import SidelookError
-from lookup_core.frames import SUBPROTOCOL
+from lookup_core.protocol.frames import SUBPROTOCOL
 from spark_client.fake_sidecar import FakeSidecar
 
 

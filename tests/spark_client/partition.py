@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lookup_core.client_channel import ChannelRequest
+from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.column_casts import column_casts
 from spark_client.connection import Connection, Timing
 from spark_client.fake_dimension import FakeDimension

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
 from lookup_core.answer import rowless_answer
-from lookup_core.arrow_payload import answer_batch, encode_batch
-from lookup_core.client_channel import ChannelRequest, ClientChannel
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidecarUnreachable
-from lookup_core.frames import Frame
 from lookup_core.outcome import Outcome
-from lookup_core.reconnect_backoff import ReconnectBackoff
-from lookup_core.sent_lookups import AskedKeys, QuestionId
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
+from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 from spark_client.channel_session import ChannelSession, Wire
 
 KEY = pa.schema({"id": pa.int64()})

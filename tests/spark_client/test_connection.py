@@ -6,8 +6,6 @@ import threading
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
-from lookup_core.client_channel import ChannelRequest
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -16,9 +14,11 @@ from lookup_core.errors import (
     SidecarUnreachable,
     SidelookError,
 )
-from lookup_core.frame_codec import encode_frame
-from lookup_core.frames import Frame
-from lookup_core.sent_lookups import AskedKeys, QuestionId
+from lookup_core.protocol import frames
+from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.frame_codec import encode_frame
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 from spark_client.channel_session import ChannelSession
 from spark_client.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.fake_peer import Behaviour

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_core.client_channel import ChannelRequest
 from lookup_core.errors import InvalidRequest
+from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.connections import Address, Connections, connections
 from spark_client.fake_sidecar import FakeSidecar
 from tests.spark_client.fake_server import FakeServer

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
+from lookup_core.protocol import frames
 from spark_client.connections import Address
 from spark_client.description import ANY_KEY, described_columns
 from spark_client.fake_sidecar import FakeSidecar

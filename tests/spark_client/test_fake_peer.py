@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
-from lookup_core.arrow_payload import encode_batch
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.frame_codec import decode_frame, encode_frame
-from lookup_core.frames import Frame
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import encode_batch
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import Frame
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_peer import AGENT, Behaviour, FakePeer, Memory
 

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
 from lookup_core.errors import SidecarUnreachable
-from lookup_core.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol import frames
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from spark_client.fake_sidecar import FakeSidecar
 
 

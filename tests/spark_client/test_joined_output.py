@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer, rowless_answer
-from lookup_core.element_queue import Positions
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.question import Question
 from lookup_core.outcome import Outcome
-from lookup_core.question import Question
 from spark_client.joined_output import JoinedOutput, joined_output
 
 COLUMNS = pa.schema({"name": pa.utf8()})

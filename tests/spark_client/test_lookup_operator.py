@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookup_core import frames
 from lookup_core.errors import ErrorCode, LookupFailed
-from lookup_core.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.protocol import frames
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_peer import Behaviour
 from spark_client.fake_sidecar import FakeSidecar

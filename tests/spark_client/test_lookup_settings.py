@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lookup_core.event_time_watermarks import Cut
-from lookup_core.ordered_queue import OrderedQueue
-from lookup_core.unordered_queue import UnorderedQueue
+from lookup_core.operator.event_time_watermarks import Cut
+from lookup_core.operator.ordered_queue import OrderedQueue
+from lookup_core.operator.unordered_queue import UnorderedQueue
 from spark_client.lookup_settings import LookupSettings, OutputMode, WatermarkSettings
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, rowless_answer
+from lookup_core.operator.question import Question
 from lookup_core.outcome import Outcome
-from lookup_core.question import Question
 from spark_client.struct_output import StructOutput
 
 COLUMNS = pa.schema({"name": pa.utf8()})

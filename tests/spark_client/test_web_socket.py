@@ -13,7 +13,7 @@ from websockets.sync.server import ServerConnection, unix_serve
 from websockets.typing import Subprotocol
 
 from lookup_core.errors import ProtocolViolation, SidecarUnreachable
-from lookup_core.frames import SUBPROTOCOL
+from lookup_core.protocol.frames import SUBPROTOCOL
 from spark_client.endpoint import endpoint_of
 from spark_client.handshake import handshake
 from spark_client.web_socket import LOST_AFTER_S, PING_AFTER_S, WebSocket

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.key_casts import UUID_FIELD
+from lookup_core.keys.key_casts import UUID_FIELD
 from service.backends.postgres_rows import fetched_rows, key_arguments
 
 LAST_US = 253_402_300_799_999_999

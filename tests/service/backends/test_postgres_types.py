@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
 from service.backends.postgres_types import KeySending, PostgresType, column_reading, key_sending
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
-from lookup_core.typed_keys import TypedKeys
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer
-from lookup_core.batcher import ChannelId
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, Overloaded
-from lookup_core.explanation import KeyState
 from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, RetrySettings
 from lookup_core.statistics import InvalidationOrigin, no_statistics

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_events import QueryOrder
+from lookup_core.dimension.dimension_events import QueryOrder
+from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.flight_table import BatchId
 from service.backends.fake import FakeBackend
 from service.backends.interface import FetchedRows
 from service.engine.fetching import checked_fetch

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.server_channel import ChannelStatistics
 from tests.service.http.serving import Served, Setting, served
 
 CHANNEL = ChannelStatistics(

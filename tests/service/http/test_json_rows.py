@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from lookup_core.key_casts import UUID_FIELD
+from lookup_core.keys.key_casts import UUID_FIELD
 from service.http.json_rows import CHUNK_ROWS, json_rows
 
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.outcome import Outcome
-from lookup_core.server_channel import ChannelStatistics
+from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
     CacheStatistics,

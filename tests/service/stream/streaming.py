@@ -15,18 +15,18 @@ import aiohttp
 import pyarrow as pa
 from aiohttp import web
 
-from lookup_core import frames
-from lookup_core.arrow_payload import (
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import (
     ROWLESS,
     answer_from_batch,
     decode_batch,
     encode_batch,
     result_schema,
 )
-from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.frame_codec import decode_frame, encode_frame
-from lookup_core.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from lookup_core import frames
-from lookup_core.arrow_payload import ROWLESS, answer_from_batch, decode_batch, result_schema
-from lookup_core.batcher import ChannelId
-from lookup_core.credit_ledger import Grant
+from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.frame_codec import decode_frame
-from lookup_core.frames import Frame
-from lookup_core.server_channel import ServerChannel
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import (
+    ROWLESS,
+    answer_from_batch,
+    decode_batch,
+    result_schema,
+)
+from lookup_core.protocol.credit_ledger import Grant
+from lookup_core.protocol.frame_codec import decode_frame
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.server_channel import ServerChannel
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.stream.channel_lookups import ChannelLookups

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lookup_core.batcher import ChannelId
-from lookup_core.credit_ledger import Grant
+from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from lookup_core.server_channel import ServerChannel
+from lookup_core.protocol.credit_ledger import Grant
+from lookup_core.protocol.server_channel import ServerChannel
 from service.engine.dimension import HTTP_CHANNEL, Dimension
 from service.stream.channel_registry import ChannelRegistry
 from tests.service.engine.running import customers, settings

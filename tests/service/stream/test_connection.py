@@ -6,10 +6,10 @@ import aiohttp
 import pyarrow as pa
 import pytest
 
-from lookup_core import frames
-from lookup_core.arrow_payload import encode_batch
 from lookup_core.errors import ErrorCode
-from lookup_core.frames import Frame
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import encode_batch
+from lookup_core.protocol.frames import Frame
 from service.engine.dimension import Dimension, Submitted
 from service.stream.connection import MAX_CHANNELS
 from service.stream.timeouts import Timeouts

@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from lookup_core import frames
-from lookup_core.frames import SUBPROTOCOL
+from lookup_core.protocol import frames
+from lookup_core.protocol.frames import SUBPROTOCOL
 from service.stream.timeouts import Timeouts
 from tests.service.stream.streaming import Setting, streaming, until
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lookup_core.frame_codec import decode_frame
-from lookup_core.frames import Closed, Credit, Frame, Goaway
+from lookup_core.protocol.frame_codec import decode_frame
+from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
 from service.stream.outbox import Outbox
 
 ONE, TWO, THREE = Closed(1), Credit(2, 3, 4), Goaway("draining")

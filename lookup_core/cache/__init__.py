@@ -1,0 +1,1 @@
+"""The rows of a dimension by key, in columns, bounded in bytes."""

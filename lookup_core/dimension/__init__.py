@@ -1,0 +1,1 @@
+"""What is decided for one dimension: who waits, what is fetched, retried, given up."""

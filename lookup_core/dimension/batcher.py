@@ -1,0 +1,128 @@
+"""Which keys go into the next query: natural batching, in fair turns over the channels.
+
+While all query slots are busy keys gather; when one is free a batch leaves at once, or after
+`linger_s` at most if that is set and the batch is not full. Turns are deficit round robin
+(Shreedhar, Varghese: SIGCOMM 1995) with a key as the unit. Slots are counted in `query_table`.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NewType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.dimension.flight_table import Flight
+from lookup_core.settings import BatchSettings
+
+ChannelId = NewType("ChannelId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRun:
+    """Keys of one lookup that wait together: flights and where their typed keys stand."""
+
+    flights: list[Flight]
+    source: pa.RecordBatch
+    rows: npt.NDArray[np.int32]  # [flights] which rows of `source`
+
+    def split(self, count: int) -> tuple["KeyRun", "KeyRun"]:
+        """The first `count` keys, and the rest."""
+        first = KeyRun(self.flights[:count], self.source, self.rows[:count])
+        return first, KeyRun(self.flights[count:], self.source, self.rows[count:])
+
+
+@dataclass(slots=True)
+class _Channel:
+    runs: deque[KeyRun] = field(default_factory=deque)
+    deficit: int = 0
+
+
+class Batcher:
+    """Keys in queue by channel, oldest first; `now` is monotonic seconds."""
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self._settings = settings
+        self._channels: dict[ChannelId, _Channel] = {}  # whose turn is next comes first
+        self._queued = 0
+        # Since when keys are queued; those that a full batch left behind do not wait anew.
+        self._oldest_at = 0.0
+
+    def __len__(self) -> int:
+        return self._queued
+
+    def add(self, channel: ChannelId, run: KeyRun, now: float) -> None:
+        """Queue keys for a channel."""
+        if not self._queued:
+            self._oldest_at = now
+        self._channels.setdefault(channel, _Channel()).runs.append(run)
+        self._queued += len(run.flights)
+
+    def next_deadline(self) -> float | None:
+        """When the next batch leaves, given a free slot; None when nothing is queued."""
+        if not self._queued:
+            return None
+        is_full = self._queued >= self._settings.max_keys
+        return self._oldest_at if is_full else self._oldest_at + self._settings.linger_s
+
+    def next_batch(self, now: float) -> list[KeyRun] | None:
+        """The keys of the next query, at most `max_keys`; None if it is too early or none is left.
+
+        Keys that nobody waits for any more are dropped on the way.
+        """
+        due = self.next_deadline()
+        if due is None or now < due:
+            return None
+        return self._take_turns() or None
+
+    def check_invariants(self) -> None:
+        """For tests: what is counted is what is queued, and nobody is in turn without keys."""
+        runs = [run for channel in self._channels.values() for run in channel.runs]
+        assert self._queued == sum(len(run.flights) for run in runs)
+        assert all(run.flights and len(run.flights) == len(run.rows) for run in runs)
+        for channel in self._channels.values():
+            assert channel.runs
+            assert 0 <= channel.deficit <= self._settings.max_keys
+
+    def _take_turns(self) -> list[KeyRun]:
+        batch: list[KeyRun] = []
+        room = self._settings.max_keys
+        while room and self._channels:
+            name, channel = next(iter(self._channels.items()))
+            if not channel.deficit:
+                channel.deficit = max(1, self._settings.max_keys // len(self._channels))
+            taken = self._take(channel, min(room, channel.deficit))
+            batch.extend(taken)
+            count = sum(len(run.flights) for run in taken)
+            room -= count
+            channel.deficit -= count
+            self._end_turn(name, channel)
+        return batch
+
+    def _end_turn(self, name: ChannelId, channel: _Channel) -> None:
+        if not channel.runs:
+            del self._channels[name]
+        elif not channel.deficit:
+            self._channels[name] = self._channels.pop(name)  # to the back
+
+    def _take(self, channel: _Channel, count: int) -> list[KeyRun]:
+        taken = []
+        while count and channel.runs:
+            first, rest = channel.runs.popleft().split(count)
+            if rest.flights:
+                channel.runs.appendleft(rest)
+            self._queued -= len(first.flights)
+            wanted = _without_deserted(first)
+            if wanted.flights:
+                taken.append(wanted)
+            count -= len(wanted.flights)
+        return taken
+
+
+def _without_deserted(run: KeyRun) -> KeyRun:
+    if all(flight.waiters for flight in run.flights):
+        return run
+    is_wanted = np.array([bool(flight.waiters) for flight in run.flights])
+    flights = [flight for flight in run.flights if flight.waiters]
+    return KeyRun(flights, run.source, run.rows[is_wanted])

@@ -1,0 +1,92 @@
+"""Who gets what when a query's keys land: one answer a lookup and kind, however many keys.
+
+The one place of the miss path that walks key by key; it makes index arrays and leaves rows alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.answer import Answer, rowless_answer
+from lookup_core.dimension.flight_table import Flight, LookupId
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+
+NO_ROW = -1
+SEVERAL_ROWS = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a query brought: which of its rows each key has."""
+
+    row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW or SEVERAL_ROWS
+    rows: pa.RecordBatch
+
+    @classmethod
+    def of_rows(
+        cls, key_count: int, ordinals: npt.NDArray[np.int32], rows: pa.RecordBatch
+    ) -> "Landing":
+        """From a backend's rows, each with the ordinal of its key."""
+        row_of = np.full(key_count, NO_ROW, np.int32)
+        row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
+        row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
+        return cls(row_of, rows)
+
+    def answers(
+        self,
+        positions: npt.NDArray[np.int32],
+        ordinals: npt.NDArray[np.int32],
+        columns: Sequence[str],
+    ) -> Iterator[Answer]:
+        """The answers to one lookup's keys: `positions` of it are `ordinals` of the query."""
+        row_of = self.row_of[ordinals]
+        has_row = row_of >= 0
+        if has_row.any():
+            yield Answer(
+                positions=positions[has_row],
+                outcomes=np.full(int(has_row.sum()), Outcome.FETCHED, np.uint8),
+                ages_ms=np.zeros(int(has_row.sum()), np.uint32),
+                rows=self.rows.select(columns).take(pa.array(row_of[has_row])),
+            )
+        if (missing := positions[row_of == NO_ROW]).size:
+            yield rowless_answer(missing, Outcome.MISSING)
+        if (ambiguous := positions[row_of == SEVERAL_ROWS]).size:
+            yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A query that failed for good: every one of its keys has the same outcome."""
+
+    code: ErrorCode
+
+    def answers(
+        self,
+        positions: npt.NDArray[np.int32],
+        ordinals: npt.NDArray[np.int32],
+        columns: Sequence[str],
+    ) -> Iterator[Answer]:
+        """The answer to one lookup's keys."""
+        del ordinals, columns  # the same whatever the key, and without rows
+        outcome = Outcome.TIMEOUT if self.code is ErrorCode.TIMEOUT else Outcome.ERROR
+        yield rowless_answer(positions, outcome, error=self.code)
+
+
+def waiters_by_lookup(
+    flights: Sequence[Flight],
+) -> dict[LookupId, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+    """{lookup: (its positions, the ordinals of their flights)} over all who wait."""
+    found: dict[LookupId, tuple[list[int], list[int]]] = {}
+    for ordinal, flight in enumerate(flights):
+        for lookup_id, position in flight.waiters:
+            positions, ordinals = found.setdefault(lookup_id, ([], []))
+            positions.append(position)
+            ordinals.append(ordinal)
+    return {
+        lookup_id: (np.array(positions, np.int32), np.array(ordinals, np.int32))
+        for lookup_id, (positions, ordinals) in found.items()
+    }

@@ -1,0 +1,1 @@
+"""Keys: typed, canonical, hashed and found, whole columns at a time."""

@@ -1,0 +1,166 @@
+"""Which slot a key has: open addressing over numpy arrays, a whole batch of keys at a time.
+
+The table holds slots only; hashes stand densely by slot, so that a key costs four bytes over the
+table's load and eight in the slots. Not a store: what a slot means is its owner's business.
+
+Linear probing as in Knuth, TAOCP vol. 3, 6.4, Algorithm L; removed places are marked and reused.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from lookup_core.keys.canonical_keys import Hashes
+
+Slots = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.intp]
+IsSameKey = Callable[[Slots, Positions], npt.NDArray[np.bool_]]
+
+ABSENT = -1
+_EMPTY = -1
+_REMOVED = -2
+_LEAST_PLACES = 1024
+_FULL = 0.6  # used and removed places; beyond, chains get long
+_ROOMY = 0.5  # used places of a table just made
+
+
+class KeyIndex:
+    """Maps keys to slots 0, 1, 2, …; slots are reused after removal.
+
+    Equal hashes count as equal keys unless `is_same_key` is given, which then decides.
+    """
+
+    def __init__(self) -> None:
+        self._table = np.full(_LEAST_PLACES, _EMPTY, np.int32)
+        self._hashes: Hashes = np.zeros(_LEAST_PLACES // 2, np.uint64)  # by slot
+        self._free: Slots = np.arange(_LEAST_PLACES // 2, dtype=np.int32)  # a stack of slots
+        self._free_count = len(self._free)
+        self._used = 0
+        self._removed = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots exist, used or free: the length that arrays by slot need."""
+        return len(self._hashes)
+
+    @property
+    def bytes(self) -> int:
+        """What the index holds in memory."""
+        return self._table.nbytes + self._hashes.nbytes + self._free.nbytes
+
+    def more_slots(self, count: int, *, kept: int) -> int:
+        """How many more slots `count` insertions make, when so many keys are left till then."""
+        slots = self.slot_count
+        while kept + count > slots:
+            slots *= 2
+        return slots - self.slot_count
+
+    def more_bytes(self, count: int, *, kept: int) -> int:
+        """How many more bytes it holds after `count` insertions, as above."""
+        more_places = self._places_for(count, kept=kept) - len(self._table)
+        return 4 * more_places + 12 * self.more_slots(count, kept=kept)
+
+    def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
+        """The slot of each key, ABSENT where there is none."""
+        slots = np.full(len(hashes), ABSENT, np.int32)
+        pending = np.arange(len(hashes))
+        places = self._first_places(hashes)
+        while pending.size:
+            found = self._table[places]
+            is_match = found >= 0
+            is_match[is_match] = self._hashes[found[is_match]] == hashes[pending[is_match]]
+            if is_same_key is not None and is_match.any():
+                is_match[is_match] = is_same_key(found[is_match], pending[is_match])
+            slots[pending[is_match]] = found[is_match]
+            goes_on = ~is_match & (found != _EMPTY)
+            pending, places = pending[goes_on], self._next_places(places[goes_on])
+        return slots
+
+    def insert(self, hashes: Hashes) -> Slots:
+        """New slots for keys that are distinct and absent."""
+        self._make_places(len(hashes))
+        slots = self._allocate(len(hashes))
+        self._hashes[slots] = hashes
+        self._place(slots)
+        self._used += len(slots)
+        return slots
+
+    def remove(self, slots: Slots) -> None:
+        """Forget the keys in these slots, each used and named once."""
+        pending, places = slots, self._first_places(self._hashes[slots])
+        while pending.size:
+            is_match = self._table[places] == pending
+            self._table[places[is_match]] = _REMOVED
+            pending, places = pending[~is_match], self._next_places(places[~is_match])
+        self._used -= len(slots)
+        self._removed += len(slots)
+        self._free[self._free_count : self._free_count + len(slots)] = slots
+        self._free_count += len(slots)
+
+    def used_slots(self) -> Slots:
+        """All slots that hold a key, in no order."""
+        return self._table[self._table >= 0]
+
+    def hashes_of(self, slots: Slots) -> Hashes:
+        """The hashes of the keys in these slots."""
+        return self._hashes[slots]
+
+    def check_invariants(self) -> None:
+        """For tests: every used slot is found again, and free and used ones are all there are."""
+        used = self.used_slots()
+        assert len(np.unique(used)) == len(used) == self._used
+        assert self._used + self._free_count == self.slot_count
+        assert self._removed == int((self._table == _REMOVED).sum())
+        assert (self._used + self._removed) < len(self._table)
+
+    def _first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        return (hashes & np.uint64(len(self._table) - 1)).astype(np.int64)
+
+    def _next_places(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return (places + 1) & (len(self._table) - 1)
+
+    def _allocate(self, count: int) -> Slots:
+        while self._free_count < count:
+            self._add_slots()
+        self._free_count -= count
+        return self._free[self._free_count : self._free_count + count].copy()
+
+    def _add_slots(self) -> None:
+        before = self.slot_count
+        self._hashes = np.concatenate((self._hashes, np.zeros(before, np.uint64)))
+        free = np.empty(2 * before, np.int32)
+        free[: self._free_count] = self._free[: self._free_count]
+        free[self._free_count : self._free_count + before] = np.arange(before, 2 * before)
+        self._free, self._free_count = free, self._free_count + before
+
+    def _make_places(self, count: int) -> None:
+        if self._has_places(count):
+            return
+        used = self.used_slots()
+        self._table = np.full(self._places_for(count, kept=self._used), _EMPTY, np.int32)
+        self._removed = 0
+        self._place(used)
+
+    def _has_places(self, count: int) -> bool:
+        return self._used + self._removed + count <= len(self._table) * _FULL
+
+    def _places_for(self, count: int, *, kept: int) -> int:
+        places = len(self._table)
+        # A key that goes before the insertions leaves its place marked, so that nothing is won.
+        while not self._has_places(count) and kept + count > places * _ROOMY:
+            places *= 2
+        return places
+
+    def _place(self, slots: Slots) -> None:
+        pending, places = slots, self._first_places(self._hashes[slots])
+        while pending.size:
+            before = self._table[places]
+            is_free = before < 0
+            self._table[places[is_free]] = pending[is_free]  # of several, the last one stays
+            has_won = is_free & (self._table[places] == pending)
+            self._removed -= int((before[has_won] == _REMOVED).sum())
+            pending, places = pending[~has_won], self._next_places(places[~has_won])

@@ -1,0 +1,142 @@
+"""One run of rows that was asked about at once: its distinct keys, and the answers so far.
+
+The first answer to a key counts, later ones are ignored. Knows nothing of order or places: those
+are the element queue's.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.answer import Answer
+from lookup_core.errors import ErrorCode
+from lookup_core.operator.answered_rows import AnsweredRows
+from lookup_core.operator.element_queue import Positions, RowMask
+from lookup_core.operator.encoded_keys import Codes
+from lookup_core.outcome import Outcome
+
+STATUS_FIELDS: list[pa.Field] = [
+    pa.field("outcome", pa.utf8()),
+    pa.field("age_ms", pa.int64()),
+    pa.field("error", pa.utf8()),
+]
+_LABELS = pa.array([outcome.label for outcome in Outcome])
+_HAS_ROW = np.array([outcome.has_row for outcome in Outcome])
+_UNANSWERED = 255
+
+
+class Question:
+    """n rows that ask for `key_count` keys; `columns` is what an answer with rows consists of."""
+
+    def __init__(self, codes: Codes, *, key_count: int, columns: pa.Schema) -> None:
+        self._codes = codes
+        self._outcomes = np.full(key_count, _UNANSWERED, np.uint8)
+        self._ages_ms = np.zeros(key_count, np.int64)
+        self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
+        self._rows = AnsweredRows(key_count, columns)
+        self._open_keys = key_count
+
+    @property
+    def row_count(self) -> int:
+        """How many rows ask."""
+        return len(self._codes)
+
+    @property
+    def open_keys(self) -> int:
+        """How many keys have no answer yet."""
+        return self._open_keys
+
+    @property
+    def answer_bytes(self) -> int:
+        """What the answers so far take in memory."""
+        return self._rows.nbytes
+
+    def answer(self, answer: Answer) -> RowMask | None:
+        """Note what is new in an answer; which rows are answered by it, None if none is."""
+        is_new = self._outcomes[answer.positions] == _UNANSWERED
+        if not is_new.any():
+            return None
+        keys = answer.positions[is_new]
+        self._outcomes[keys] = answer.outcomes[is_new]
+        self._ages_ms[keys] = answer.ages_ms[is_new]
+        self._open_keys -= len(keys)
+        if answer.errors:
+            new = set(keys.tolist())
+            self._errors |= {key: code for key, code in answer.errors.items() if key in new}
+        if answer.rows is not None:
+            rows = answer.rows if is_new.all() else answer.rows.filter(pa.array(is_new))
+            self._rows.add(keys, rows)
+        return self._rows_asking(keys)
+
+    def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
+        """End all keys without an answer in this way; which rows that ends, None if none."""
+        keys = np.flatnonzero(self._outcomes == _UNANSWERED)
+        if not len(keys):
+            return None
+        self._outcomes[keys] = outcome
+        self._errors |= dict.fromkeys(keys.tolist(), error)
+        self._open_keys = 0
+        return self._rows_asking(keys)
+
+    def outcomes_at(self, rows: Positions) -> npt.NDArray[np.uint8]:
+        """How the lookups of these rows ended, as values of `Outcome`."""
+        return self._outcomes[self._codes[rows]]
+
+    def has_row_at(self, rows: Positions) -> npt.NDArray[np.bool_]:
+        """Which of these answered rows found a row in the dimension."""
+        return _HAS_ROW[self.outcomes_at(rows)]
+
+    def columns_at(self, rows: Positions) -> list[pa.Array]:
+        """The dimension's columns beside these rows; null where there is no row."""
+        return self._rows.take(self._codes[rows])
+
+    def status_at(self, rows: Positions) -> pa.StructArray:
+        """Outcome, age and error beside these rows, as `STATUS_FIELDS`; no age without a row."""
+        keys = self._codes[rows]
+        outcomes = _LABELS.take(pa.array(self._outcomes[keys], pa.uint8()))
+        ages_ms = pa.array(self._ages_ms[keys], pa.int64(), mask=~self.has_row_at(rows))
+        errors = self._errors_of(keys)
+        return pa.StructArray.from_arrays([outcomes, ages_ms, errors], fields=STATUS_FIELDS)
+
+    def errors_with(self, outcome: Outcome) -> list[ErrorCode]:
+        """The codes of the keys that ended in this way, each once."""
+        codes = {code for key, code in self._errors.items() if self._outcomes[key] == outcome}
+        return sorted(codes)
+
+    def pieces(self, rows: Positions, *, max_bytes: int) -> list[Positions]:
+        """The rows in parts whose columns take at most `max_bytes`, or which are a single row.
+
+        A large row of the dimension is repeated for every record that asks for it.
+        """
+        if self._rows.largest_row_bytes * len(rows) <= max_bytes:
+            return [rows]
+        total = np.cumsum(self._rows.bytes_of(self._codes[rows]))
+        cuts: list[int] = []
+        taken = 0
+        while taken < len(rows):
+            before = int(total[taken - 1]) if taken else 0
+            upto = int(np.searchsorted(total, before + max_bytes, side="right"))
+            taken = max(upto, taken + 1)
+            cuts.append(taken)
+        return np.split(rows, cuts[:-1])
+
+    def check_invariants(self) -> None:
+        """For tests: rows are kept for the keys that have one, and for no others."""
+        self._rows.check_invariants()
+        assert self._open_keys == np.count_nonzero(self._outcomes == _UNANSWERED)
+        assert not set(self._errors) & set(np.flatnonzero(self._outcomes == _UNANSWERED).tolist())
+
+    def _rows_asking(self, keys: npt.NDArray[np.integer]) -> RowMask:
+        if len(keys) == len(self._outcomes):
+            return np.ones(len(self._codes), np.bool_)
+        is_key = np.zeros(len(self._outcomes), np.bool_)
+        is_key[keys] = True
+        return is_key[self._codes]
+
+    def _errors_of(self, keys: Codes) -> pa.Array:
+        if not self._errors:
+            return pa.nulls(len(keys), pa.utf8())
+        of_key = np.full(len(self._outcomes), None, object)
+        for key, code in self._errors.items():
+            of_key[key] = str(code)
+        return pa.array(of_key, pa.utf8()).take(pa.array(keys, pa.int64()))

@@ -1,0 +1,1 @@
+"""The streaming protocol: frames, their bytes, and both sides' books of a channel."""

@@ -1,0 +1,127 @@
+"""One channel as the service sees it: what it may send, what it waits for, how far its time is.
+
+Pure bookkeeping of the protocol; the lookups themselves are the engine's.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.protocol.credit_ledger import Grant
+from lookup_core.protocol.frames import Credit, Lookup
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """A snapshot for `/v1/channels` and the metrics."""
+
+    connection: int
+    channel: int
+    dimension: str
+    origin: str
+    credit_records: int  # granted and unused
+    backlog_records: int
+    in_flight_records: int  # asked, and their credit not sent back
+    watermark_ms: int | None
+    is_idle: bool
+
+
+class ServerChannel:
+    """Sequence, credit and watermark of one channel; violations raise before any change."""
+
+    def __init__(self, channel: int, dimension: str, origin: str, *, grant: Grant) -> None:
+        self.channel = channel
+        self.dimension = dimension
+        self.origin = origin
+        self.is_closing = False
+        self.is_idle = False
+        self.watermark_ms: int | None = None
+        self._grant = grant
+        self._next_sequence = 1
+        self._held: dict[int, Grant] = {}  # {sequence: what its lookup uses}
+        self._used_records = 0  # by those, and by credit that was not sent back yet
+        self._used_bytes = 0
+        self._unsent: deque[Credit] = deque()  # given back, but not sent yet
+        self._backlog_records = 0
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the peer has closed the channel, and every answer and all credit was sent."""
+        return self.is_closing and not self._held and not self._unsent
+
+    def on_lookup(self, frame: Lookup, records: int) -> None:
+        """Charge a lookup of so many records.
+
+        Raises ProtocolViolation (`seq_gap`, `credit_violation`, `unknown_channel` after CLOSE).
+        """
+        cost = Grant(records, len(frame.payload))
+        if self.is_closing:
+            raise ProtocolViolation(
+                ErrorCode.UNKNOWN_CHANNEL, f"LOOKUP after CLOSE on {self.channel}"
+            )
+        if frame.sequence != self._next_sequence:
+            raise ProtocolViolation(
+                ErrorCode.SEQUENCE_GAP, f"expected {self._next_sequence}, got {frame.sequence}"
+            )
+        if not self._has_credit_for(cost):
+            raise ProtocolViolation(
+                ErrorCode.CREDIT_VIOLATION,
+                f"{cost.records} records of {cost.bytes} bytes on channel {self.channel}",
+            )
+        self._next_sequence += 1
+        self._held[frame.sequence] = cost
+        self._used_records += cost.records
+        self._used_bytes += cost.bytes
+        self._backlog_records = frame.backlog_records
+
+    def on_ended(self, sequence: int) -> Credit | None:
+        """The credit that goes back for a lookup, once; None when it is not held (any more).
+
+        The peer may use it only when it was sent: until then it bounds what piles up for a peer
+        that reads nothing.
+        """
+        cost = self._held.pop(sequence, None)
+        if cost is None:
+            return None
+        credit = Credit(self.channel, cost.records, cost.bytes)
+        self._unsent.append(credit)
+        return credit
+
+    def on_credit_sent(self) -> None:
+        """The oldest credit that was given back goes to the peer now, which may use it."""
+        credit = self._unsent.popleft()
+        self._used_records -= credit.records
+        self._used_bytes -= credit.bytes
+
+    def on_watermark(self, watermark_ms: int) -> None:
+        """Note the channel's watermark, which never goes back."""
+        known_ms = watermark_ms if self.watermark_ms is None else self.watermark_ms
+        self.watermark_ms = max(watermark_ms, known_ms)
+
+    def statistics(self, connection: int) -> ChannelStatistics:
+        """What there is to see now."""
+        return ChannelStatistics(
+            connection=connection,
+            channel=self.channel,
+            dimension=self.dimension,
+            origin=self.origin,
+            credit_records=self._grant.records - self._used_records,
+            backlog_records=self._backlog_records,
+            in_flight_records=self._used_records,
+            watermark_ms=self.watermark_ms,
+            is_idle=self.is_idle,
+        )
+
+    def check_invariants(self) -> None:
+        """For tests: what is used is what was not given back, within the grant."""
+        unsent = [Grant(credit.records, credit.bytes) for credit in self._unsent]
+        costs = [*self._held.values(), *unsent]
+        assert self._used_records == sum(cost.records for cost in costs)
+        assert self._used_bytes == sum(cost.bytes for cost in costs)
+        assert self._has_credit_for(Grant(0, 0))
+
+    def _has_credit_for(self, cost: Grant) -> bool:
+        return (
+            self._used_records + cost.records <= self._grant.records
+            and self._used_bytes + cost.bytes <= self._grant.bytes
+        )

@@ -1,0 +1,150 @@
+"""Who gets what when a query's keys land: every waiter its own rows, mapped by ordinal."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_core.answer import Answer
+from lookup_core.dimension.flight_table import Flight, LookupId
+from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Crash, Landing, waiters_by_lookup
+from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
+
+ROWS = pa.record_batch({"name": ["Ada", "Bert", "Cora"], "tier": [1, 2, 3]})
+
+
+def numbers(*values: int) -> npt.NDArray[np.int32]:
+    """Positions or ordinals."""
+    return np.array(values, np.int32)
+
+
+def plain(answers: Iterable[Answer]) -> list[tuple[list[int], set[int], object, object]]:
+    """Answers as values: positions, outcomes, rows, errors."""
+    return [
+        (
+            answer.positions.tolist(),
+            set(answer.outcomes.tolist()),
+            None if answer.rows is None else answer.rows.to_pydict(),
+            answer.errors,
+        )
+        for answer in answers
+    ]
+
+
+def test_rows_belong_to_their_ordinals() -> None:
+    """A key has the row that came with its ordinal, in whatever order the rows come."""
+    landing = Landing.of_rows(4, numbers(3, 0, 1), ROWS)
+
+    assert landing.row_of.tolist() == [1, 2, NO_ROW, 0]
+
+
+def test_keys_with_several_rows_are_marked() -> None:
+    """A key with two rows has neither of them; the others are not affected."""
+    landing = Landing.of_rows(3, numbers(2, 0, 2), ROWS)
+
+    assert landing.row_of.tolist() == [1, NO_ROW, SEVERAL_ROWS]
+
+
+def test_no_rows_are_only_absences() -> None:
+    """A query may find nothing at all."""
+    landing = Landing.of_rows(2, numbers(), ROWS.slice(0, 0))
+
+    assert landing.row_of.tolist() == [NO_ROW, NO_ROW]
+
+
+def test_one_answer_for_each_kind() -> None:
+    """A lookup gets its rows, its absences and its ambiguous keys, each in one answer."""
+    landing = Landing.of_rows(4, numbers(0, 2, 2), ROWS)
+
+    answers = landing.answers(numbers(7, 8, 9, 5), numbers(2, 0, 1, 3), ["name"])
+
+    assert plain(answers) == [
+        ([8], {Outcome.FETCHED}, {"name": ["Ada"]}, {}),
+        ([9, 5], {Outcome.MISSING}, None, {}),
+        ([7], {Outcome.ERROR}, None, {7: ErrorCode.AMBIGUOUS}),
+    ]
+
+
+def test_answer_has_the_columns_asked_for() -> None:
+    """Each lookup gets its own columns, in its own order, of age zero."""
+    landing = Landing.of_rows(2, numbers(0, 1), ROWS.slice(0, 2))
+
+    (answer,) = landing.answers(numbers(0, 1, 2), numbers(1, 0, 1), ["tier", "name"])
+
+    assert answer.rows is not None
+    assert list(answer.rows.to_pydict().items()) == [
+        ("tier", [2, 1, 2]),
+        ("name", ["Bert", "Ada", "Bert"]),
+    ]
+    assert answer.ages_ms.tolist() == [0, 0, 0]
+
+
+def test_no_keys_get_no_answer() -> None:
+    """Where nobody waits there is nothing to say."""
+    landing = Landing.of_rows(1, numbers(0), ROWS.slice(0, 1))
+
+    assert plain(landing.answers(numbers(), numbers(), ["name"])) == []
+
+
+def test_crash_tells_all_the_same() -> None:
+    """A failed query gives each of its keys the error, never an absence."""
+    answers = Crash(ErrorCode.FORBIDDEN).answers(numbers(3, 1), numbers(0, 1), ["name"])
+
+    assert plain(answers) == [
+        ([3, 1], {Outcome.ERROR}, None, {3: ErrorCode.FORBIDDEN, 1: ErrorCode.FORBIDDEN})
+    ]
+
+
+def test_crash_in_time_is_a_timeout() -> None:
+    """A query that took too long has an outcome of its own."""
+    answers = Crash(ErrorCode.TIMEOUT).answers(numbers(3), numbers(0), ["name"])
+
+    assert plain(answers) == [([3], {Outcome.TIMEOUT}, None, {3: ErrorCode.TIMEOUT})]
+
+
+def test_waiters_are_found_by_lookup() -> None:
+    """Each lookup has its positions, and beside each the ordinal of its key."""
+    ada, bert = LookupId(1), LookupId(2)
+    flights = [
+        Flight(7, [(ada, 0), (bert, 4)]),
+        Flight(8, []),  # deserted on the way
+        Flight(9, [(bert, 5), (bert, 6)]),
+    ]
+
+    found = waiters_by_lookup(flights)
+
+    assert {
+        lookup: (positions.tolist(), ordinals.tolist())
+        for lookup, (positions, ordinals) in found.items()
+    } == {ada: ([0], [0]), bert: ([4, 5, 6], [0, 2, 2])}
+
+
+@given(
+    ordinals=st.lists(st.integers(0, 5), max_size=8), asked=st.lists(st.integers(0, 5), max_size=8)
+)
+def test_every_position_is_answered_once(ordinals: list[int], asked: list[int]) -> None:
+    """Whatever a backend brings, each position gets one outcome, and the row of its own key."""
+    rows = pa.record_batch({"owner": pa.array(ordinals, pa.int64())})
+    landing = Landing.of_rows(6, numbers(*ordinals), rows)
+
+    answers = list(
+        landing.answers(np.arange(len(asked), dtype=np.int32), numbers(*asked), ["owner"])
+    )
+
+    found: dict[int, object] = {}
+    for answer in answers:
+        owners = [None] * answer.size if answer.rows is None else answer.rows["owner"].to_pylist()
+        pairs = zip(answer.outcomes.tolist(), owners, strict=True)
+        found |= dict(zip(answer.positions.tolist(), pairs, strict=True))
+    assert sum(answer.size for answer in answers) == len(asked)
+    assert found == {at: _expected(ordinals, key) for at, key in enumerate(asked)}
+
+
+def _expected(ordinals: list[int], key: int) -> tuple[Outcome, int | None]:
+    outcomes = (Outcome.MISSING, Outcome.FETCHED)
+    count = ordinals.count(key)
+    return (Outcome.ERROR, None) if count > 1 else (outcomes[count], key if count else None)
