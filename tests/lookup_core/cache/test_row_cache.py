@@ -11,7 +11,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
-from tests.lookup_core.row_caches import (
+from tests.lookup_core.cache.row_caches import (
     KINDS,
     NEGATIVE_TTL_S,
     TTL_S,

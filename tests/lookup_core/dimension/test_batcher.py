@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from lookup_core.dimension.batcher import Batcher, ChannelId
 from lookup_core.settings import BatchSettings
-from tests.lookup_core.key_runs import keys_of, run_of
+from tests.lookup_core.dimension.key_runs import keys_of, run_of
 
 A, B, C = ChannelId(1), ChannelId(2), ChannelId(3)
 

@@ -16,7 +16,7 @@ from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, CacheMode, RetrySettings
 from lookup_core.statistics import InvalidationOrigin
-from tests.lookup_core.dimension_script import (
+from tests.lookup_core.dimension.dimension_script import (
     FAULTY,
     SCHEMA,
     DimensionScript,

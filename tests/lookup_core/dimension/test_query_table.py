@@ -4,7 +4,7 @@ import pytest
 
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension.query_table import Query, QueryTable
-from tests.lookup_core.key_runs import run_of
+from tests.lookup_core.dimension.key_runs import run_of
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from lookup_core.operator.element_queue import (
 )
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.unordered_queue import UnorderedQueue
-from tests.lookup_core.naive_queue import NaiveQueue
+from tests.lookup_core.operator.naive_queue import NaiveQueue
 
 QUEUES = [OrderedQueue, UnorderedQueue]
 each_queue = pytest.mark.parametrize("new_queue", QUEUES)

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.settings import BatchSettings, RetrySettings
-from tests.lookup_core.dimension_script import (
+from tests.lookup_core.dimension.dimension_script import (
     NOTHING,
     DimensionScript,
     Order,

@@ -4,7 +4,7 @@ import pytest
 
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.statistics import CacheStatistics, EvictionReason
-from tests.lookup_core.row_caches import KINDS, OVERHEAD_BYTES, TTL_S, CacheKind
+from tests.lookup_core.cache.row_caches import KINDS, OVERHEAD_BYTES, TTL_S, CacheKind
 
 NUMBERS = KINDS["number"]
 FULL_BYTES = 10_500  # of four hundred rows

@@ -25,9 +25,16 @@ from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.query_table import Query
 from lookup_core.errors import ErrorCode
 from lookup_core.settings import BatchSettings, RetrySettings
-from tests.lookup_core import dimension_script
-from tests.lookup_core.dimension_model import NaiveDimension
-from tests.lookup_core.dimension_script import FAULTY, SCHEMA, DimensionScript, Key, Seen, Told
+from tests.lookup_core.dimension import dimension_script
+from tests.lookup_core.dimension.dimension_model import NaiveDimension
+from tests.lookup_core.dimension.dimension_script import (
+    FAULTY,
+    SCHEMA,
+    DimensionScript,
+    Key,
+    Seen,
+    Told,
+)
 
 MAX_KEYS, MAX_IN_FLIGHT = 3, 2
 SETTINGS = dimension_script.settings(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from lookup_core.statistics import EvictionReason
-from tests.lookup_core.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
+from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
 
 ROOMY = 2**20
 SIZES = st.sampled_from([1, OVERHEAD_BYTES + 300, OVERHEAD_BYTES + 2_000, ROOMY])

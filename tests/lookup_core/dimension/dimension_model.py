@@ -7,7 +7,7 @@ checks that they may.
 from dataclasses import dataclass
 
 from lookup_core.errors import ErrorCode
-from tests.lookup_core.dimension_script import FAULTY, Key, Order, Seen, Told
+from tests.lookup_core.dimension.dimension_script import FAULTY, Key, Order, Seen, Told
 
 TTL_S = 10.0
 NEGATIVE_TTL_S = 5.0
