@@ -53,8 +53,10 @@ class Demonstration:
             with self._step("sidecar ready"):
                 settings = _sidecar_settings(postgres.reader_dsn)
                 sidecar = stack.enter_context(running_sidecar(settings, self.workspace.root))
+            self.console.print(f"status page: {sidecar.url}/   metrics: {sidecar.url}/metrics")
             self._enrich(sidecar, flights.num_rows)
             faults = self._judge(flights, sidecar, log)
+            self._say(faults)
             if self.stays_up:
                 self._stay_up(sidecar)
         return faults
@@ -79,11 +81,21 @@ class Demonstration:
         self.console.print(f"output: {self.workspace.enriched}", soft_wrap=True)
         return faults
 
+    def _say(self, faults: list[str]) -> None:
+        for fault in faults:
+            self.console.print(f"WRONG: {fault}", style="red")
+        if not faults:
+            right = "Every flight is there once, and all values and totals agree."
+            self.console.print(right, style="green")
+
     def _stay_up(self, sidecar: Sidecar) -> None:
         self.console.print(
-            f"status page: {sidecar.url}/", f"metrics: {sidecar.url}/metrics", sep="\n"
+            f"status page: {sidecar.url}/",
+            f"metrics: {sidecar.url}/metrics",
+            f"socket: {sidecar.socket}",
+            "Ctrl-C stops all of it.",
+            sep="\n",
         )
-        self.console.print(f"socket: {sidecar.socket}", "Ctrl-C stops all of it.", sep="\n")
         try:
             signal.pause()
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 Not a per-key object: an answer is made, sent and taken from as a whole.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,22 @@ class Answer:
     def size(self) -> int:
         """How many keys this answers."""
         return len(self.positions)
+
+    def pieces(self, max_bytes: int) -> Iterator["Answer"]:
+        """The same in parts of about at most `max_bytes` of rows, each of one row at least."""
+        row_bytes = 0 if self.rows is None else self.rows.nbytes
+        if self.rows is None or row_bytes <= max_bytes:
+            yield self
+            return
+        count = max(1, self.size * max_bytes // row_bytes)
+        for start in range(0, self.size, count):
+            part = slice(start, start + count)
+            yield Answer(
+                self.positions[part],
+                self.outcomes[part],
+                self.ages_ms[part],
+                self.rows.slice(start, count),
+            )
 
 
 def rowless_answer(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.nearest_name import nearest_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ class DimensionSchema:
             return self.columns
         unknown = sorted(set(names).difference(self.columns.names))
         if unknown:
-            offered = ", ".join(self.columns.names)
-            raise InvalidRequest(
-                ErrorCode.UNKNOWN_COLUMN,
-                f"no column {', '.join(unknown)}; the dimension offers {offered}",
-            )
+            raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, self._why_unknown(unknown))
         if len(set(names)) < len(names):
             raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be asked for once")
         return pa.schema([self.columns.field(name) for name in names])
+
+    def _why_unknown(self, names: Sequence[str]) -> str:
+        in_key = [name for name in names if name in self.key.names]
+        if in_key:
+            return f"{', '.join(in_key)}: in the key, so the records have it already"
+        hint = nearest_name(names[0], self.columns.names)
+        return f"the dimension has no column {', '.join(names)}{hint}"

@@ -55,7 +55,25 @@ class ErrorCode(StrEnum):
         """Whether the same question may succeed later without a change of anything."""
         return self in _RETRYABLE
 
+    @property
+    def meaning(self) -> str:
+        """For people: what the outcome `error` or `timeout` of a key means."""
+        return _MEANINGS.get(self, "see the log of the sidecar")
 
+
+_MEANINGS = {
+    ErrorCode.TYPE: "a key is not of the dimension's key type, or beyond its range",
+    ErrorCode.INVALID_TEXT: "a key has a character that the database cannot hold",
+    ErrorCode.AMBIGUOUS: "a key has several rows",
+    ErrorCode.TIMEOUT: "no answer within the time given",
+    ErrorCode.UPSTREAM_UNAVAILABLE: "the database cannot be reached",
+    ErrorCode.UPSTREAM_AUTH: "the database refused the sidecar's login",
+    ErrorCode.UPSTREAM_REJECTED: "the database refused the query",
+    ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or not fit for lookups",
+    ErrorCode.SCHEMA_CHANGED: "the table changed while it was looked up",
+    ErrorCode.FORBIDDEN: "the sidecar's role may not read the table",
+    ErrorCode.OVERLOADED: "too many keys wait in the sidecar",
+}
 _RETRYABLE = frozenset(
     {
         ErrorCode.TIMEOUT,

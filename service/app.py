@@ -46,6 +46,7 @@ log = structlog.get_logger()
 DRAIN_S = 10.0  # for what is in flight when the drain begins
 REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
+_STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 _CREDIT_SHARE = 4  # of limits.memory: what waiting lookups of streams may take
 
 
@@ -69,7 +70,9 @@ async def run(settings: Settings) -> None:
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
         async with _listeners(settings, parts):
             log.info(
-                "service.listening", unix=str(settings.listen.unix), http=str(settings.listen.http)
+                "service.listening",
+                unix=_text(settings.listen.unix),
+                http=_text(settings.listen.http),
             )
             await stopped.wait()
             log.info("service.draining")
@@ -126,6 +129,7 @@ def _backend(config: DimensionConfig) -> Backend:
             columns=config.columns,
             max_connections=config.batch.max_in_flight,
             statement_timeout_s=config.timeout_s,
+            pgbouncer=source.pgbouncer,
         )
     )
 
@@ -138,7 +142,9 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
         credit_bytes=limits.memory_bytes // _CREDIT_SHARE,
     )
     agent = f"sidelook/{_version()}"
-    return StreamHandler(registry, agent=agent, max_message_bytes=limits.request_bytes)
+    # A channel's credit lets one LOOKUP take as many bytes, whatever a request may have.
+    most_bytes = max(limits.request_bytes, _STREAM_MESSAGE_BYTES)
+    return StreamHandler(registry, agent=agent, max_message_bytes=most_bytes)
 
 
 def _parts(
@@ -222,3 +228,7 @@ def _version() -> str:
         return installed_version("sidelook")
     except PackageNotFoundError:
         return "0+checkout"
+
+
+def _text(where: Path | HostPort | None) -> str | None:
+    return None if where is None else str(where)

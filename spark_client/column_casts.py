@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 
@@ -44,12 +46,36 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
+        if _keeps_meaning(column.type, field.type):
+            cast = column.cast(field.type)
+            # Arrow rounds floats and cuts decimals without a word: what comes back tells.
+            if _is_same(cast.cast(column.type), column):
+                return cast
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequest(
-            ErrorCode.TYPE,
-            f"column {field.name!r} is {column.type} and does not become {field.type} exactly",
-        ) from error
+        raise _inexact(column, field) from error
+    raise _inexact(column, field)
+
+
+def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if types.is_boolean(given) or types.is_boolean(wanted):
+        return given == wanted
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)  # neither gains nor loses its zone
+    return given.id == wanted.id or not (types.is_temporal(given) or types.is_temporal(wanted))
+
+
+def _is_same(back: pa.Array, column: pa.Array) -> bool:
+    same = pc.equal(back, column)
+    if types.is_floating(column.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(column)))
+    return pc.all(same).as_py() is not False  # nulls stay nulls; none at all is the same, too
+
+
+def _inexact(column: pa.Array, field: pa.Field) -> InvalidRequest:
+    return InvalidRequest(
+        ErrorCode.TYPE,
+        f"column {field.name!r} is {column.type} and does not become {field.type} exactly",
+    )
 
 
 def _names(names: Sequence[str]) -> str:

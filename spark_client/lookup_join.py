@@ -65,7 +65,7 @@ class LookupJoin:
             address=self.address,
             dimension=self.dimension,
             columns=arrow_columns(columns),
-            key_names=self.keys.names,
+            keys=self.keys,
             key_columns=positions,
             settings=self._settings(records.schema, names),
         )
@@ -76,12 +76,9 @@ class LookupJoin:
         return _addressable(records).mapInArrow(task, schema)
 
     def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
-        key = pa.schema(
-            [
-                key_field(name, records[position].dataType)
-                for name, position in zip(self.keys.names, positions, strict=True)
-            ]
-        )
+        kinds = [records[position].dataType for position in positions]
+        fields = [key_field(name, kind) for name, kind in zip(self.keys.names, kinds, strict=True)]
+        key = pa.schema(fields, metadata=self.keys.metadata)
         if self.schema is not None:
             return chosen_columns(as_struct(self.schema), self.columns)
         described = described_columns(self.address, self.dimension, columns=self.columns, key=key)

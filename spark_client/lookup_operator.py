@@ -5,7 +5,7 @@ else to do; it starts no thread and opens nothing.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -151,5 +151,9 @@ class LookupOperator:
             raise LookupFailed(
                 failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
                 f"{failed.records} lookups of {self._plan.dimension!r} {how}"
-                f" ({', '.join(failed.codes) or 'no reason given'}); {option} is 'fail'",
+                f" ({_reasons(failed.codes)}); {option} is 'fail'",
             )
+
+
+def _reasons(codes: Sequence[ErrorCode]) -> str:
+    return ", ".join(f"{code}: {code.meaning}" for code in codes) or "no reason given"

@@ -3,6 +3,7 @@
 Texts and defaults of the public call end in `sidecar`; schemas are `lookup_task`'s.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,7 +64,7 @@ class LookupSettings:
     watermarks: WatermarkSettings | None = None
 
     def __post_init__(self) -> None:
-        if self.capacity < 1:
-            raise ValueError(f"capacity must be at least 1 record, not {self.capacity}")
-        if not self.timeout_s > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {self.timeout_s}")
+        if type(self.capacity) is not int or self.capacity < 1:
+            raise ValueError(f"capacity is whole records, at least 1, not {self.capacity!r}")
+        if type(self.timeout_s) not in {int, float} or not 0 < self.timeout_s < math.inf:
+            raise ValueError(f"timeout is seconds, more than 0, not {self.timeout_s!r}")

@@ -13,6 +13,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.column_casts import column_casts
 from spark_client.connections import Address, connections
 from spark_client.interface import LookupChannel
+from spark_client.join_keys import JoinKeys
 from spark_client.joined_output import JoinedOutput, joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
 from spark_client.lookup_settings import LookupSettings
@@ -26,7 +27,7 @@ class LookupTarget:
     address: Address
     dimension: str
     columns: pa.Schema  # as the output has them, without prefix
-    key_names: tuple[str, ...]
+    keys: JoinKeys
     key_columns: tuple[int, ...]  # positions in the input
     settings: LookupSettings
 
@@ -38,8 +39,9 @@ class LookupTarget:
         key = pa.schema(
             [
                 pa.field(name, records.field(index).type)
-                for name, index in zip(self.key_names, self.key_columns, strict=True)
-            ]
+                for name, index in zip(self.keys.names, self.key_columns, strict=True)
+            ],
+            metadata=self.keys.metadata,
         )
         request = ChannelRequest(self.dimension, tuple(self.columns.names), origin(), key)
         channel = connections.to(self.address).open(request)
@@ -118,7 +120,7 @@ class LookupFunctionTask:
             address=self.address,
             dimension=self.dimension,
             columns=self.columns,
-            key_names=tuple(key.names),
+            keys=JoinKeys(tuple(key.names), tuple(key.names)),
             key_columns=tuple(range(len(key))),
             settings=self.settings,
         )

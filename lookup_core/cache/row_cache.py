@@ -87,15 +87,15 @@ class RowCache:
     def fill(self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, now: float) -> None:
         """Keep rows (those of the keys that have one, in order) and the absence of the others.
 
-        The keys are distinct. What would not fit into an empty cache is not kept, and nothing
-        goes for it.
+        The keys are distinct. What would not fit into an empty cache is not kept, and only what
+        it replaces goes for it.
         """
         if self._settings.negative_ttl_s <= 0:
             keys, has_row = keys.take(np.flatnonzero(has_row).astype(np.int32)), has_row[has_row]
         stored = self._stored_rows(keys, has_row, rows)
+        self._forget(self._find(keys), EvictionReason.REPLACED)  # older, whether the new one fits
         if not keys.size or not self._make_room(stored, now):
             return
-        self._forget(self._find(keys), EvictionReason.REPLACED)
         slots = self._index.insert(keys.hashes)
         self._resize()
         self._loaded_at[slots] = now

@@ -65,7 +65,8 @@ def _cast_for(given: pa.DataType, field: pa.Field) -> _Cast:
             return cast
     raise InvalidRequest(
         ErrorCode.KEY_TYPE,
-        f"key {field.name!r} is {_type_name(field)}, and {given} does not convert to it exactly",
+        f"key {field.name!r} is {_type_name(field)}, and {given} does not convert to it exactly; "
+        "cast the records' column",
     )
 
 

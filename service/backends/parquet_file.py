@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.nearest_name import nearest_name
 from service.backends.key_types import is_key_type
-from service.backends.nearest_name import nearest_name
 from service.backends.parquet_types import plain_type
 from service.backends.row_index import RowIndex
 

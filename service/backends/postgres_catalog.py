@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.nearest_name import nearest_name
+from lookup_core.nearest_name import nearest_name
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import (

@@ -23,6 +23,12 @@ class PostgresSource(Section):
         default=None, description="file that holds the address, with its password"
     )
 
+    pgbouncer: bool = Field(
+        default=False,
+        strict=True,
+        description="the address is that of a PgBouncer that pools transactions",
+    )
+
     @field_validator("dsn_file", mode="after")
     @classmethod
     def _is_the_only_address(cls, dsn_file: Path | None, info: ValidationInfo) -> Path | None:

@@ -51,9 +51,17 @@ class Security:
                 "http.unauthorized", code=str(ErrorCode.UNAUTHORIZED), peer=peer
             )
             raise web.HTTPUnauthorized(
-                text="this needs a valid token", headers={"WWW-Authenticate": "Bearer"}
+                text=self._remedy(audience), headers={"WWW-Authenticate": "Bearer"}
             )
         return await handler(request)
+
+    def _remedy(self, audience: Audience) -> str:
+        if audience is Audience.ADMIN and self._access.admin_token is None:
+            return (
+                "no admin token is configured: ask over the Unix socket as the service's own user, "
+                "or set auth.admin_token_file"
+            )
+        return "this needs a valid token"
 
     def _check_host(self, request: web.Request) -> None:
         # Against DNS rebinding: a page that resolves its own name to loopback sends that name.

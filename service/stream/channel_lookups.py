@@ -18,6 +18,7 @@ from lookup_core.protocol.server_channel import ServerChannel
 from service.engine.dimension import Dimension, Submitted
 from service.stream.outbox import Outbox
 
+_RESULT_BYTES = 8 * 1024 * 1024  # of rows in one RESULT frame; peers bound what they take
 _NO_KEYS = rowless_answer(np.zeros(0, np.int32), Outcome.MISSING)
 
 
@@ -106,11 +107,17 @@ class ChannelLookups:
             self._deliver(sequence, answer, is_last=is_last)
 
     def _deliver(self, sequence: int, answer: Answer, *, is_last: bool) -> None:
+        *pieces, last = answer.pieces(_RESULT_BYTES)
+        for piece in pieces:
+            self._put_result(sequence, piece, is_last=False)
+        self._put_result(sequence, last, is_last=is_last)
+        if is_last:
+            self._end(sequence)
+
+    def _put_result(self, sequence: int, answer: Answer, *, is_last: bool) -> None:
         payload = encode_batch(answer_batch(answer))
         has_rows = answer.rows is not None
         self._outbox.put(Result(self.book.channel, sequence, is_last, has_rows, payload))
-        if is_last:
-            self._end(sequence)
 
     def _end(self, sequence: int) -> None:
         credit = self.book.on_ended(sequence)

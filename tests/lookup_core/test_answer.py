@@ -1,6 +1,7 @@
 """Answers in columns: n keys, their outcomes, and rows for all or for none."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer, rowless_answer
@@ -46,3 +47,25 @@ def test_columns_have_the_wire_types() -> None:
 
     columns = (answer.positions, answer.outcomes, answer.ages_ms)
     assert [column.dtype for column in columns] == [np.int32, np.uint8, np.uint32]
+
+
+@pytest.mark.parametrize(("max_bytes", "sizes"), [(10**6, [5]), (2_100, [2, 2, 1]), (1, [1] * 5)])
+def test_pieces_bound_the_bytes_of_rows(max_bytes: int, sizes: list[int]) -> None:
+    """An answer is cut between its rows until each part is small; a row is never cut."""
+    rows = pa.record_batch({"text": ["x" * 1_000] * 5})
+    numbers = np.arange(5, dtype=np.int32)
+    answer = Answer(numbers, np.zeros(5, np.uint8), numbers.astype(np.uint32), rows)
+
+    pieces = list(answer.pieces(max_bytes))
+
+    assert [piece.size for piece in pieces] == sizes
+    assert np.concatenate([piece.positions for piece in pieces]).tolist() == [0, 1, 2, 3, 4]
+    assert np.concatenate([piece.ages_ms for piece in pieces]).tolist() == [0, 1, 2, 3, 4]
+    assert pa.Table.from_batches([piece.rows for piece in pieces]) == pa.Table.from_batches([rows])
+
+
+def test_answer_without_rows_is_one_piece() -> None:
+    """Outcomes alone are small, so they stay together with their errors."""
+    answer = rowless_answer(np.arange(3, dtype=np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
+
+    assert list(answer.pieces(1)) == [answer]

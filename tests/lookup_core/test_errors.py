@@ -99,3 +99,9 @@ def test_unreachable_sidecar_is_named() -> None:
     assert error.endpoint == "unix:///run/s.sock"
     assert error.detail == "no sidecar at unix:///run/s.sock: no such file"
     assert error.is_retryable
+
+
+def test_codes_of_keys_have_a_meaning() -> None:
+    """What a Spark task fails with is said in words; other codes point to the log."""
+    assert ErrorCode.AMBIGUOUS.meaning == "a key has several rows"
+    assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"

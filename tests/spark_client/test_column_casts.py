@@ -1,5 +1,7 @@
 """The dimension's columns in the types that Spark was promised."""
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
@@ -41,6 +43,39 @@ def test_lossy_value_is_an_error() -> None:
 
     with pytest.raises(InvalidRequest, match="column 'c' is timestamp"):
         column_casts(source, target, dimension="d").apply(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "wanted"),
+    [
+        (1e300, pa.float64(), pa.float32()),
+        (0.1, pa.float64(), pa.float32()),
+        (2, pa.int32(), pa.bool_()),
+        (0.5, pa.float64(), pa.bool_()),
+        (Decimal("0.1234567890123456789"), pa.decimal128(30, 19), pa.float64()),
+        (0.1 + 1e-12, pa.float64(), pa.decimal128(10, 1)),
+        (5, pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (5, pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (86_400_000_001, pa.timestamp("us"), pa.date32()),
+    ],
+)
+def test_nothing_is_rounded_or_cut(value: object, given: pa.DataType, wanted: pa.DataType) -> None:
+    """Digits, times of day and zones are never lost in silence."""
+    source, target = pa.schema({"c": given}), pa.schema({"c": wanted})
+    rows = pa.record_batch([pa.array([None, value], given)], source)
+
+    with pytest.raises(InvalidRequest, match="does not become"):
+        column_casts(source, target, dimension="d").apply(rows)
+
+
+def test_exact_floats_pass() -> None:
+    """What the narrower type holds exactly is cast, NaN and nulls included."""
+    source, target = pa.schema({"c": pa.float64()}), pa.schema({"c": pa.float32()})
+    rows = pa.record_batch([pa.array([0.5, float("inf"), float("nan"), None])], source)
+
+    cast = column_casts(source, target, dimension="d").apply(rows)
+
+    assert repr(cast["c"].to_pylist()) == "[0.5, inf, nan, None]"
 
 
 def test_impossible_cast_shows_before_any_row() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lookup_core.keys.named_key import EXACT_NAMES
 from spark_client.join_keys import JoinKeys, join_keys
 
 
@@ -10,8 +11,20 @@ def test_all_forms_of_on_are_pairs() -> None:
     assert join_keys("id") == JoinKeys(("id",), ("id",))
     assert join_keys(["b", "a"]) == JoinKeys(("b", "a"), ("b", "a"))
     assert join_keys({"customer": "id", "shop": "store"}) == JoinKeys(
-        ("customer", "shop"), ("id", "store")
+        ("customer", "shop"), ("id", "store"), are_exact=True
     )
+
+
+def test_names_that_were_given_are_sent_as_exact() -> None:
+    """A mapping tells the service that a wrong name must not count by position."""
+    assert join_keys({"customer": "id"}).metadata == EXACT_NAMES
+    assert join_keys(["customer"]).metadata is None
+
+
+def test_other_things_are_no_columns() -> None:
+    """What is neither a name, a list nor a mapping is refused by what it is."""
+    with pytest.raises(ValueError, match="not 5"):
+        join_keys(5)  # type: ignore[arg-type]  # this is what is refused
 
 
 def test_on_must_name_columns_once() -> None:

@@ -129,7 +129,8 @@ def test_errors_fail_the_task() -> None:
 
     assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
     assert caught.value.detail == (
-        "2 lookups of 'customers' failed (upstream_unavailable); on_error is 'fail'"
+        "2 lookups of 'customers' failed"
+        " (upstream_unavailable: the database cannot be reached); on_error is 'fail'"
     )
 
 

@@ -12,6 +12,7 @@ from lookup_core.protocol import frames
 from spark_client.connections import Address
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_sidecar import FakeSidecar
+from spark_client.join_keys import JoinKeys
 from spark_client.lookup_settings import LookupSettings
 from spark_client.lookup_task import LookupFunctionTask, LookupJoinTask, LookupTarget, origin
 from tests.spark_client.fake_server import FakeServer
@@ -35,7 +36,9 @@ def address(sidecar: FakeSidecar, tmp_path: Path) -> Iterator[Address]:
 
 def join_task(address: Address) -> LookupJoinTask:
     """A join on the first column."""
-    target = LookupTarget(address, "customers", COLUMNS, ("id",), (0,), LookupSettings())
+    target = LookupTarget(
+        address, "customers", COLUMNS, JoinKeys(("id",), ("id",)), (0,), LookupSettings()
+    )
     return LookupJoinTask(target, prefix="c_", status_column=None)
 
 

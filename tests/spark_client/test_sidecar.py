@@ -54,7 +54,7 @@ def test_options_are_carried_over() -> None:
     assert join == LookupJoin(
         address=Address("http://127.0.0.1:8815", "/t", 1.5),
         dimension="d",
-        keys=JoinKeys(("a",), ("b",)),
+        keys=JoinKeys(("a",), ("b",), are_exact=True),
         columns=("x",),
         schema="x string",
         prefix="p_",

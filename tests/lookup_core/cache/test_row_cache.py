@@ -131,6 +131,21 @@ def test_equal_hashes_do_not_mix_keys() -> None:
     assert kind.found(cache, cache.probe(keys, 0.0)) == [kind.row(1), None, None]
 
 
+def test_equal_hashes_do_not_mix_segments() -> None:
+    """Keys are told apart also where the keys beside them stand in other segments."""
+    kind = KINDS["text"]
+    hashes = np.array([0, 1, 1], np.uint64)  # the third meets the second
+    cache, keys = kind.cache(), CanonicalKeys(hashes, kind.keys([1, 2, 3]).parts)
+    for at in (0, 1):
+        kind.fill(cache, range(10 + 10 * at, 20 - at), now=0.0)
+        own = keys.take(np.array([at], np.int32))
+        cache.fill(own, np.ones(1, np.bool_), rows=kind.rows([at + 1]), now=0.0)
+
+    asked = keys.take(np.array([2, 0, 1], np.int32))
+
+    assert kind.found(cache, cache.probe(asked, 0.0)) == [None, kind.row(1), kind.row(2)]
+
+
 def test_columns_come_as_asked(cache: RowCache) -> None:
     """Rows come with the columns asked for, in that order, whatever their names are."""
     NUMBERS.fill(cache, [5], now=0.0)

@@ -12,7 +12,7 @@ from lookup_core.statistics import EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
 
 ROOMY = 2**20
-SIZES = st.sampled_from([1, OVERHEAD_BYTES + 300, OVERHEAD_BYTES + 2_000, ROOMY])
+SIZES = st.sampled_from([OVERHEAD_BYTES + 300, OVERHEAD_BYTES + 2_000, ROOMY, ROOMY])
 numbers = st.lists(st.integers(0, 40), max_size=15, unique=True)
 
 

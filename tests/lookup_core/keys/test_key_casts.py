@@ -234,7 +234,9 @@ def test_guesses_are_refused(given: pa.DataType, to: pa.DataType | pa.Field, nam
 
     detail = refusal(pa.schema({"id": given}), dimension(field))
 
-    assert detail == f"key 'id' is {name}, and {given} does not convert to it exactly"
+    assert detail == (
+        f"key 'id' is {name}, and {given} does not convert to it exactly; cast the records' column"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.named_key import named_key
+from lookup_core.keys.named_key import EXACT_NAMES, named_key
 
 WEATHER = DimensionSchema(
     pa.schema({"origin": pa.utf8(), "time_hour": pa.int64()}), pa.schema({"wind": pa.float64()})
@@ -42,4 +42,23 @@ def test_what_could_be_meant_otherwise_is_refused(names: tuple[str, ...]) -> Non
     assert caught.value.code is ErrorCode.KEY_TYPE
     assert caught.value.detail == (
         f"the key is (origin, time_hour), not ({', '.join(names)}); say which column is which"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (("orgin", "time_hour"), "; did you mean origin?"),
+        (("a", "b"), "; there is origin, time_hour"),
+        (("origin", "origin"), ""),
+    ],
+)
+def test_wrong_exact_name_never_counts_by_position(names: tuple[str, ...], hint: str) -> None:
+    """Where somebody named the key's fields, a misspelt name is an error and not a place."""
+    with pytest.raises(InvalidRequest) as caught:
+        named_key(key(*names).with_metadata(EXACT_NAMES), WEATHER)
+
+    assert caught.value.code is ErrorCode.KEY_TYPE
+    assert caught.value.detail == (
+        f"the key is (origin, time_hour), not ({', '.join(names)}){hint}"
     )

@@ -34,7 +34,8 @@ async def test_unknown_columns_ask_nobody(service: Served) -> None:
     """A column that the dimension does not offer is found before any query."""
     response = await service.lookup('{"keys": [1], "columns": ["nme"]}')
 
-    assert (await response.json())["detail"] == "no column nme; the dimension offers name, tier"
+    detail = (await response.json())["detail"]
+    assert detail == "the dimension has no column nme; did you mean name?"
     assert service.customers.batches == []
 
 

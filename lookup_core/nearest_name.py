@@ -1,6 +1,6 @@
-"""The hint that ends the search for a misspelt name in a configuration.
+"""The hint that ends the search for a misspelt name: of a column, a key, a dimension.
 
-Apart from the backends, because each of them has names that can be misspelt.
+Only the words; what a wrong name leads to is decided where it is found.
 """
 
 from collections.abc import Sequence
