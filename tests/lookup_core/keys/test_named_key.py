@@ -48,7 +48,7 @@ def test_what_could_be_meant_otherwise_is_refused(names: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     ("names", "hint"),
     [
-        (("orgin", "time_hour"), "; did you mean origin?"),
+        (("origan", "time_hour"), "; did you mean origin?"),
         (("a", "b"), "; there is origin, time_hour"),
         (("origin", "origin"), ""),
     ],
