@@ -147,6 +147,30 @@ def test_survivors_do_not_scatter() -> None:
     store.check_invariants()
 
 
+def test_large_elder_is_not_copied() -> None:
+    """A segment waits for one half its size: else each small one would copy all rows again."""
+    store = new_store()
+    store.put(slots_of(*range(10)), rows_of(*range(10)))
+
+    store.put(slots_of(10, 11, 12, 13), rows_of(10, 11, 12, 13))
+    assert len(store.oldest_slots()) == 10
+
+    store.put(slots_of(14, 15), rows_of(14, 15))
+    assert len(store.oldest_slots()) == 16
+
+
+def test_neighbours_can_shrink_together() -> None:
+    """Rows of several segments go at once, also where one is merged into the other on the way."""
+    store = new_store()
+    store.put(slots_of(*range(10)), rows_of(*range(10)))
+    store.put(slots_of(10, 11, 12, 13), rows_of(10, 11, 12, 13))
+
+    store.remove(slots_of(*range(8), 10, 11, 12))
+
+    assert in_order(store.gather(store.oldest_slots(), ["text"])) == ["t8", "t9", "t13"]
+    store.check_invariants()
+
+
 def test_dead_rows_are_given_back() -> None:
     """Where more than half is dead, only what lives keeps memory."""
     store = new_store()

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 from lookup_core.dimension.batcher import ChannelId
@@ -53,7 +55,13 @@ class Rig:
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     """A channel for 3 records at a time."""
-    store = customers()
+    async with rig_of(customers()) as made:
+        yield made
+
+
+@asynccontextmanager
+async def rig_of(store: FakeBackend) -> AsyncIterator[Rig]:
+    """A channel to a store of customers."""
     sent: list[Frame] = []
 
     async def send(message: bytes) -> None:
@@ -176,3 +184,19 @@ async def test_abandoned_lookups_are_left(rig: Rig) -> None:
 
     await until(lambda: rig.store.cancelled_total == 1)
     assert rig.sent == []
+
+
+async def test_wide_rows_come_in_several_frames() -> None:
+    """No RESULT grows beyond what a peer takes in one message, fetched or cached."""
+    names = [letter * 5_000_000 for letter in "ab"]
+    rows = {"id": [1, 2], "name": names, "tier": pa.array([1, 2], pa.int32())}
+
+    async with rig_of(FakeBackend(pa.table(rows), SCHEMA)) as rig:
+        rig.lookups.on_lookup(lookup_frame(1, 1, 2))
+        await rig.has_sent(3)
+        rig.lookups.on_lookup(lookup_frame(2, 1, 2))
+        await rig.has_sent(6)
+
+        results = [frame for frame in rig.sent if isinstance(frame, frames.Result)]
+        assert [frame.is_last for frame in results] == [False, True] * 2
+        assert max(len(frame.payload) for frame in results) < 6_000_000
