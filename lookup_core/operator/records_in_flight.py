@@ -149,14 +149,17 @@ class RecordsInFlight:
         for slot, part in asked.slices:
             self._queue.complete(slot, rows[part.start : part.stop])
         if not asked.question.open_keys:
-            question = asked.question
-            self._budget.on_answered(question.row_count, answer_bytes=question.answer_bytes)
+            self._learn_size(asked.question)
 
     def _give_up(self, question_id: QuestionId) -> Failed:
         question = self._asked[question_id].question
         rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
         assert rows is not None  # what expired was open
+        self._learn_size(question)
         return _failed(question, rows, Outcome.TIMEOUT)
+
+    def _learn_size(self, question: Question) -> None:
+        self._budget.on_answered(question.row_count, answer_bytes=question.answer_bytes)
 
     def _emitted(self) -> Iterator[tuple[QuestionId, Positions]]:
         while (emission := self._queue.pop_completed()) is not None:

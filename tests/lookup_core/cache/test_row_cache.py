@@ -136,8 +136,8 @@ def test_equal_hashes_do_not_mix_segments() -> None:
     kind = KINDS["text"]
     hashes = np.array([0, 1, 1], np.uint64)  # the third meets the second
     cache, keys = kind.cache(), CanonicalKeys(hashes, kind.keys([1, 2, 3]).parts)
-    for at in (0, 1):
-        kind.fill(cache, range(10 + 10 * at, 20 - at), now=0.0)
+    for at, others in enumerate((range(10, 20), range(20, 22))):
+        kind.fill(cache, others, now=0.0)
         own = keys.take(np.array([at], np.int32))
         cache.fill(own, np.ones(1, np.bool_), rows=kind.rows([at + 1]), now=0.0)
 

@@ -104,6 +104,42 @@ def test_watermarks_keep_questions_in_order() -> None:
     assert flight.is_empty
 
 
+def fat(*positions: int) -> Answer:
+    """A row of a thousand bytes for each of these keys."""
+    count = len(positions)
+    rows = pa.record_batch([pa.array(["x" * 1_000] * count)], COLUMNS)
+    return Answer(
+        np.array(positions, np.int32), np.zeros(count, np.uint8), np.zeros(count, np.uint32), rows
+    )
+
+
+def test_fat_answers_let_fewer_in() -> None:
+    """Once answers are seen to be large, fewer rows are in flight than there are places."""
+    flight = in_flight(100, max_bytes=10_000)
+    question = put(flight, records(7, 8))
+
+    flight.answer(question, fat(0, 1))
+
+    assert left(flight) == [[7, 8]]
+    run = flight.next_run(BatchIntake(50, []), row_bytes=8)
+    assert run is not None
+    assert run.rows.stop - run.rows.start == 9
+
+
+def test_size_is_learnt_from_what_timed_out() -> None:
+    """What came of an answer before its time was over counts for the next rows, too."""
+    flight = in_flight(100, max_bytes=10_000)
+    question = put(flight, records(7, 8), deadline_s=5.0)
+
+    flight.answer(question, fat(0))
+    flight.expire(5.0)
+
+    assert left(flight) == [[7, 8]]
+    run = flight.next_run(BatchIntake(50, []), row_bytes=8)
+    assert run is not None
+    assert run.rows.stop - run.rows.start == 19
+
+
 def test_late_answers_change_nothing() -> None:
     """An answer to what has left, or to a stranger, is ignored."""
     flight = in_flight(10)
