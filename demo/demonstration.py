@@ -89,14 +89,15 @@ class Demonstration:
             self.console.print(right, style="green")
 
     def _stay_up(self, sidecar: Sidecar) -> None:
-        self.console.print(
-            f"status page: {sidecar.url}/",
-            f"metrics: {sidecar.url}/metrics",
-            f"socket: {sidecar.socket}",
-            "Ctrl-C stops all of it.",
-            sep="\n",
-        )
+        # Whoever reads the last line may press Ctrl-C before there is a pause.
         try:
+            self.console.print(
+                f"status page: {sidecar.url}/",
+                f"metrics: {sidecar.url}/metrics",
+                f"socket: {sidecar.socket}",
+                "Ctrl-C stops all of it.",
+                sep="\n",
+            )
             signal.pause()
         except KeyboardInterrupt:
             self.console.print("stopping")
