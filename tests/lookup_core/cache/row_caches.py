@@ -90,7 +90,7 @@ KINDS = {
     "number": CacheKind(DimensionSchema(_ID, _COLUMNS)),
     "text": CacheKind(DimensionSchema(_NAME, _COLUMNS)),
     "composite": CacheKind(DimensionSchema(_PAIR, _COLUMNS)),
-    "equal hashes": CacheKind(DimensionSchema(_NAME, _COLUMNS), hash_count=8),
+    "equal hashes": CacheKind(DimensionSchema(_NAME, _COLUMNS), hash_count=32),
     "number, no columns": CacheKind(DimensionSchema(_ID, _NOTHING)),
     "text, no columns": CacheKind(DimensionSchema(_NAME, _NOTHING)),
 }
