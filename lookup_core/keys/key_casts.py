@@ -30,12 +30,11 @@ def typed_keys_from_arrow(batch: pa.RecordBatch, schema: DimensionSchema) -> Typ
     A key that its type cannot hold gets the fault `type` (or `invalid_text`). Raises InvalidRequest
     (`key_type`) when `check_key_types` would.
     """
-    check_key_types(batch.schema, schema)
     columns, faults = [], {}
     nulls = np.zeros(batch.num_rows, np.bool_)
-    for field in schema.key:
+    for field, cast_column in _casts(batch.schema, schema):
         given = batch.column(field.name)
-        cast = _cast_for(given.type, field)(given, field)
+        cast = cast_column(given, field)
         given_nulls = _null_mask(given)
         nulls |= given_nulls
         refused = np.flatnonzero(_null_mask(cast) & ~given_nulls)
@@ -50,13 +49,16 @@ def typed_keys_from_arrow(batch: pa.RecordBatch, schema: DimensionSchema) -> Typ
 
 def check_key_types(given: pa.Schema, schema: DimensionSchema) -> None:
     """Raise InvalidRequest (`key_type`) unless fields and types fit the dimension's key."""
+    _casts(given, schema)
+
+
+def _casts(given: pa.Schema, schema: DimensionSchema) -> list[tuple[pa.Field, _Cast]]:
     if sorted(given.names) != sorted(schema.key.names):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE,
             f"the key is ({', '.join(schema.key.names)}), not ({', '.join(given.names)})",
         )
-    for field in schema.key:
-        _cast_for(given.field(field.name).type, field)
+    return [(field, _cast_for(given.field(field.name).type, field)) for field in schema.key]
 
 
 def _cast_for(given: pa.DataType, field: pa.Field) -> _Cast:
