@@ -49,8 +49,8 @@ unit: $(INSTALLED)
 serve: $(INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)
 
-bench: $(INSTALLED) ## Measure what a lookup costs, as ratios in one run; QUICK=1 for a first look
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+bench: $(INSTALLED) ## Measure as ratios in one run; QUICK=1 for a first look, PART=speed|fairness|memory
+	$(BIN)/python -m bench $(PART) $(if $(QUICK),--quick)
 
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .

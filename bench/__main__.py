@@ -1,81 +1,36 @@
-"""The command `python -m bench`, which `make bench` runs: workload, sidecar, rounds, table.
+"""The command `python -m bench`, which `make bench` runs: one part of it, or all.
 
 The figures of one run are comparable with each other, and with nothing else.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame
 from rich.console import Console
 
-from bench.comparison import differences
-from bench.contenders import Contender, contenders
-from bench.report import report_json, report_table
-from bench.rounds import Timing, time_in_turn
-from bench.workload import KEYS, Workload
-from demo.sidecar import running_sidecar
-from demo.spark_session import spark_session
+from bench.fairness import fairness
+from bench.memory import memory
+from bench.speed import speed
 
 FOLDER = Path(__file__).parent.parent / "out" / "bench"
-FULL = (4_000_000, 1_000_000, 5)  # events, rows of the dimension, rounds
-QUICK = (1_000_000, 200_000, 3)
+PARTS: dict[str, Callable[..., int]] = {"speed": speed, "fairness": fairness, "memory": memory}
 
 
 def main() -> int:
-    """Measure, print the tables and write them as JSON; 1 if the contenders' outputs differ."""
+    """Run what was asked for; not 0 if a part found something wrong."""
     arguments = _arguments()
-    events, rows, rounds = QUICK if arguments.quick else FULL
     console = Console(highlight=False)
-    workload = Workload(FOLDER, events, rows)
-    workload.write()
-    console.print(f"{events:,} events, {rows:,} rows in the dimension, {rounds} rounds in turn")
-    faults: list[str] = []
-    results: dict[str, Any] = {"events": events, "rows": rows}
-    with (
-        running_sidecar(_settings(workload), FOLDER) as sidecar,
-        spark_session(FOLDER / "spark.log") as session,
-    ):
-        compared = contenders(workload, sidecar.endpoint)
-        for keys in KEYS:
-            frame = session.read.parquet(str(workload.events_of(keys)))
-            faults += differences(frame, compared)
-            timings = _time(frame, compared, rounds=rounds)
-            console.print(report_table(keys, timings, events=events))
-            results[keys] = report_json(timings, events=events)
-    (FOLDER / "results.json").write_text(json.dumps(results, indent=2))
-    for fault in faults:
-        console.print(f"WRONG: {fault}", style="red")
-    return 1 if faults else 0
-
-
-def _time(events: DataFrame, compared: Mapping[str, Contender], *, rounds: int) -> Sequence[Timing]:
-    runs = {name: partial(_run, add(events)) for name, add in compared.items()}
-    return time_in_turn(runs, rounds=rounds)
-
-
-def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def _settings(workload: Workload) -> dict[str, Any]:
-    customers = {
-        "source": {"kind": "parquet", "path": str(workload.dimension)},
-        "key": ["id"],
-        "cache": {"max_bytes": "512MiB", "ttl": "1h"},
-        "batch": {"max_keys": 5000},
-    }
-    return {"limits": {"memory": "1GiB"}, "dimensions": {"customers": customers}}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    chosen = PARTS if arguments.part == "all" else [arguments.part]
+    return max(PARTS[name](FOLDER, console, is_quick=arguments.quick) for name in chosen)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer events, for a first look")
+    parser.add_argument("part", nargs="?", choices=[*PARTS, "all"], default="all")
+    parser.add_argument("--quick", action="store_true", help="less of everything, for a first look")
     return parser.parse_args()
 
 

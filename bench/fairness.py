@@ -1,0 +1,124 @@
+"""Whether a quiet channel waits for a busy neighbour: the tail of its latency alone and beside.
+
+The phases take turns, so that a machine whose speed drifts does so for all of them. Every lookup
+goes to a real PostgreSQL: what a cache answers waits for nobody.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.customers_postgres import customers_postgres
+from bench.lookup_client import Asking, ask_at_pace, ask_without_end
+from demo.sidecar import running_sidecar
+
+ROWS = 200_000
+QUIET_KEYS = 100
+INTERVAL_S = 0.02
+BAR = 2.0  # at most so many times the latency that the channel has alone
+NEIGHBOURS = {  # keys that the neighbour asks for at a time, and how often
+    "alone": (0, INTERVAL_S),
+    "beside ten times the records": (10 * QUIET_KEYS, INTERVAL_S),
+    "beside one that asks flat out": (20_000, 0.0),
+}
+FULL = (400, 5)  # lookups a phase, rounds
+QUICK = (150, 3)
+
+
+@dataclass(slots=True)
+class Phase:
+    """The latencies of the quiet channel in one company."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+
+    def percentile_ms(self, percent: float) -> float:
+        """So many percent of the lookups took at most so long."""
+        return float(np.percentile(self.seconds, percent)) * 1000
+
+
+def fairness(folder: Path, console: Console, *, is_quick: bool) -> int:
+    """Measure, print and write; 1 if ten times the records next door cost more than the bar."""
+    lookups, rounds = QUICK if is_quick else FULL
+    phases = {name: Phase(name) for name in NEIGHBOURS}
+    with (
+        customers_postgres(folder / "postgres", rows=ROWS) as dsn,
+        running_sidecar(_settings(dsn), folder) as sidecar,
+    ):
+        for number in range(rounds + 1):
+            for name, (keys, interval_s) in NEIGHBOURS.items():
+                quiet = Asking(sidecar.endpoint, "customers", ROWS, QUIET_KEYS, seed=number)
+                noisy = Asking(sidecar.endpoint, "customers", ROWS, keys, seed=1000 + number)
+                with _neighbour(noisy, interval_s):
+                    seconds = ask_at_pace(quiet, lookups=lookups, interval_s=INTERVAL_S)
+                if number:  # the first round warms up
+                    phases[name].seconds += seconds.tolist()
+    console.print(_table(phases))
+    (folder / "fairness.json").write_text(json.dumps(_report(phases), indent=2))
+    ratio = phase_ratio(phases, "beside ten times the records")
+    if ratio > BAR:
+        console.print(f"UNFAIR: {ratio:.2f} times the latency alone; at most {BAR}", style="red")
+    return int(ratio > BAR)
+
+
+def phase_ratio(phases: Mapping[str, Phase], name: str) -> float:
+    """How many times the tail in this company is that of the channel alone."""
+    return phases[name].percentile_ms(99) / phases["alone"].percentile_ms(99)
+
+
+@contextmanager
+def _neighbour(asking: Asking, interval_s: float) -> Iterator[None]:
+    if not asking.keys:
+        yield
+        return
+    process = get_context("spawn").Process(
+        target=ask_without_end, args=(asking,), kwargs={"interval_s": interval_s}, daemon=True
+    )
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _table(phases: Mapping[str, Phase]) -> Table:
+    table = Table("a quiet channel", title="lookups of 100 keys, none cached", title_justify="left")
+    for heading in ("median ms", "p99 ms", "p99 to alone", "lookups"):
+        table.add_column(heading, justify="right")
+    for name, phase in phases.items():
+        median, tail = (f"{phase.percentile_ms(percent):.1f}" for percent in (50, 99))
+        table.add_row(
+            name, median, tail, f"{phase_ratio(phases, name):.2f}", str(len(phase.seconds))
+        )
+    return table
+
+
+def _report(phases: Mapping[str, Phase]) -> list[dict[str, Any]]:
+    return [
+        {
+            "company": name,
+            "p50_ms": phase.percentile_ms(50),
+            "p99_ms": phase.percentile_ms(99),
+            "ratio_to_alone": phase_ratio(phases, name),
+        }
+        for name, phase in phases.items()
+    ]
+
+
+def _settings(dsn: str) -> dict[str, Any]:
+    customers = {
+        "source": {"kind": "postgres", "dsn": dsn, "table": "public.customers"},
+        "key": ["id"],
+        "cache": {"mode": "none"},
+        "timeout": "30s",
+    }
+    return {"dimensions": {"customers": customers}}
