@@ -120,7 +120,7 @@ class FakePeer:
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
         self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
         schema = pa.schema([dimension.table.schema.field(name) for name in columns])
-        return frames.Opened(opened.channel, *credit, schema)
+        return frames.Opened(opened.channel, *credit, schema, dimension.key)
 
     def _take(self, lookup: frames.Lookup) -> None:
         channel = self._channel(lookup.channel)

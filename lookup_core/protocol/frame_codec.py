@@ -138,7 +138,11 @@ def _encode_described(frame: _Described) -> bytes:
             words = {"dimension": frame.dimension, "columns": columns, "origin": frame.origin}
             return _described(_head(FrameKind.OPEN, frame.channel), words, schema=frame.key)
         case frames.Opened():
-            words = {"credit_records": frame.credit_records, "credit_bytes": frame.credit_bytes}
+            words = {
+                "credit_records": frame.credit_records,
+                "credit_bytes": frame.credit_bytes,
+                "key": list(frame.key),
+            }
             return _described(_head(FrameKind.OPENED, frame.channel), words, schema=frame.columns)
         case frames.Failure():
             words = {"code": frame.code, "detail": frame.detail, "retryable": frame.is_retryable}
@@ -222,7 +226,7 @@ def _decode_open(header: _Header, body: memoryview) -> frames.Open:
     return frames.Open(
         channel=header.channel,
         dimension=words.text("dimension"),
-        columns=words.texts("columns"),
+        columns=words.texts_or_none("columns"),
         origin=words.text("origin"),
         key=decode_schema(words.rest, offset=words.rest_offset),
     )
@@ -235,6 +239,7 @@ def _decode_opened(header: _Header, body: memoryview) -> frames.Opened:
         credit_records=words.count("credit_records"),
         credit_bytes=words.count("credit_bytes"),
         columns=decode_schema(words.rest, offset=words.rest_offset),
+        key=words.texts("key"),
     )
 
 

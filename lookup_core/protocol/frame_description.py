@@ -56,14 +56,16 @@ class FrameDescription:
             raise self._fault(name, "a list of whole numbers from 0")
         return tuple(value)
 
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        """A list of texts, or nothing."""
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
         value = self.fields.get(name)
-        if value is None:
-            return None
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise self._fault(name, "null or a list of texts")
+            raise self._fault(name, "a list of texts")
         return tuple(value)
+
+    def texts_or_none(self, name: str) -> tuple[str, ...] | None:
+        """A list of texts, or nothing."""
+        return None if self.fields.get(name) is None else self.texts(name)
 
     def _fault(self, name: str, wanted: str) -> ProtocolViolation:
         return _bad(f"the description's {name!r} must be {wanted}", self.offset)

@@ -64,12 +64,13 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Service: the channel stands; the columns' types and the first credit."""
+    """Service: the channel stands; the columns' types, the key and the exclusive credit."""
 
     channel: int
     credit_records: int
     credit_bytes: int
     columns: pa.Schema
+    key: tuple[str, ...]  # names of the dimension's key columns, in its order
 
 
 @dataclass(frozen=True, slots=True)

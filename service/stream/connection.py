@@ -165,14 +165,13 @@ class StreamConnection:
             turn,
             ChannelLookups(book, frame, dimension=dimension, turn=turn, outbox=self._outbox),
         )
-        self._outbox.put(frames.Opened(frame.channel, grant.records, grant.bytes, columns))
+        names = tuple(schema.key.names)
+        self._outbox.put(frames.Opened(frame.channel, grant.records, grant.bytes, columns, names))
 
     def _control(self, frame: Frame) -> None:
         match frame:
-            case frames.Watermark():
-                self._channel(frame.channel).book.on_watermark(frame.watermark_ms)
-            case frames.Status():
-                self._channel(frame.channel).book.is_idle = frame.is_idle
+            case frames.Watermark() | frames.Status():
+                self._on_event_time(frame)
             case frames.Cancel():
                 self._on_cancel(frame)
             case frames.Close():
@@ -180,6 +179,16 @@ class StreamConnection:
             case _:
                 kind = type(frame).__name__.upper()
                 raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a client never sends {kind} here")
+
+    def _on_event_time(self, frame: frames.Watermark | frames.Status) -> None:
+        book = self._channel(frame.channel).book
+        turn, _ = self._channels[frame.channel]
+        if isinstance(frame, frames.Watermark):
+            book.on_watermark(frame.watermark_ms)
+            self._registry.watermarks.on_watermark(turn, frame.watermark_ms)
+        else:
+            book.is_idle = frame.is_idle
+            self._registry.watermarks.on_status(turn, is_idle=frame.is_idle)
 
     def _on_cancel(self, frame: frames.Cancel) -> None:
         # On its way it may have met the CLOSED or ERROR that ended the channel: harmless.

@@ -19,7 +19,7 @@ from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 from spark_client.channel_session import ChannelSession, Wire
 
 KEY = pa.schema({"id": pa.int64()})
-OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}))
+OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
 
 
 class Line:

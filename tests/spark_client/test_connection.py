@@ -316,7 +316,7 @@ def test_changed_columns_fail_their_channel_only(sidecar: FakeSidecar) -> None:
     connection = connection_to(sidecar)
     channel, other = connection.open(REQUEST), connection.open(REQUEST)
 
-    sidecar.tell(frames.Opened(1, 10, 10, pa.schema({"name": pa.int8()})))
+    sidecar.tell(frames.Opened(1, 10, 10, pa.schema({"name": pa.int8()}), ("id",)))
 
     with pytest.raises(InvalidRequest, match="columns of 'customers' changed"):
         channel.answers(WAIT_S)
@@ -329,7 +329,7 @@ def test_nobody_waits_for_a_late_channel(sidecar: FakeSidecar, connection: Conne
     """A channel that opens after its task has gone is closed again."""
     channel = connection.open(REQUEST)
 
-    sidecar.tell(frames.Opened(77, 10, 10, pa.schema([])))
+    sidecar.tell(frames.Opened(77, 10, 10, pa.schema([]), ("id",)))
     ask(channel, 1, 1)
 
     assert names(channel, 1) == {1: ["Ann"]}

@@ -52,7 +52,7 @@ def test_channel_is_opened_with_credit() -> None:
     """A known dimension and a key of the right length open a channel."""
     opened = said(peer(Behaviour(credit_records=5, credit_bytes=99)), opening())
 
-    assert opened == [frames.Opened(1, 5, 99, pa.schema({"name": pa.utf8()}))]
+    assert opened == [frames.Opened(1, 5, 99, pa.schema({"name": pa.utf8()}), ("id",))]
 
 
 def test_impossible_channels_are_refused() -> None:

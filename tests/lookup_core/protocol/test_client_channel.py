@@ -34,7 +34,7 @@ def asked(question: int, *values: int, deadline_s: float = 9.0) -> AskedKeys:
 
 def opened(records: int = 100, size: int = 100_000) -> frames.Opened:
     """The service's answer to OPEN."""
-    return frames.Opened(1, records, size, COLUMNS)
+    return frames.Opened(1, records, size, COLUMNS, ("id",))
 
 
 def result(sequence: int, answer: Answer, *, is_last: bool = True) -> frames.Result:
@@ -220,7 +220,7 @@ def test_changed_columns_end_the_channel(channel: ClientChannel) -> None:
     channel.open()
 
     with pytest.raises(InvalidRequest, match="columns"):
-        channel.on_opened(frames.Opened(1, 1, 1, pa.schema({"name": pa.int32()})), now_s=0.0)
+        channel.on_opened(frames.Opened(1, 1, 1, pa.schema({"name": pa.int32()}), ("id",)), now_s=0.0)
 
 
 class Service:

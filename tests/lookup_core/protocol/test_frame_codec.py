@@ -20,7 +20,8 @@ ONE_OF_EACH: list[Frame] = [
     frames.Welcome(1, "sidelook/0.1"),
     frames.Open(7, "weather", ("temp", "wind"), "job 1, stage 2", KEY),
     frames.Open(7, "weather", None, "", KEY),
-    frames.Opened(7, 20_000, 2**40, KEY),
+    frames.Opened(7, 20_000, 2**40, KEY, ("origin", "hour")),
+    frames.Opened(7, 0, 0, pa.schema([]), ()),
     frames.Lookup(7, 2**63, 5_000, 20_000, b"keys"),
     frames.Lookup(7, 1, 2**32 - 1, 0, b""),
     frames.Result(7, 1, is_last=True, has_rows=True, payload=b"rows"),
@@ -160,17 +161,15 @@ def test_truncated_frame_is_refused(frame: Frame) -> None:
 def test_nothing_follows_a_frame(frame: Frame) -> None:
     """Bytes behind the end of a frame are refused, with the byte where they start."""
     message = encode_frame(frame)
-    has_schema = isinstance(frame, (frames.Open, frames.Opened))
 
     _, offset = violation(message + b"\0")
 
-    start = len(message) - (len(encode_schema(KEY)) if has_schema else 0)
-    assert offset == start
+    assert offset == len(message) - len(_schema_of(frame))
 
 
 def test_schema_error_names_its_byte() -> None:
     """A schema that is none is refused with the byte where it stands in the frame."""
-    words = encode_description({"credit_records": 1, "credit_bytes": 1})
+    words = encode_description({"credit_records": 1, "credit_bytes": 1, "key": []})
 
     message = HEADER.pack(FrameKind.OPENED, 0, 0, 7, 0) + words + b"no schema"
 
@@ -205,6 +204,16 @@ def test_mutated_frames_fail_cleanly(data: st.DataObject) -> None:
     del message[data.draw(st.integers(1, len(message))) :]
 
     _decode_or_refuse(bytes(message))
+
+
+def _schema_of(frame: Frame) -> bytes:
+    match frame:
+        case frames.Open():
+            return encode_schema(frame.key)
+        case frames.Opened():
+            return encode_schema(frame.columns)
+        case _:
+            return b""
 
 
 def _decode_or_refuse(message: bytes) -> None:

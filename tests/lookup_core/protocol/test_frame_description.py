@@ -84,7 +84,8 @@ def test_fields_are_read_with_types() -> None:
     assert found.truth("idle") is False
     assert found.count("credit") == 0
     assert found.counts("versions") == (1, 2)
-    assert (found.texts("columns"), found.texts("other")) == (("a",), None)
+    assert found.texts("columns") == ("a",)
+    assert (found.texts_or_none("columns"), found.texts_or_none("other")) == (("a",), None)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_fields_are_read_with_types() -> None:
         (FrameDescription.truth, "true or false", [None, 1, "true"]),
         (FrameDescription.count, "a whole number from 0", [None, True, 1.0, "1", -1]),
         (FrameDescription.counts, "a list of whole numbers from 0", [None, 1, [True], [-1], [1.5]]),
-        (FrameDescription.texts, "null or a list of texts", ["a", [1], [None], {}]),
+        (FrameDescription.texts, "a list of texts", [None, "a", [1], [None], {}]),
+        (FrameDescription.texts_or_none, "a list of texts", ["a", [1], [None], {}]),
     ],
 )
 def test_other_values_are_refused(

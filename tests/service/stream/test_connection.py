@@ -178,7 +178,7 @@ async def test_opened_tells_columns_and_credit(service: Streaming) -> None:
     await peer.send(open_frame(7, columns=("tier", "name")))
 
     assert await peer.receive(frames.Opened) == frames.Opened(
-        7, 20_000, 20_000 * 128, pa.schema({"tier": pa.int32(), "name": pa.utf8()})
+        7, 20_000, 20_000 * 128, pa.schema({"tier": pa.int32(), "name": pa.utf8()}), ("id",)
     )
 
 
