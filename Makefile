@@ -27,7 +27,7 @@ $(INSTALLED): requirements/dev.txt
 		-r requirements/dev.txt
 	touch $(INSTALLED)
 
-demo: $(INSTALLED) ## Enrich a year of real flights; SERVE=1 stays up afterwards, MODE=ordered|unordered
+demo: $(INSTALLED) ## Enrich a year of real flights; SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
 test: lint types ## Lint, types, and the tests of all tiers, with coverage

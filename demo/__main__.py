@@ -5,13 +5,14 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from demo.demonstration import Demonstration
 from demo.sidecar import SidecarFailed
+from demo.stream import Mode
 from demo.workspace import Workspace
 
 WIDTH = 110  # of what is written to a file
@@ -46,7 +47,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="stay up afterwards, until Ctrl-C")
-    parser.add_argument("--mode", choices=("unordered", "ordered"), default="unordered")
+    parser.add_argument("--mode", choices=get_args(Mode), default="unordered")
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: out/demo")
     return parser.parse_args()

@@ -13,7 +13,7 @@ from demo.spark_session import CORES
 from demo.workspace import Workspace
 from spark_client import Sidecar
 
-Mode = Literal["unordered", "ordered"]
+Mode = Literal["unordered", "ordered", "key_ordered"]
 
 
 def stream(

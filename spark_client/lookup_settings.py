@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lookup_core.operator.element_queue import ElementQueue
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
+from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.unordered_queue import UnorderedQueue
 
@@ -18,6 +19,7 @@ class OutputMode(StrEnum):
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
+    KEY_ORDERED = "key_ordered"
 
     def new_queue(self, capacity: int) -> ElementQueue:
         """The element queue that holds this order."""
@@ -31,9 +33,10 @@ class FailurePolicy(StrEnum):
     NULL = "null"  # the dimension's columns are null
 
 
-_QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue]] = {
+_QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]] = {
     OutputMode.ORDERED: OrderedQueue,
     OutputMode.UNORDERED: UnorderedQueue,
+    OutputMode.KEY_ORDERED: KeyOrderedQueue,
 }
 
 

@@ -19,7 +19,6 @@ from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMo
 from spark_client.lookup_udf import LookupFunction, lookup_udf
 from spark_client.output_schema import chosen_columns, dimension_columns
 
-_LATER_MODES = {"key_ordered"}  # of the protocol, not carried out yet
 _HOW = ("left", "inner")
 
 
@@ -66,8 +65,8 @@ class Sidecar:
         `{"records' column": "key column"}`. A NULL in the key matches nothing.
         `columns`: of the dimension, default all but its key; `[]` adds none.
         `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them.
-        `mode`: `"ordered"` keeps the order of each partition; in `"unordered"` records overtake
-        each other, but never a watermark.
+        `mode`: `"ordered"` keeps the order of each partition, `"key_ordered"` that of the records
+        of each key in it; in `"unordered"` all overtake each other. Nothing overtakes a watermark.
         `capacity`: records of a task in flight, sent and not yet emitted.
         `timeout`: seconds for one lookup, retries included, from when its record has its place.
         `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
@@ -148,8 +147,6 @@ def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _mode(mode: str) -> OutputMode:
-    if mode in _LATER_MODES:
-        raise ValueError(f"mode={mode!r} arrives with a later version; use 'ordered'")
     _check_choice("mode", mode, tuple(OutputMode))
     return OutputMode(mode)
 

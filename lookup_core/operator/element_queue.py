@@ -13,6 +13,7 @@ import numpy.typing as npt
 SlotId = NewType("SlotId", int)
 Positions = npt.NDArray[np.intp]  # of rows in their slice, ascending
 RowMask = npt.NDArray[np.bool_]  # [rows of the slice]
+KeyHashes = npt.NDArray[np.uint64]  # [rows of the slice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Slice:
 
     size: int
     deadline_s: float  # monotonic; from then on what is open counts as timed out
+    # Rows with equal keys have equal hashes; needed only where keys keep their order.
+    key_hashes: KeyHashes | None = None
 
 
 @dataclass(frozen=True, slots=True)

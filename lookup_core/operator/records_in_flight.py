@@ -15,7 +15,15 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode
 from lookup_core.operator.batch_intake import BatchIntake, Rows, Run
 from lookup_core.operator.byte_budget import ByteBudget
-from lookup_core.operator.element_queue import ElementQueue, Mark, Positions, RowMask, Slice, SlotId
+from lookup_core.operator.element_queue import (
+    ElementQueue,
+    KeyHashes,
+    Mark,
+    Positions,
+    RowMask,
+    Slice,
+    SlotId,
+)
 from lookup_core.operator.question import Question
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.sent_lookups import QuestionId
@@ -77,9 +85,18 @@ class RecordsInFlight:
         return intake.take(places=places, rows=rows)
 
     def put(
-        self, run: Run, records: pa.RecordBatch, question: Question, *, deadline_s: float
+        self,
+        run: Run,
+        records: pa.RecordBatch,
+        question: Question,
+        *,
+        deadline_s: float,
+        key_hashes: KeyHashes | None = None,
     ) -> QuestionId:
-        """Take a run in that `next_run` gave: the records of its rows, and what they ask."""
+        """Take a run in that `next_run` gave: the records of its rows, and what they ask.
+
+        `key_hashes`, one for each record, where the queue keeps the order of each key.
+        """
         asked = _Asked(
             records, question, records.nbytes // max(records.num_rows, 1), records.num_rows
         )
@@ -88,8 +105,9 @@ class RecordsInFlight:
             if not isinstance(element, Rows):
                 self._put(Mark())
                 continue
-            slot = self._put(Slice(element.stop - element.start, deadline_s))
             rows = Rows(element.start - run.rows.start, element.stop - run.rows.start)
+            hashes = None if key_hashes is None else key_hashes[rows.start : rows.stop]
+            slot = self._put(Slice(rows.stop - rows.start, deadline_s, hashes))
             asked.slices.append((slot, rows))
             self._origins[slot] = (question_id, rows.start)
         if records.num_rows:

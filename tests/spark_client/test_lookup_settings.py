@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lookup_core.operator.event_time_watermarks import Cut
+from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.unordered_queue import UnorderedQueue
 from spark_client.lookup_settings import LookupSettings, OutputMode, WatermarkSettings
@@ -11,11 +12,10 @@ from spark_client.lookup_settings import LookupSettings, OutputMode, WatermarkSe
 
 def test_mode_decides_the_queue() -> None:
     """Each mode has its element queue, of the capacity given."""
-    ordered, unordered = (mode.new_queue(3) for mode in OutputMode)
+    queues = [mode.new_queue(3) for mode in OutputMode]
 
-    assert isinstance(ordered, OrderedQueue)
-    assert isinstance(unordered, UnorderedQueue)
-    assert (ordered.free_places(), unordered.free_places()) == (3, 3)
+    assert [type(queue) for queue in queues] == [OrderedQueue, UnorderedQueue, KeyOrderedQueue]
+    assert [queue.free_places() for queue in queues] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan")])

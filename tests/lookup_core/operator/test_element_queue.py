@@ -3,6 +3,7 @@
 What only one of them promises stands in its own test file.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -25,18 +26,26 @@ from lookup_core.operator.element_queue import (
     Slice,
     SlotId,
 )
+from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.unordered_queue import UnorderedQueue
 from tests.lookup_core.operator.naive_queue import NaiveQueue
 
-QUEUES = [OrderedQueue, UnorderedQueue]
+QUEUES = [OrderedQueue, UnorderedQueue, KeyOrderedQueue]
+NEW_KEYS = itertools.count()
 each_queue = pytest.mark.parametrize("new_queue", QUEUES)
-NewQueue = type[OrderedQueue | UnorderedQueue]
+NewQueue = type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]
+MODES: dict[NewQueue, str] = {
+    OrderedQueue: "ordered",
+    UnorderedQueue: "unordered",
+    KeyOrderedQueue: "key_ordered",
+}
 
 
 def put(queue: ElementQueue, size: int, deadline_s: float = math.inf) -> SlotId:
-    """Put a slice that fits."""
-    slot = queue.try_put(Slice(size, deadline_s))
+    """Put a slice that fits, of keys that no other record has."""
+    hashes = np.array(list(itertools.islice(NEW_KEYS, size)), np.uint64)
+    slot = queue.try_put(Slice(size, deadline_s, hashes))
     assert slot is not None
     return slot
 
@@ -62,7 +71,7 @@ def test_refuses_what_exceeds_capacity(new_queue: NewQueue) -> None:
     put(queue, 3)
     before = queue.statistics()
 
-    assert queue.try_put(Slice(3, math.inf)) is None
+    assert queue.try_put(Slice(3, math.inf, np.arange(3, dtype=np.uint64))) is None
     assert queue.statistics() == before
     assert queue.free_places() == 2
 
@@ -168,7 +177,10 @@ def test_capacity_must_be_positive(new_queue: NewQueue) -> None:
     with pytest.raises(ValueError, match="capacity"):
         new_queue(0)
     with pytest.raises(ValueError, match="at least one row"):
-        new_queue(1).try_put(Slice(0, math.inf))
+        new_queue(1).try_put(Slice(0, math.inf, np.zeros(0, np.uint64)))
+
+
+KEYS = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -180,22 +192,23 @@ class QueueMachine(RuleBasedStateMachine):
     def start(self, capacity: int) -> None:
         """Begin with empty queues of the same capacity."""
         self.queue: ElementQueue = self.new_queue(capacity)
-        self.model = NaiveQueue(capacity, is_ordered=self.new_queue is OrderedQueue)
+        self.model = NaiveQueue(capacity, MODES[self.new_queue])
         self.sizes: dict[int, int] = {}
         self.now_s = 0.0
 
-    @rule(size=st.integers(1, 5), timeout_s=st.sampled_from([1.0, 3.0, math.inf]))
-    def put_slice(self, size: int, timeout_s: float) -> None:
+    @rule(keys=KEYS, timeout_s=st.sampled_from([1.0, 3.0, math.inf]))
+    def put_slice(self, keys: list[int], timeout_s: float) -> None:
         """A slice is accepted by both or by none."""
-        slot = self.queue.try_put(Slice(size, self.now_s + timeout_s))
-        assert slot == self.model.put(size, self.now_s + timeout_s)
+        deadline_s = self.now_s + timeout_s
+        slot = self.queue.try_put(Slice(len(keys), deadline_s, np.array(keys, np.uint64)))
+        assert slot == self.model.put(keys, deadline_s)
         if slot is not None:
-            self.sizes[slot] = size
+            self.sizes[slot] = len(keys)
 
     @rule()
     def put_watermark(self) -> None:
         """A watermark is accepted by both or by none."""
-        assert self.queue.try_put(Mark()) == self.model.put(None, math.inf)
+        assert self.queue.try_put(Mark()) == self.model.mark()
 
     @precondition(lambda self: self.sizes)
     @rule(choice=st.data())
@@ -266,6 +279,12 @@ class TestUnorderedQueueAgainstModel(machine_for(UnorderedQueue).TestCase):  # t
     """The unordered queue against the model."""
 
     settings = settings(max_examples=60, stateful_step_count=30)
+
+
+class TestKeyOrderedQueueAgainstModel(machine_for(KeyOrderedQueue).TestCase):  # type: ignore[misc]  # made by hypothesis
+    """The queue in key order against the model."""
+
+    settings = settings(max_examples=120, stateful_step_count=30)
 
 
 def test_expired_rows_are_named() -> None:
