@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.queue_case import QueueCase
 from tests.conformance.retry_case import replay_retry
+from tests.conformance.valve_case import ValveCase
 
 FOLDER = Path(os.environ.get("SIDELOOK_VECTORS") or Path(__file__).parent / "vectors")
 KINDS = ("queue", "valve", "retry")
@@ -23,11 +24,21 @@ def replay_queue(case: dict[str, Any]) -> None:
     QueueCase(case).replay(case["ops"])
 
 
+def replay_valve(case: dict[str, Any]) -> None:
+    """Replay a case of a watermark valve."""
+    ValveCase(case).replay()
+
+
 REPLAYS: dict[str, Callable[[dict[str, Any]], None]] = {
     "queue": replay_queue,
+    "valve": replay_valve,
     "retry": replay_retry,
 }
-LISTS = {"queue": "cases", "retry": "strategies"}  # under which name a file lists its cases
+LISTS = {
+    "queue": "cases",
+    "valve": "cases",
+    "retry": "strategies",
+}  # under which name a file lists its cases
 
 
 def cases() -> Iterator[Any]:
