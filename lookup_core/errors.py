@@ -22,6 +22,7 @@ class ErrorCode(StrEnum):
     # of one key
     TYPE = "type"
     INVALID_TEXT = "invalid_text"
+    KEY_TOO_LARGE = "key_too_large"
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     # of the dimension's store
@@ -64,6 +65,7 @@ class ErrorCode(StrEnum):
 _MEANINGS = {
     ErrorCode.TYPE: "a key is not of the dimension's key type, or beyond its range",
     ErrorCode.INVALID_TEXT: "a key has a character that the database cannot hold",
+    ErrorCode.KEY_TOO_LARGE: "a key takes more bytes than a channel may send at once",
     ErrorCode.AMBIGUOUS: "a key has several rows",
     ErrorCode.TIMEOUT: "no answer within the time given",
     ErrorCode.UPSTREAM_UNAVAILABLE: "the database cannot be reached",

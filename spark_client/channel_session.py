@@ -7,17 +7,24 @@ the connection's lock while they touch a channel.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core.errors import SidecarUnreachable, SidelookError
+from lookup_core.errors import ProtocolViolation, SidecarUnreachable, SidelookError
 from lookup_core.protocol import frames
-from lookup_core.protocol.client_channel import ChannelAnswer, ClientChannel
+from lookup_core.protocol.channel_answer import ChannelAnswer
+from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+
+# So long a task may wait for its input before its channel is idle. Shorter, and the pauses between
+# the batches of a steady input would show; longer, and one silent partition holds the others'
+# watermark back for longer than people look at a figure that stands still.
+IDLE_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class ChannelSession:
     def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: ReconnectBackoff) -> None:
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a refusal that may pass
+        self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
         self._changed = threading.Condition(wire.lock)
@@ -53,6 +61,7 @@ class ChannelSession:
         """See `LookupChannel`."""
         with self._changed:
             self._wire.send(self.channel.ask(asked, now_s=self._wire.clock()))
+            self._answers += self.channel.pop_refused()
 
     def mark(self, watermark_ms: int) -> None:
         """See `LookupChannel`."""
@@ -74,6 +83,17 @@ class ChannelSession:
         with self._changed:
             self._wire.send(self.channel.abandon(question, now_s=self._wire.clock()))
 
+    @contextmanager
+    def awaiting_input(self) -> Iterator[None]:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._awaits_input_since_s = self._wire.clock()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._awaits_input_since_s = None
+
     def close(self) -> None:
         """See `LookupChannel`."""
         with self._changed:
@@ -94,7 +114,12 @@ class ChannelSession:
 
     def reopen(self) -> None:
         """With the lock held: ask for the channel, on a new connection."""
-        self._decode()  # sequences begin anew: what came on the old connection is told apart now
+        try:
+            # Sequences begin anew: what came on the old connection is told apart now.
+            self._decode()
+        except ProtocolViolation as violation:  # this channel's trouble is not the others'
+            self.fail(violation)
+            return
         self.reopen_at_s = None
         self._wire.send([self.channel.open()])
 
@@ -104,6 +129,7 @@ class ChannelSession:
             case frames.Opened():
                 self._backoff.on_success()
                 self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
+                self._answers += self.channel.pop_refused()
             case frames.Credit():
                 self._wire.send(self.channel.on_credit(frame, now_s=self._wire.clock()))
                 return
@@ -122,6 +148,14 @@ class ChannelSession:
         self.reopen_at_s = now_s + delay_s
         return True
 
+    def on_tick(self, now_s: float) -> None:
+        """With the lock held: do what is due."""
+        if self.reopen_at_s is not None and self.reopen_at_s <= now_s:
+            self.reopen()
+        since_s = self._awaits_input_since_s
+        if since_s is not None and now_s - since_s >= IDLE_AFTER_S:
+            self._wire.send(self.channel.on_silence(now_s=now_s))
+
     def fail(self, failure: SidelookError) -> None:
         """With the lock held: the channel cannot go on."""
         self._failure = self._failure or failure
@@ -134,7 +168,11 @@ class ChannelSession:
         return bool(self._results or self._answers or self._failure)
 
     def _decode(self) -> None:
+        if not self._results:
+            return
         while self._results:
             answer = self.channel.on_result(self._results.popleft())
             if answer is not None:
                 self._answers.append(answer)
+        # Not left to CREDIT: the service may need it elsewhere, and then none comes.
+        self._wire.send(self.channel.resume(now_s=self._wire.clock()))

@@ -168,8 +168,7 @@ class Connection:
                 self._dispatch(decode_frame(message))
             now_s = self._timing.clock()
             for session in self._sessions.values():
-                if session.reopen_at_s is not None and session.reopen_at_s <= now_s:
-                    session.reopen()
+                session.on_tick(now_s)
             if self._is_leaving and all(each.channel.is_quiet for each in self._sessions.values()):
                 raise SidecarUnreachable(self._url, "it is going away")
 

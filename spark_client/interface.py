@@ -5,11 +5,12 @@ Behind `Transport` stand `web_socket` and, for tests, `fake_sidecar`; behind `Lo
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
 
-from lookup_core.protocol.client_channel import ChannelAnswer
+from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 
 
@@ -58,6 +59,12 @@ class LookupChannel(Protocol):
 
     def abandon(self, question: QuestionId) -> None:
         """Nobody waits for this question any more."""
+
+    def awaiting_input(self) -> AbstractContextManager[None]:
+        """While the task waits for its input; after some time that makes the channel idle.
+
+        It is active again before the next `ask` or `mark`.
+        """
 
     def close(self) -> None:
         """Give the channel back; cancels what is unanswered. Does not wait; harmless twice."""

@@ -7,15 +7,16 @@ else to do; it starts no thread and opens nothing.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, LookupFailed
+from lookup_core.keys.key_hashes import key_hashes
 from lookup_core.operator.batch_intake import BatchIntake, Run
 from lookup_core.operator.byte_budget import ByteBudget
-from lookup_core.operator.element_queue import Positions
-from lookup_core.operator.encoded_keys import encoded_keys
+from lookup_core.operator.element_queue import KeyHashes, Positions
+from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, Cut
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
@@ -24,7 +25,9 @@ from lookup_core.protocol.sent_lookups import AskedKeys
 from spark_client.column_casts import ColumnCasts
 from spark_client.event_times import event_times
 from spark_client.interface import LookupChannel
-from spark_client.lookup_settings import FailurePolicy, LookupSettings
+from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+
+_Batch = TypeVar("_Batch")
 
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
 
@@ -72,6 +75,14 @@ class LookupOperator:
             None if settings.watermarks is None else settings.watermarks.new_watermarks()
         )
 
+    def next_of(self, batches: Iterator[_Batch]) -> _Batch | None:
+        """The next batch of the input, None at its end; meanwhile the service may see it idle.
+
+        Only this wait counts: whoever is held up by what comes after it is not idle.
+        """
+        with self._channel.awaiting_input():
+            return next(batches, None)
+
     def take_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take all records of a batch in; what leaves meanwhile. Waits when there is no room.
 
@@ -112,12 +123,19 @@ class LookupOperator:
             encoded.codes, key_count=encoded.keys.num_rows, columns=self._plan.casts.target
         )
         deadline_s = self._clock() + self._settings.timeout_s
-        question_id = self._in_flight.put(run, records, question, deadline_s=deadline_s)
+        question_id = self._in_flight.put(
+            run, records, question, deadline_s=deadline_s, key_hashes=self._key_hashes(encoded)
+        )
         if records.num_rows:
             self._channel.ask(AskedKeys(question_id, encoded.keys, deadline_s))
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:
             self._channel.mark(marks[-1].watermark_ms)  # the others stand before it
+
+    def _key_hashes(self, encoded: EncodedKeys) -> KeyHashes | None:
+        if self._settings.mode is not OutputMode.KEY_ORDERED:
+            return None
+        return key_hashes(encoded.keys)[encoded.codes]
 
     def _absorb(self, timeout_s: float | None) -> None:
         """Take in the answers that came; with none there, wait for some."""

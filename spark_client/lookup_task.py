@@ -5,6 +5,7 @@ Nothing here refers to a Spark session, so that it travels under Spark Connect a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,6 +19,8 @@ from spark_client.joined_output import JoinedOutput, joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
 from spark_client.lookup_settings import LookupSettings
 from spark_client.struct_output import StructOutput
+
+_Batch = TypeVar("_Batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class LookupJoinTask:
         """Enrich a partition; an empty one opens no connection."""
         operator: LookupOperator | None = None
         try:
-            for batch in batches:
+            while (batch := _next(batches, operator)) is not None:
                 if not batch.num_rows:
                     yield self._output(batch.schema).empty()
                     continue
@@ -101,7 +104,7 @@ class LookupFunctionTask:
         output = StructOutput(self.columns)
         operator: LookupOperator | None = None
         try:
-            for parts in arrays:
+            while (parts := _next(arrays, operator)) is not None:
                 batch = _keys(parts)
                 if not batch.num_rows:
                     yield output.empty().column(0)
@@ -135,6 +138,11 @@ def origin() -> str:
         f"stage {context.stageId()} partition {context.partitionId()}"
         f" attempt {context.attemptNumber()} task {context.taskAttemptId()}"
     )
+
+
+def _next(batches: Iterator[_Batch], operator: LookupOperator | None) -> _Batch | None:
+    # Before the first batch there is no channel that could be idle.
+    return next(batches, None) if operator is None else operator.next_of(batches)
 
 
 def _keys(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:

@@ -6,8 +6,8 @@ Columns only: how the lookups ended is the question's to know.
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import types
+
+from lookup_core.row_bytes import row_bytes
 
 Keys = npt.NDArray[np.integer]  # positions of distinct keys in their question
 _NO_ROW = -1
@@ -32,7 +32,7 @@ class AnsweredRows:
         """Keep the rows of these keys, which had none so far."""
         start = self._starts[-1]
         self._row_of_key[keys] = np.arange(start, start + len(keys))
-        self._row_bytes[keys] = _row_bytes(rows, len(keys))
+        self._row_bytes[keys] = row_bytes(rows) if rows.num_columns else 0
         self._parts.append(rows)
         self._starts.append(start + len(keys))
 
@@ -74,18 +74,3 @@ class AnsweredRows:
         self._parts = [pa.concat_batches(self._parts)]
         self._starts = [0, self._starts[-1]]
         return 0, self._parts[0]
-
-
-def _row_bytes(rows: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
-    total = np.zeros(count, np.int64)
-    for column in rows.columns:
-        if _has_varying_width(column.type):
-            total += pc.binary_length(column).fill_null(0).to_numpy()
-        else:
-            total += (column.type.bit_width + 7) // 8
-    return total
-
-
-def _has_varying_width(kind: pa.DataType) -> bool:
-    varying = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(is_kind(kind) for is_kind in varying)

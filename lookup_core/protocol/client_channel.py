@@ -5,8 +5,7 @@ over, and everything without an answer goes out again (lookups are reads, so tha
 """
 
 import math
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,8 @@ from lookup_core.protocol.arrow_payload import (
     encode_batch,
     result_schema,
 )
+from lookup_core.protocol.backlog import Backlog
+from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.client_credit import ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentLookups, SentWatermark
@@ -42,14 +43,6 @@ class ChannelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelAnswer:
-    """Answers to a question; positions are those of the keys as they were asked."""
-
-    question: QuestionId
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
 class ChannelStatistics:
     """Levels of one channel."""
 
@@ -67,17 +60,17 @@ class ClientChannel:
         self.request = request
         self.columns: pa.Schema | None = None  # known once opened
         self._is_open = False
+        self._is_silent = False  # nothing new is asked or marked
+        self._is_told_idle = False  # on this connection
         self._credit = ClientCredit()
-        self._backlog: deque[AskedKeys | SentWatermark] = deque()
-        self._backlog_records = 0
+        self._backlog = Backlog()
         self._sent = SentLookups()
+        self._refused: list[ChannelAnswer] = []
 
     def open(self) -> frames.Open:
         """Ask for the channel, for the first time or on a new connection."""
         self.pause()
-        again = self._sent.restart()
-        self._backlog.extendleft(reversed(again))
-        self._backlog_records += sum(_record_count(entry) for entry in again)
+        self._backlog.put_back(self._sent.restart())
         request = self.request
         return frames.Open(
             self.number, request.dimension, request.columns, request.origin, request.key
@@ -86,7 +79,7 @@ class ClientChannel:
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
         """The channel stands; send what waits.
 
-        Raises InvalidRequest if the columns are others than before, or as `ask` does.
+        Raises InvalidRequest if the columns are others than before.
         """
         if self.columns is not None and not self.columns.equals(opened.columns):
             raise InvalidRequest(
@@ -95,11 +88,13 @@ class ClientChannel:
             )
         self.columns = opened.columns
         self._is_open = True
+        self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
+        self._refuse_too_large()
         return self._send(now_s)
 
     def on_credit(self, credit: frames.Credit, *, now_s: float) -> list[Frame]:
-        """More may be sent; send what waits. Raises as `ask` does."""
+        """More may be sent; send what waits."""
         if not self._is_open:
             return []
         self._credit.add(credit.records, credit.bytes)
@@ -114,41 +109,54 @@ class ClientChannel:
         if asked is None:
             return None
         answer = self._decoded(result)
-        _check_answer(answer, asked.count)
+        _check_outcomes(answer)
+        self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
         if result.is_last:
-            self._sent.remove(result.sequence)
-        moved = replace(
-            answer,
-            positions=answer.positions + np.int32(asked.start),
-            errors={position + asked.start: code for position, code in answer.errors.items()},
-        )
-        return ChannelAnswer(asked.question, moved)
+            self._credit.settle(result.sequence)
+        return ChannelAnswer(asked.question, answer.moved(asked.start))
 
     def ask(self, asked: AskedKeys, *, now_s: float) -> list[Frame]:
         """Look these distinct keys up, now or when there is credit.
 
-        Raises InvalidRequest for a key that is larger than all credit; the channel is of no use
-        after that.
+        Keys that are too large for the channel are answered by `pop_refused`.
         """
-        self._backlog.append(asked)
-        self._backlog_records += asked.count
+        self._is_silent = False
+        self._backlog.add(asked)
+        self._refuse_too_large()
         return self._send(now_s)
 
     def mark(self, watermark_ms: int, *, now_s: float) -> list[Frame]:
         """Tell the watermark, behind all that was asked before it."""
-        self._backlog.append(SentWatermark(watermark_ms))
+        self._is_silent = False
+        self._backlog.add(SentWatermark(watermark_ms))
+        return self._send(now_s)
+
+    def on_silence(self, *, now_s: float) -> list[Frame]:
+        """The input is silent: tell idle, until something is asked or marked. Harmless twice.
+
+        A backlog is told first; on a new connection it is told again.
+        """
+        self._is_silent = True
         return self._send(now_s)
 
     def abandon(self, question: QuestionId, *, now_s: float) -> list[Frame]:
         """Nobody waits for this question any more: cancel what was sent, drop what was not."""
-        kept = [entry for entry in self._backlog if not _belongs(entry, question)]
-        self._backlog = deque(kept)
-        self._backlog_records = sum(_record_count(entry) for entry in kept)
+        self._backlog.drop(question)
         sequences = self._sent.sequences_of(question)
         for sequence in sequences:
             self._sent.remove(sequence)
+            self._credit.settle(sequence)
         cancels: list[Frame] = [frames.Cancel(self.number, sequence) for sequence in sequences]
         return cancels + self._send(now_s)  # what stood behind it may fit the credit
+
+    def resume(self, *, now_s: float) -> list[Frame]:
+        """Lookups have ended: what was not worth a frame may be now."""
+        return self._send(now_s)
+
+    def pop_refused(self) -> list[ChannelAnswer]:
+        """Answers to keys that are not sent at all, each once."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def close(self) -> list[Frame]:
         """Give the channel back: cancel what is unanswered, drop what waits.
@@ -161,7 +169,6 @@ class ClientChannel:
             frames.Cancel(self.number, sequence) for sequence in self._sent.unanswered_sequences()
         ]
         self._backlog.clear()
-        self._backlog_records = 0
         self._sent.restart()
         self.pause()
         return [*cancels, frames.Close(self.number)]
@@ -182,23 +189,37 @@ class ClientChannel:
             credit_records=self._credit.records,
             credit_bytes=self._credit.bytes,
             in_flight_records=self._sent.record_count,
-            backlog_records=self._backlog_records,
+            backlog_records=self._backlog.records,
         )
 
     def check_invariants(self) -> None:
         """For tests: credit is never negative, and the backlog waits for credit only."""
         self._sent.check_invariants()
-        assert self._credit.records >= 0
-        assert self._credit.bytes >= 0
-        assert self._backlog_records == sum(_record_count(entry) for entry in self._backlog)
-        assert not self._is_open or not isinstance(next(iter(self._backlog), None), SentWatermark)
+        self._credit.check_invariants()
+        self._backlog.check_invariants()
+        if self._is_open and self._backlog:
+            assert isinstance(self._backlog.head, AskedKeys)
 
     def _send(self, now_s: float) -> list[Frame]:
+        return [*self._status(), *self._backlog_sent(now_s), *self._status()]
+
+    def _refuse_too_large(self) -> None:
+        if self._is_open:  # before, nobody has said what is too large
+            self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
+
+    def _status(self) -> list[Frame]:
+        is_idle = self._is_silent and not self._backlog
+        if not self._is_open or is_idle == self._is_told_idle:
+            return []
+        self._is_told_idle = is_idle
+        return [frames.Status(self.number, is_idle)]
+
+    def _backlog_sent(self, now_s: float) -> list[Frame]:
         sending: list[Frame] = []
         while self._is_open and self._backlog:
-            head = self._backlog[0]
+            head = self._backlog.head
             if isinstance(head, SentWatermark):
-                self._backlog.popleft()
+                self._backlog.pop()
                 self._sent.mark(head)
                 sending.append(frames.Watermark(self.number, head.watermark_ms))
                 continue
@@ -212,17 +233,13 @@ class ClientChannel:
         count, payload = self._what_credit_allows(head)
         if not count:
             return None
-        part, rest = head.split(count)
-        self._backlog.popleft()
-        if rest.count:
-            self._backlog.appendleft(rest)
-        self._backlog_records -= count
-        self._credit.spend(count, len(payload))
+        sequence = self._sent.add(self._backlog.take(head, count))
+        self._credit.spend(sequence, records=count, size=len(payload))
         return frames.Lookup(
             channel=self.number,
-            sequence=self._sent.add(part),
+            sequence=sequence,
             timeout_ms=_timeout_ms(head.deadline_s, now_s),
-            backlog_records=self._backlog_records,
+            backlog_records=self._backlog.records,
             payload=payload,
         )
 
@@ -231,7 +248,7 @@ class ClientChannel:
         payload = memoryview(b"")
         while count:
             payload = encode_batch(head.split(count)[0].keys)
-            if len(payload) <= self._credit.bytes:
+            if len(payload) <= self._credit.lookup_bytes:
                 break
             count = self._credit.records_within(count, len(payload))
         return count, payload
@@ -242,13 +259,7 @@ class ClientChannel:
         return answer_from_batch(decode_batch(result.payload, schema), has_rows=result.has_rows)
 
 
-def _check_answer(answer: Answer, count: int) -> None:
-    positions = answer.positions
-    is_inside = bool(((positions >= 0) & (positions < count)).all())
-    if not is_inside or int(np.bincount(positions, minlength=1).max()) > 1:
-        raise ProtocolViolation(
-            ErrorCode.BAD_FRAME, f"an answer's positions must be distinct and below {count}"
-        )
+def _check_outcomes(answer: Answer) -> None:
     expected = _WITH_ROW if answer.rows is not None else _WITHOUT_ROW
     if not expected[answer.outcomes].all():
         raise ProtocolViolation(ErrorCode.BAD_FRAME, "outcomes and rows contradict each other")
@@ -257,11 +268,3 @@ def _check_answer(answer: Answer, count: int) -> None:
 def _timeout_ms(deadline_s: float, now_s: float) -> int:
     left_ms = (deadline_s - now_s) * 1000
     return _MAX_TIMEOUT_MS if left_ms > _MAX_TIMEOUT_MS else max(math.ceil(left_ms), 1)
-
-
-def _record_count(entry: AskedKeys | SentWatermark) -> int:
-    return entry.count if isinstance(entry, AskedKeys) else 0
-
-
-def _belongs(entry: AskedKeys | SentWatermark, question: QuestionId) -> bool:
-    return isinstance(entry, AskedKeys) and entry.question == question

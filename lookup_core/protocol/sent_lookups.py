@@ -8,7 +8,11 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import NewType
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from lookup_core.protocol.open_positions import OpenPositions
 
 QuestionId = NewType("QuestionId", int)
 
@@ -27,10 +31,14 @@ class AskedKeys:
         """How many keys these are."""
         return int(self.keys.num_rows)
 
+    def part(self, start: int, stop: int) -> "AskedKeys":
+        """The keys from `start` up to `stop` of these."""
+        keys = self.keys.slice(start, stop - start)
+        return replace(self, start=self.start + start, keys=keys)
+
     def split(self, count: int) -> "tuple[AskedKeys, AskedKeys]":
         """The first `count` keys, and the others."""
-        rest = replace(self, start=self.start + count, keys=self.keys.slice(count))
-        return replace(self, keys=self.keys.slice(0, count)), rest
+        return self.part(0, count), self.part(count, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class SentLookups:
     def __init__(self) -> None:
         self._sequence = 0
         self._unanswered: dict[int, AskedKeys] = {}  # {sequence: keys}
+        self._open: dict[int, OpenPositions] = {}  # {sequence: which of its keys}
         self._log: deque[int | SentWatermark] = deque()  # sequences and watermarks as sent
         self._passed: SentWatermark | None = None  # the last with nothing unanswered before it
 
@@ -53,6 +62,7 @@ class SentLookups:
         """Note a lookup; the sequence that it travels with."""
         self._sequence += 1
         self._unanswered[self._sequence] = asked
+        self._open[self._sequence] = OpenPositions(asked.count)
         self._log.append(self._sequence)
         return self._sequence
 
@@ -65,9 +75,17 @@ class SentLookups:
         """The keys of a lookup without its last answer; None for any other sequence."""
         return self._unanswered.get(sequence)
 
+    def on_answer(
+        self, sequence: int, positions: npt.NDArray[np.int32], *, is_last: bool
+    ) -> None:
+        """Some of a lookup's keys are answered now; raises ProtocolViolation if they cannot be."""
+        self._open[sequence].take(positions, is_last=is_last)
+        if is_last:
+            self.remove(sequence)
+
     def remove(self, sequence: int) -> None:
         """The lookup needs no answer any more."""
-        del self._unanswered[sequence]
+        del self._unanswered[sequence], self._open[sequence]
         self._trim()
 
     def sequences_of(self, question: QuestionId) -> list[int]:
@@ -83,8 +101,10 @@ class SentLookups:
     def restart(self) -> list[AskedKeys | SentWatermark]:
         """Forget all; what has to be sent again, oldest first."""
         again = self._again()
+        self._passed = None  # from here on it waits with the others to be sent again
         self._sequence = 0
         self._unanswered.clear()
+        self._open.clear()
         self._log.clear()
         return again
 
@@ -97,7 +117,7 @@ class SentLookups:
         """For tests: what is unanswered stands in the log, which begins with an unanswered one."""
         sequences = [entry for entry in self._log if isinstance(entry, int)]
         assert sequences == sorted(sequences)
-        assert set(self._unanswered) <= set(sequences)
+        assert set(self._unanswered) == set(self._open) <= set(sequences)
         assert not self._log or self._log[0] in self._unanswered
 
     def _again(self) -> list[AskedKeys | SentWatermark]:

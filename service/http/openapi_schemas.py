@@ -116,6 +116,7 @@ def _explanation() -> Schema:
         age_ms=_COUNT_OR_NULL,
         expires_in_ms=_COUNT_OR_NULL,
         waiters=_COUNT,
+        retry_in_ms=_COUNT_OR_NULL,
     )
 
 
@@ -125,6 +126,8 @@ def _channel() -> Schema:
         channel=_COUNT,
         dimension=_TEXT,
         origin=_TEXT,
+        exclusive_records=_COUNT,
+        floating_records=_COUNT,
         credit_records=_COUNT,
         backlog_records=_COUNT,
         in_flight_records=_COUNT,

@@ -54,6 +54,7 @@ _STATUSES: dict[ErrorCode, int] = {
     ErrorCode.BAD_ARROW: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.UNKNOWN_DIMENSION: 404,
+    ErrorCode.KEY_TOO_LARGE: 413,
     ErrorCode.AMBIGUOUS: 409,
     ErrorCode.TOO_MANY_KEYS: 413,
     ErrorCode.BAD_REQUEST: 422,

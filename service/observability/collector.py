@@ -19,8 +19,6 @@ from service.observability.metrics import (
     Metric,
 )
 
-END_OF_INPUT_MS = 2**63 - 1  # the maximal watermark: no event time at all
-
 _Samples = Iterable[tuple[tuple[str, ...], float]]
 _Dimensions = Mapping[str, DimensionStatistics]
 _Reader = Callable[[DimensionStatistics], float]
@@ -44,6 +42,7 @@ class Collector:
 
     dimensions: Callable[[], _Dimensions]
     channels: Callable[[], Sequence[ChannelStatistics]]
+    watermarks_ms: Callable[[], Mapping[str, int]]  # {dimension: event time of its streams}
     lag_s: Callable[[], float]
     version: str
 
@@ -52,6 +51,7 @@ class Collector:
         dimensions = self.dimensions()
         yield from _dimension_families(dimensions)
         yield from _channel_families(self.channels(), sorted(dimensions))
+        yield _gauge(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
         yield _gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
         yield _gauge(metrics.BUILD_INFO, [((self.version,), 1)])
 
@@ -93,15 +93,14 @@ def _channel_families(
         metrics.BACKLOG_RECORDS,
         [((name,), sum(each.backlog_records for each in own)) for name, own in by_name.items()],
     )
-    yield _gauge(
-        metrics.CREDIT_RECORDS,
-        [
-            ((name, CreditKind.EXCLUSIVE.value), sum(each.credit_records for each in own))
-            for name, own in by_name.items()
-        ],
-    )
+    yield _gauge(metrics.CREDIT_RECORDS, _credit(by_name))
     yield _gauge(metrics.CHANNELS, _states(by_name))
-    yield _gauge(metrics.STREAM_WATERMARK_SECONDS, _watermarks(by_name))
+
+
+def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
+    for name, own in by_name.items():
+        yield (name, CreditKind.EXCLUSIVE.value), sum(each.exclusive_records for each in own)
+        yield (name, CreditKind.FLOATING.value), sum(each.floating_records for each in own)
 
 
 def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
@@ -111,12 +110,9 @@ def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
         yield (name, ChannelState.IDLE.value), idle
 
 
-def _watermarks(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
-    for name, own in by_name.items():
-        active = [each.watermark_ms for each in own if not each.is_idle]
-        known = [mark for mark in active if mark is not None and mark != END_OF_INPUT_MS]
-        if known:
-            yield (name,), min(known) / 1000
+def _seconds(watermarks_ms: Mapping[str, int]) -> _Samples:
+    for name, watermark_ms in watermarks_ms.items():
+        yield (name,), watermark_ms / 1000
 
 
 def _counter(metric: Metric, samples: _Samples) -> Family:

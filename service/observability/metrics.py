@@ -23,6 +23,7 @@ class CreditKind(StrEnum):
     """Whose credit it is."""
 
     EXCLUSIVE = "exclusive"  # a channel's own share
+    FLOATING = "floating"  # of the common pool, because of a backlog
 
 
 class ChannelState(StrEnum):
@@ -79,7 +80,7 @@ BACKLOG_RECORDS = Metric(
 )
 CREDIT_RECORDS = Metric(
     "sidelook_credit_records",
-    "Records that clients may still send, by whose credit it is.",
+    "Records that clients may have unanswered, by whose credit it is.",
     (Label.DIMENSION, Label.KIND),
 )
 CHANNELS = Metric(
@@ -89,7 +90,7 @@ CHANNELS = Metric(
 )
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
-    "Least watermark of the active channels, event time as Unix time.",
+    "Least watermark of the active channels that are not behind it, event time as Unix time.",
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
@@ -100,7 +101,9 @@ INVALIDATIONS = Metric(
     "Keys dropped from the cache because they may have changed, by who said so.",
     (Label.DIMENSION, Label.ORIGIN),
 )
-RETRIES = Metric("sidelook_retries_total", "Further tries of queries that had failed.")
+RETRIES = Metric(
+    "sidelook_retries_total", "Further tries: of queries that failed, and for keys without a row."
+)
 CONCURRENCY_LIMIT = Metric(
     "sidelook_concurrency_limit", "Queries to the dimension's store that may run at once."
 )

@@ -8,9 +8,11 @@ from itertools import count
 
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from lookup_core.protocol.credit_ledger import CreditLedger, Grant
+from lookup_core.protocol.credit_ledger import CreditLedger
+from lookup_core.protocol.frames import Open
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 from service.engine.dimension import Dimension
+from service.stream.stream_watermarks import StreamWatermarks
 
 _RETRY_AFTER_S = 1.0
 
@@ -22,11 +24,13 @@ class ChannelRegistry:
         self, dimensions: Mapping[str, Dimension], *, max_channels: int, credit_bytes: int
     ) -> None:
         self._dimensions = dimensions
-        self._max_channels = max_channels
-        self._credit: CreditLedger[ChannelId] = CreditLedger(credit_bytes)
+        self._credit: CreditLedger[ChannelId] = CreditLedger(
+            credit_bytes, max_channels=max_channels
+        )
+        self.watermarks = StreamWatermarks()
         self._ids = count(1)  # 0 is the turn of plain requests
         self._channels: dict[
-            ChannelId, tuple[int, ServerChannel]
+            ChannelId, tuple[int, ServerChannel[ChannelId]]
         ] = {}  # {turn: (connection, book)}
 
     def dimension(self, name: str) -> Dimension:
@@ -39,26 +43,29 @@ class ChannelRegistry:
             )
         return dimension
 
-    def admit(self) -> tuple[ChannelId, Grant]:
-        """Credit for a new channel; raises Overloaded when there are too many."""
+    def admit(
+        self, opened: Open, *, connection: int
+    ) -> tuple[ChannelId, ServerChannel[ChannelId]]:
+        """The turn and the book of a new channel; raises Overloaded when there are too many."""
         turn = ChannelId(next(self._ids))
-        grant = self._credit.open(turn) if len(self._channels) < self._max_channels else None
-        if grant is None:
+        if self._credit.open(turn) is None:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 f"{len(self._channels)} channels are open; raise limits.channels or limits.memory",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        return turn, grant
-
-    def add(self, turn: ChannelId, connection: int, book: ServerChannel) -> None:
-        """List an admitted channel."""
+        book = ServerChannel(
+            opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=turn
+        )
         self._channels[turn] = (connection, book)
+        self.watermarks.opened(turn, opened.dimension)
+        return turn, book
 
     def remove(self, turn: ChannelId) -> None:
         """Take an admitted channel's credit back; harmless when it is gone."""
         self._credit.close(turn)
         self._channels.pop(turn, None)
+        self.watermarks.dropped(turn)
 
     def statistics(self) -> list[ChannelStatistics]:
         """All channels, oldest first."""

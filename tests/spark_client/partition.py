@@ -50,12 +50,13 @@ class Partition:
     columns: tuple[str, ...] = ("name", "tier")
     keys: tuple[str, ...] = ("id",)
     status_column: str | None = None
+    connection: Connection | None = None  # None: one of its own
 
     def operator(self, records: pa.Schema) -> LookupOperator:
         """The operator with its channel, over a connection of its own."""
         key = pa.schema([records.field(name) for name in self.keys])
         request = ChannelRequest(self.dimension, self.columns, "a test", key)
-        channel = connection_to(self.sidecar).open(request)
+        channel = (self.connection or connection_to(self.sidecar)).open(request)
         casts = column_casts(channel.columns, channel.columns, dimension=self.dimension)
         output = joined_output(
             records,

@@ -16,7 +16,7 @@ from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession, Wire
+from spark_client.channel_session import IDLE_AFTER_S, ChannelSession, Wire
 
 KEY = pa.schema({"id": pa.int64()})
 OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
@@ -37,6 +37,12 @@ class Line:
     def _send(self, sending: Sequence[Frame]) -> None:
         assert self.lock.locked()
         self.sent.extend(sending)
+
+    def tick(self, now_s: float) -> None:
+        """What the connection's thread does from time to time."""
+        self.now_s = now_s
+        with self.lock:
+            self.session.on_tick(now_s)
 
     def hear(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
         """What the connection's thread does with a frame."""
@@ -141,6 +147,50 @@ def test_frames_of_the_task_go_out(line: Line) -> None:
 
     assert line.sent == [frames.Watermark(1, 5), frames.Cancel(1, 1), frames.Close(1)]
     assert line.released == [1]
+
+
+def test_long_wait_for_input_is_idleness(line: Line) -> None:
+    """It is told when it has lasted long enough, once, and ends with what is asked next."""
+    line.sent.clear()
+
+    with line.session.awaiting_input():
+        line.tick(IDLE_AFTER_S - 0.001)
+        assert line.sent == []
+        line.tick(IDLE_AFTER_S)
+        line.tick(IDLE_AFTER_S + 1)
+    line.tick(IDLE_AFTER_S + 2)
+    line.session.mark(5)
+
+    assert line.sent == [
+        frames.Status(1, is_idle=True),
+        frames.Status(1, is_idle=False),
+        frames.Watermark(1, 5),
+    ]
+
+
+def test_waits_for_input_do_not_add_up(line: Line) -> None:
+    """Each batch begins the wait anew; without a wait there is no idleness, however long."""
+    line.sent.clear()
+
+    with line.session.awaiting_input():
+        line.now_s = 3.0
+    line.tick(100.0)
+    with line.session.awaiting_input():
+        line.tick(100.0 + IDLE_AFTER_S - 0.001)
+
+    assert line.sent == []
+
+
+def test_refused_channel_is_asked_for_in_time(line: Line) -> None:
+    """When its delay is over, the channel is asked for again."""
+    with line.lock:
+        line.session.on_refusal(BackendError(ErrorCode.OVERLOADED, "full"), jitter=0.0)
+    line.sent.clear()
+
+    line.tick(0.024)
+    assert line.sent == []
+    line.tick(0.025)
+    assert [type(frame) for frame in line.sent] == [frames.Open]
 
 
 def test_credit_releases_the_backlog(line: Line) -> None:

@@ -19,7 +19,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
+from spark_client.channel_session import IDLE_AFTER_S, ChannelSession
 from spark_client.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.fake_peer import Behaviour
 from spark_client.fake_sidecar import FakeSidecar
@@ -104,6 +104,24 @@ def test_full_channel_blocks_no_other(connection: Connection) -> None:
 
     assert len(names(busy, 50)) == 50
     assert len(names(quiet, 1000)) == 50
+
+
+def test_silent_input_makes_its_channel_idle(sidecar: FakeSidecar) -> None:
+    """The thread tells it in time, and again on a new connection; the others stay as they are."""
+    now_s = [0.0]
+    connection = connection_to(sidecar, Timing(clock=lambda: now_s[0], pause=lambda _: None))
+    silent, busy = connection.open(REQUEST), connection.open(REQUEST)
+
+    with silent.awaiting_input():
+        now_s[0] = IDLE_AFTER_S
+        ask(busy, 1, 1)
+        assert names(busy, 1) == {1: ["Ann"]}  # so the thread took its turn
+        assert sent(sidecar, frames.Status) == [frames.Status(1, is_idle=True)]
+        sidecar.crash()
+        ask(busy, 2, 1)
+        assert names(busy, 1) == {2: ["Ann"]}
+
+    assert sent(sidecar, frames.Status) == [frames.Status(1, is_idle=True)] * 2
 
 
 def test_lost_connection_is_replayed(sidecar: FakeSidecar) -> None:

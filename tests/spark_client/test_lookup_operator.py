@@ -1,6 +1,7 @@
 """The operator of one partition, against a sidecar in memory."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,10 @@ from hypothesis import strategies as st
 from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import decode_batch
+from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.channel_session import IDLE_AFTER_S
+from spark_client.connection import Connection, Timing
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_peer import Behaviour
 from spark_client.fake_sidecar import FakeSidecar
@@ -20,8 +25,9 @@ from spark_client.lookup_settings import (
     OutputMode,
     WatermarkSettings,
 )
-from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, Partition, batch
+from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, Partition, batch, connection_to
 
+KEY = pa.schema({"id": pa.int64()})
 FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.UPSTREAM_UNAVAILABLE})}
 
 
@@ -162,6 +168,58 @@ def test_watermarks_reach_the_sidecar() -> None:
     ]
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 3, 100])
+def test_watermarks_never_overtake_lookups(capacity: int) -> None:
+    """However the batch is taken in, a watermark is told behind all that it stands behind."""
+    sidecar = FakeSidecar(DIMENSIONS)
+    watermarks = WatermarkSettings(column=1, delay_ms=0, interval_ms=2)
+
+    plan = LookupSettings(capacity=capacity, watermarks=watermarks)
+
+    Partition(sidecar, plan).rows(batch(*range(7)))  # each row is its own event time
+
+    asked, told = 0, []
+    for frame in sidecar.memory.received:
+        if isinstance(frame, frames.Lookup):
+            asked += decode_batch(frame.payload, KEY).num_rows
+        elif isinstance(frame, frames.Watermark):
+            told.append((asked, frame.watermark_ms))
+    assert told[-2:] == [(7, 5), (7, MAX_WATERMARK_MS)]
+    assert all(watermark_ms + 2 <= rows for rows, watermark_ms in told[:-1])
+
+
+def silent_input(connection: Connection, now_s: list[float]) -> Iterator[pa.RecordBatch]:
+    """One batch, and no other: long waits for each."""
+    let_pass(connection, now_s)
+    yield batch(1)
+    let_pass(connection, now_s)
+
+
+def let_pass(connection: Connection, now_s: list[float]) -> None:
+    """Enough time to be idle, and a channel opened, so that the connection's thread saw it."""
+    now_s[0] += IDLE_AFTER_S
+    connection.open(ChannelRequest("customers", (), "another", KEY)).close()
+
+
+def test_only_waiting_for_input_is_idleness() -> None:
+    """The channel is idle while its input is silent, not while what it gave is not fetched."""
+    sidecar, now_s = FakeSidecar(DIMENSIONS), [0.0]
+    connection = connection_to(sidecar, Timing(clock=lambda: now_s[0]))
+    operator = Partition(sidecar, connection=connection).operator(batch(1).schema)
+    batches = silent_input(connection, now_s)
+
+    records = operator.next_of(batches)
+    assert records is not None
+    list(operator.take_in(records))
+    let_pass(connection, now_s)
+    told = [each.is_idle for each in sidecar.memory.received if isinstance(each, frames.Status)]
+    assert operator.next_of(batches) is None
+    operator.close()
+
+    assert told == [True, False]
+    assert frames.Status(1, is_idle=True) in sidecar.memory.received[-4:]
+
+
 def test_large_answers_leave_in_pieces() -> None:
     """Output batches are bounded in bytes, so that one hot row does not multiply beyond it."""
     table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
@@ -255,7 +313,7 @@ def test_output_is_that_of_a_plain_join(
     capacity: int,
     interval_ms: int | None,
 ) -> None:
-    """Whatever the keys, the sizes and the sidecar: the same rows, and in ordered mode in order."""
+    """Whatever the keys, the sizes and the sidecar: the same rows, in the order of the mode."""
     table = pa.table(
         {
             "text": pa.array([text for text, _ in rows], pa.utf8()),
@@ -287,6 +345,16 @@ def test_output_is_that_of_a_plain_join(
     else:
         assert Counter(map(repr, found)) == Counter(map(repr, expected))
         assert_segments_are_kept(batches, found)
+    if mode is OutputMode.KEY_ORDERED:
+        assert by_key(found) == by_key(expected)
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str | None, int], list[dict[str, Any]]]:
+    """The records of each key, in order."""
+    found: dict[tuple[str | None, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["text"], row["number"]), []).append(row)
+    return found
 
 
 def assert_segments_are_kept(

@@ -4,6 +4,7 @@ const OUTCOMES = ["hit", "fetched", "missing", "stale", "default", "timeout", "e
 const WINDOW_MS = 10_000;
 const PERIOD_MS = 1_000;
 const MAX_CHANNELS = 50;
+const END_OF_INPUT_MS = 2 ** 63; // the maximal watermark, 2^63 - 1, as a number of this language
 const history = new Map(); // {dimension: [{at, total, outcomes}], oldest first}
 let token = "";
 let refusedToken = null; // not asked with again: each refusal stands in the service's log
@@ -42,13 +43,20 @@ async function ask(path) {
   return answer;
 }
 
-function queries(metrics) {
-  const totals = new Map(); // {dimension: queries}
-  const line = /^sidelook_backend_queries_total\{.*?dimension="([^"]*)".*\} (\S+)$/gm;
+function byDimension(metrics, metric) {
+  const sums = new Map(); // {dimension: value, over all other labels}
+  const line = new RegExp(`^${metric}\\{.*?dimension="([^"]*)".*\\} (\\S+)$`, "gm");
   for (const [, name, value] of metrics.matchAll(line)) {
-    totals.set(name, (totals.get(name) ?? 0) + Number(value));
+    sums.set(name, (sums.get(name) ?? 0) + Number(value));
   }
-  return totals;
+  return sums;
+}
+
+function eventTime(milliseconds) {
+  if (milliseconds >= END_OF_INPUT_MS) return "end of input";
+  const moment = new Date(milliseconds); // invalid beyond the years that this language knows
+  if (Number.isNaN(moment.getTime())) return `${whole.format(milliseconds)} ms`;
+  return moment.toISOString().replace("T", " ").replace(".000Z", "Z");
 }
 
 function remember(dimension, at) {
@@ -96,7 +104,7 @@ function names(fields) {
   return fields.map((field) => field.name).join(", ");
 }
 
-function card(dimension, asked, at) {
+function card(dimension, { asked, reached }, at) {
   const [first, last] = remember(dimension, at);
   const seconds = (last.at - first.at) / 1000;
   const change = last.total - first.total;
@@ -124,14 +132,19 @@ function card(dimension, asked, at) {
     ["cached entries", short.format(dimension.cache.rows)],
     ["cache", `${size(dimension.cache.bytes)} of ${size(dimension.cache.max_bytes)}`],
     ["oldest row", dimension.cache.rows ? span(dimension.freshness.staleness_s) : "–"],
+    ["stream watermark", reached === undefined ? "–" : eventTime(Math.round(1000 * reached))],
   ]));
   return made;
 }
 
 function watermark(channel) {
   if (channel.watermark_ms === null) return "no watermark";
-  const moment = new Date(channel.watermark_ms);
-  return Number.isNaN(moment.getTime()) ? "end of input" : `watermark ${moment.toISOString()}`;
+  const told = eventTime(channel.watermark_ms);
+  return channel.watermark_ms >= END_OF_INPUT_MS ? told : `watermark ${told}`;
+}
+
+function granted(channel) {
+  return [channel.exclusive_records, channel.floating_records].map((n) => whole.format(n)).join(" + ");
 }
 
 function row(channel) {
@@ -146,7 +159,8 @@ function row(channel) {
   title.append(
     element("b", "", channel.dimension),
     element("span", "", channel.origin || `${channel.connection}/${channel.channel}`),
-    element("small", "", `${told}, ${watermark(channel)}${channel.is_idle ? ", idle" : ""}`),
+    element("span", channel.is_idle ? "status idle" : "status", channel.is_idle ? "idle" : "active"),
+    element("small", "", `${told} of ${granted(channel)}, ${watermark(channel)}`),
   );
   made.append(title, bar(parts, parts.reduce((sum, [, n]) => sum + n, 0), told));
   return made;
@@ -161,12 +175,17 @@ async function refresh() {
   const list = await (await ask("/v1/dimensions")).json();
   const paths = list.dimensions.map((name) => `/v1/dimensions/${encodeURIComponent(name)}`);
   const [metrics, channels, ...answers] = await Promise.all(["/metrics", "/v1/channels", ...paths].map(ask));
-  const asked = queries(await metrics.text());
+  const text = await metrics.text();
+  const asked = byDimension(text, "sidelook_backend_queries_total");
+  const reached = byDimension(text, "sidelook_stream_watermark_seconds");
   const open = (await channels.json()).channels;
   const dimensions = await Promise.all(answers.map((answer) => answer.json()));
   const at = performance.now();
   byId("token-form").hidden = true;
-  byId("dimensions").replaceChildren(...dimensions.map((each) => card(each, asked.get(each.name), at)));
+  byId("dimensions").replaceChildren(...dimensions.map((each) => {
+    const figures = { asked: asked.get(each.name), reached: reached.get(each.name) };
+    return card(each, figures, at);
+  }));
   const more = open.length ? `${open.length - MAX_CHANNELS} more are not shown.` : "No stream is open.";
   byId("channels").replaceChildren(...open.slice(0, MAX_CHANNELS).map(row));
   if (!open.length || open.length > MAX_CHANNELS) byId("channels").append(element("p", "none", more));

@@ -80,6 +80,69 @@ def test_nothing_is_sent_before_opened() -> None:
     channel.check_invariants()
 
 
+def test_silence_is_told_once(channel: ClientChannel) -> None:
+    """A silent input makes the channel idle; what comes next is told behind its being active."""
+    assert channel.on_silence(now_s=0.0) == [frames.Status(1, is_idle=True)]
+    assert channel.on_silence(now_s=1.0) == []
+
+    assert summary(channel.ask(asked(1, 7), now_s=2.0)) == [
+        frames.Status(1, is_idle=False),
+        (1, [7]),
+    ]
+    assert channel.mark(5, now_s=2.0) == [frames.Watermark(1, 5)]
+
+
+def test_watermark_ends_the_silence(channel: ClientChannel) -> None:
+    """Whoever is idle has no say about event time, so it is active before its watermark."""
+    channel.on_silence(now_s=0.0)
+
+    assert channel.mark(5, now_s=0.0) == [frames.Status(1, is_idle=False), frames.Watermark(1, 5)]
+    assert channel.on_silence(now_s=0.0) == [frames.Status(1, is_idle=True)]
+
+
+def test_backlog_goes_before_the_silence() -> None:
+    """A channel that waits for credit still has something to say."""
+    channel = ClientChannel(1, REQUEST)
+    channel.open()
+    channel.on_opened(opened(records=1), now_s=0.0)
+    channel.ask(asked(1, 7, 8), now_s=0.0)
+    channel.mark(5, now_s=0.0)
+
+    assert channel.on_silence(now_s=0.0) == []
+    assert summary(channel.on_credit(frames.Credit(1, 1, 0), now_s=0.0)) == [
+        (2, [8]),
+        frames.Watermark(1, 5),
+        frames.Status(1, is_idle=True),
+    ]
+
+
+def test_silence_is_told_on_each_connection(channel: ClientChannel) -> None:
+    """A new connection begins active: it is told behind what is sent again."""
+    channel.mark(5, now_s=0.0)
+    channel.on_silence(now_s=0.0)
+
+    channel.open()
+    assert channel.on_silence(now_s=0.0) == []
+    assert channel.on_opened(opened(), now_s=0.0) == [
+        frames.Watermark(1, 5),
+        frames.Status(1, is_idle=True),
+    ]
+    channel.open()
+    channel.mark(6, now_s=0.0)
+    sent = channel.on_opened(opened(), now_s=0.0)
+    assert sent[-1] == frames.Watermark(1, 6)
+
+
+def test_failed_connections_multiply_no_watermark(channel: ClientChannel) -> None:
+    """However often a channel is asked for before it stands, what it told is told again once."""
+    channel.mark(5, now_s=0.0)
+
+    for _ in range(3):
+        channel.open()
+
+    assert channel.on_opened(opened(), now_s=0.0) == [frames.Watermark(1, 5)]
+
+
 def test_lookup_tells_time_and_backlog(channel: ClientChannel) -> None:
     """The remaining time is rounded up, never zero; the backlog is what still waits."""
     channel.on_opened(opened(records=2), now_s=0.0)
@@ -132,12 +195,34 @@ def test_bytes_split_a_question(channel: ClientChannel) -> None:
     channel.check_invariants()
 
 
-def test_key_too_large_for_credit_fails(channel: ClientChannel) -> None:
-    """A key that can never be sent is an error."""
-    channel.on_opened(opened(size=50), now_s=0.0)
+def test_too_large_key_is_answered_at_once() -> None:
+    """A key that can never be sent has an error of its own; its neighbours are looked up."""
+    key = pa.schema({"id": pa.utf8()})
+    channel = ClientChannel(1, ChannelRequest("customers", ("name",), "a test", key))
+    batch = pa.record_batch([pa.array(["a", "b" * 9000, "c"])], key)
+    channel.open()
+    assert channel.ask(AskedKeys(QuestionId(4), batch, 9.0), now_s=0.0) == []
+    assert channel.pop_refused() == []  # what is too large is known once the channel stands
 
-    with pytest.raises(InvalidRequest, match="bytes on the wire"):
-        channel.ask(asked(1, 1), now_s=0.0)
+    sent = channel.on_opened(opened(size=8000), now_s=0.0)
+
+    payloads = [frame.payload for frame in sent if isinstance(frame, frames.Lookup)]
+    assert [decode_batch(each, key).column(0).to_pylist() for each in payloads] == [["a"], ["c"]]
+    (refused,) = channel.pop_refused()
+    assert refused.question == QuestionId(4)
+    assert refused.answer.errors == {1: ErrorCode.KEY_TOO_LARGE}
+    assert channel.pop_refused() == []
+
+
+def test_end_of_a_lookup_lets_others_go(channel: ClientChannel) -> None:
+    """What was held back as a sliver goes when nothing is left to wait for, also without CREDIT."""
+    channel.on_opened(opened(records=10), now_s=0.0)
+    channel.ask(asked(1, *range(9)), now_s=0.0)
+    assert channel.ask(asked(2, *range(9)), now_s=0.0) == []
+
+    channel.on_result(result(1, missing(*range(9))))
+
+    assert summary(channel.resume(now_s=0.0)) == [(2, [0])]
 
 
 def test_unanswered_goes_out_again_after_loss(channel: ClientChannel) -> None:
@@ -220,7 +305,9 @@ def test_changed_columns_end_the_channel(channel: ClientChannel) -> None:
     channel.open()
 
     with pytest.raises(InvalidRequest, match="columns"):
-        channel.on_opened(frames.Opened(1, 1, 1, pa.schema({"name": pa.int32()}), ("id",)), now_s=0.0)
+        channel.on_opened(
+            frames.Opened(1, 1, 1, pa.schema({"name": pa.int32()}), ("id",)), now_s=0.0
+        )
 
 
 class Service:

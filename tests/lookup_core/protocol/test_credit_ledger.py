@@ -2,95 +2,183 @@
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lookup_core.protocol.credit_ledger import CreditLedger, Grant
+from lookup_core.protocol.credit_ledger import NOTHING, RECORD_BYTES, CreditLedger, Grant
 
 MIB = 1024 * 1024
 
 
-def test_grant_is_bounded() -> None:
-    """One channel gets at most 20,000 records, however large the pool is."""
-    ledger = CreditLedger[str](1024 * MIB)
-
-    assert ledger.open("a") == Grant(records=20_000, bytes=20_000 * 128)
-
-
-def test_newcomer_gets_a_share_of_the_rest() -> None:
-    """Each newcomer gets an eighth of what is left, so the pool does not end with the first."""
-    ledger = CreditLedger[str](8 * MIB)
-
-    assert ledger.open("a") == Grant(records=8192, bytes=MIB)
-    assert ledger.open("b") == Grant(records=7168, bytes=7 * MIB // 8)
+def ledger_with(*channels: str, pool_bytes: int = 8 * MIB) -> CreditLedger[str]:
+    """A ledger in which these channels are open."""
+    ledger = CreditLedger[str](pool_bytes, max_channels=16)
+    for channel in channels:
+        assert ledger.open(channel) == ledger.share
+    return ledger
 
 
-def test_useless_share_is_refused() -> None:
-    """A channel that could hardly send anything is not opened at all; nothing is granted."""
-    ledger = CreditLedger[str](8 * 128 * 500 - 1)
+def test_share_is_the_same_for_all() -> None:
+    """Half of the pool is shared out to as many channels as there may be, half in records."""
+    ledger = CreditLedger[int](128 * MIB, max_channels=1024)
 
-    assert ledger.open("a") is None
+    assert ledger.share == Grant(records=64, bytes=32 * 1024)
+    assert all(ledger.open(channel) == ledger.share for channel in range(1024))
+    assert ledger.open(1024) is None
     ledger.check_invariants()
-    assert not ledger.close("a")
 
 
-def test_closed_share_goes_to_others() -> None:
-    """What a channel had is there for the next one."""
-    ledger = CreditLedger[str](8 * MIB)
-    first = ledger.open("a")
+@pytest.mark.parametrize(("pool_bytes", "cost_bytes"), [(MIB, 24 * 1024), (999 * MIB, MIB)])
+def test_share_is_useful_and_bounded(pool_bytes: int, cost_bytes: int) -> None:
+    """A share is never too small to be of use, nor larger than anybody needs without asking."""
+    assert CreditLedger[str](pool_bytes, max_channels=100).share.cost_bytes == cost_bytes
+
+
+def test_small_pool_has_few_shares() -> None:
+    """Where the shares do not reach, channels are refused instead of given less."""
+    ledger = CreditLedger[int](MIB, max_channels=1000)
+
+    opened = [ledger.open(channel) for channel in range(30)]
+
+    assert opened == [ledger.share] * 21 + [None] * 9
+    assert ledger.statistics().exclusive_records == 21 * ledger.share.records
+
+
+def test_backlog_gets_floating_credit() -> None:
+    """A channel with a backlog gets what it asks for, if there is enough."""
+    ledger = ledger_with("a")
+
+    assert ledger.lend("a", 500, record_bytes=20) == Grant(500, 10_000)
+    assert ledger.floating("a") == Grant(500, 10_000)
+    assert ledger.statistics().floating_records == 500
+
+
+def test_greedy_channel_ends_with_half() -> None:
+    """Alone a channel gets at most half of all floating credit, so a latecomer finds something."""
+    ledger = ledger_with("a", "b")
+
+    first = ledger.lend("a", 10**9, record_bytes=0)
+    second = ledger.lend("b", 10**9, record_bytes=0)
+
+    assert first.records == 4 * MIB // RECORD_BYTES // 2
+    assert second.records == first.records // 2
+    assert ledger.lend("a", 1, record_bytes=0) == NOTHING
+
+
+def test_steady_channel_keeps_its_credit() -> None:
+    """While there is enough for all, what a lookup cost goes back to its channel."""
+    ledger = ledger_with("a")
+    lent = ledger.lend("a", 1000, record_bytes=10)
+
+    assert ledger.take_back("a", lent) == NOTHING
+    assert ledger.floating("a") == lent
+
+
+def test_excess_goes_back_to_the_pool() -> None:
+    """When others have come, each end of a lookup brings a channel nearer to its fair part."""
+    ledger = ledger_with("a", "b")
+    first = ledger.lend("a", 10**9, record_bytes=0)
+    ledger.lend("b", 10**9, record_bytes=0)
+
+    taken = ledger.take_back("a", Grant(first.records, 0))
+
+    # a had 1/2, b got 1/4, and 1/4 was free: an eighth evens a out with what is free then.
+    assert taken.records == first.records // 4
+    assert ledger.take_back("a", first) == NOTHING
+
+
+def test_little_is_taken_of_little() -> None:
+    """Never more is taken back than the lookup cost, and never of the exclusive share."""
+    ledger = ledger_with("a", "b")
+    ledger.lend("a", 10**9, record_bytes=0)
+    ledger.lend("b", 10**9, record_bytes=0)
+
+    assert ledger.take_back("a", Grant(3, 40)) == Grant(3, 0)
+    assert ledger.take_back("b", Grant(0, 0)) == NOTHING
+    ledger.check_invariants()
+
+
+def test_all_comes_back_once() -> None:
+    """Closing gives share and floating credit back; again, or for a stranger, nothing."""
+    ledger = ledger_with("a")
+    before = CreditLedger[str](8 * MIB, max_channels=16).statistics()
+    ledger.lend("a", 100, record_bytes=1)
 
     assert ledger.close("a")
-    assert ledger.open("b") == first
-
-
-def test_share_comes_back_once() -> None:
-    """Closing again, or what was never opened, gives nothing back."""
-    ledger = CreditLedger[str](8 * MIB)
-    ledger.open("a")
-    ledger.close("a")
-
     assert not ledger.close("a")
     assert not ledger.close("b")
-    ledger.check_invariants()
+    assert ledger.statistics() == before
 
 
 def test_channel_has_one_share() -> None:
     """A second share for the same channel would be lost for good."""
-    ledger = CreditLedger[str](8 * MIB)
-    ledger.open("a")
-
     with pytest.raises(AssertionError):
-        ledger.open("a")
+        ledger_with("a").open("a")
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Channels open and close as they like."""
+    """Channels open, ask, answer and close as they like."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool_bytes = 4 * MIB
-        self.ledger = CreditLedger[int](self.pool_bytes)
-        self.grants: dict[int, Grant] = {}
+        self.pool_bytes = MIB
+        self.ledger = CreditLedger[int](self.pool_bytes, max_channels=8)
+        self.floating: dict[int, Grant] = {}  # what the model thinks that each has
         self.opened = 0
 
     @rule()
     def open(self) -> None:
-        """A newcomer."""
+        """A newcomer is let in exactly while there is a share."""
         self.opened += 1
         grant = self.ledger.open(self.opened)
+        assert (grant is not None) == (len(self.floating) < 8)
         if grant is not None:
-            self.grants[self.opened] = grant
+            self.floating[self.opened] = NOTHING
+
+    @precondition(lambda self: self.floating)
+    @rule(data=st.data(), records=st.integers(0, 5_000), record_bytes=st.integers(0, 2_000))
+    def lend(self, data: st.DataObject, records: int, record_bytes: int) -> None:
+        """Nobody is lent more than is left free afterwards, or than was asked for."""
+        channel = data.draw(st.sampled_from(sorted(self.floating)))
+        lent = self.ledger.lend(channel, records, record_bytes=record_bytes)
+        self.floating[channel] = self.floating[channel].plus(lent)
+        assert 0 <= lent.records <= records
+        assert lent == NOTHING or self.floating[channel].cost_bytes <= self.free_bytes()
+
+    @precondition(lambda self: self.floating)
+    @rule(data=st.data(), records=st.integers(0, 5_000), size=st.integers(0, 100_000))
+    def take_back(self, data: st.DataObject, records: int, size: int) -> None:
+        """Only what a channel has beyond the others' due is taken."""
+        channel = data.draw(st.sampled_from(sorted(self.floating)))
+        is_rich = self.floating[channel].cost_bytes > self.free_bytes()
+        taken = self.ledger.take_back(channel, Grant(records, size))
+        self.floating[channel] = self.floating[channel].minus(taken)
+        assert taken.records <= records
+        assert taken.bytes <= size
+        assert is_rich or taken == NOTHING
 
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         """Somebody leaves, or one who is not there."""
         channel = data.draw(st.integers(0, self.opened))
-        assert self.ledger.close(channel) is (self.grants.pop(channel, None) is not None)
+        assert self.ledger.close(channel) is (self.floating.pop(channel, None) is not None)
 
     @invariant()
-    def grants_fit_the_pool(self) -> None:
-        """Nothing is granted twice, and a pool that is mostly free opens another channel."""
+    def books_agree(self) -> None:
+        """What is granted and what is free is the pool."""
         self.ledger.check_invariants()
-        assert sum(grant.bytes for grant in self.grants.values()) <= self.pool_bytes
+        statistics = self.ledger.statistics()
+        floating = sum(grant.records for grant in self.floating.values())
+        assert statistics.floating_records == floating
+        granted = len(self.floating) * self.ledger.share.cost_bytes
+        lent = sum(grant.cost_bytes for grant in self.floating.values())
+        # What the shares do not divide is in nobody's hands.
+        rest = self.pool_bytes // 2 - 8 * self.ledger.share.cost_bytes
+        assert granted + lent + statistics.free_bytes + rest == self.pool_bytes
+
+    def free_bytes(self) -> int:
+        """Floating credit that nobody has."""
+        lent = sum(grant.cost_bytes for grant in self.floating.values())
+        return self.pool_bytes - self.pool_bytes // 2 - lent
 
 
 TestLedger = LedgerMachine.TestCase

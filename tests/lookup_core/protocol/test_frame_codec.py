@@ -22,7 +22,7 @@ ONE_OF_EACH: list[Frame] = [
     frames.Open(7, "weather", None, "", KEY),
     frames.Opened(7, 20_000, 2**40, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
-    frames.Lookup(7, 2**63, 5_000, 20_000, b"keys"),
+    frames.Lookup(7, 2**63 - 1, 5_000, 20_000, b"keys"),
     frames.Lookup(7, 1, 2**32 - 1, 0, b""),
     frames.Result(7, 1, is_last=True, has_rows=True, payload=b"rows"),
     frames.Result(7, 1, is_last=False, has_rows=True, payload=b"rows"),
@@ -144,6 +144,15 @@ def test_sequence_fits_the_kind(kind: FrameKind) -> None:
         assert violation(message) == (f"{kind.name} has no sequence", 8)
 
 
+@pytest.mark.parametrize("kind", [FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL])
+@pytest.mark.parametrize("sequence", [2**63, 2**64 - 1])
+def test_sequence_does_not_wrap(kind: FrameKind, sequence: int) -> None:
+    """Sequences from 2**63 are refused: none that counts from 1 ever comes there."""
+    message = BY_KIND[kind][:8] + struct.pack("<Q", sequence) + BY_KIND[kind][16:]
+
+    assert violation(message) == ("the sequence is beyond 2**63 - 1", 8)
+
+
 @pytest.mark.parametrize("frame", ONE_OF_EACH, ids=repr)
 def test_truncated_frame_is_refused(frame: Frame) -> None:
     """A frame that ends too early is refused wherever it ends; only payloads have any length."""
@@ -173,7 +182,7 @@ def test_schema_error_names_its_byte() -> None:
 
     message = HEADER.pack(FrameKind.OPENED, 0, 0, 7, 0) + words + b"no schema"
 
-    assert violation(message) == ("the schema is not an Arrow schema message", 16 + len(words))
+    assert violation(message) == ("an Arrow message was expected", 16 + len(words))
 
 
 def test_payload_is_not_copied() -> None:

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.frame_description import (
     MAX_BYTES,
+    MAX_COUNT,
     FrameDescription,
     decode_description,
     encode_description,
 )
 
 OFFSET = 16
+NO_COUNTS = [None, True, 1.0, "1", -1, MAX_COUNT + 1]
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
@@ -78,12 +80,14 @@ def test_description_has_a_limit() -> None:
 
 def test_fields_are_read_with_types() -> None:
     """Each kind of field gives its Python value."""
-    found = decoded(name="é", idle=False, credit=0, versions=[1, 2], columns=["a"], other=None)
+    found = decoded(
+        name="é", idle=False, credit=0, versions=[1, MAX_COUNT], columns=["a"], other=None
+    )
 
     assert found.text("name") == "é"
     assert found.truth("idle") is False
     assert found.count("credit") == 0
-    assert found.counts("versions") == (1, 2)
+    assert found.counts("versions") == (1, MAX_COUNT)
     assert found.texts("columns") == ("a",)
     assert (found.texts_or_none("columns"), found.texts_or_none("other")) == (("a",), None)
 
@@ -93,8 +97,12 @@ def test_fields_are_read_with_types() -> None:
     [
         (FrameDescription.text, "a text", [None, 1, ["a"]]),
         (FrameDescription.truth, "true or false", [None, 1, "true"]),
-        (FrameDescription.count, "a whole number from 0", [None, True, 1.0, "1", -1]),
-        (FrameDescription.counts, "a list of whole numbers from 0", [None, 1, [True], [-1], [1.5]]),
+        (FrameDescription.count, "a whole number from 0 to 2**53 - 1", NO_COUNTS),
+        (
+            FrameDescription.counts,
+            "a list of whole numbers from 0 to 2**53 - 1",
+            [None, 1, *([each] for each in NO_COUNTS)],
+        ),
         (FrameDescription.texts, "a list of texts", [None, "a", [1], [None], {}]),
         (FrameDescription.texts_or_none, "a list of texts", ["a", [1], [None], {}]),
     ],

@@ -12,15 +12,25 @@ from hypothesis.stateful import (
 )
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protocol.credit_ledger import Grant
+from lookup_core.protocol.credit_ledger import CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 
+SHARE = Grant(24, 12 * 1024)  # of every channel in a pool of this size
+POOL_BYTES = 2 * 24 * 1024  # for each channel that there may be
+
+
+def new_channel(most: int = 1) -> ServerChannel[int]:
+    """Channel 3, of `most` that there may be; it has its share, and what it is lent."""
+    ledger = CreditLedger[int](most * POOL_BYTES, max_channels=most)
+    assert ledger.open(7) == SHARE
+    return ServerChannel(3, "customers", "task 7", ledger=ledger, owner=7)
+
 
 @pytest.fixture
-def channel() -> ServerChannel:
-    """Channel 3, for 10 records of 100 bytes."""
-    return ServerChannel(3, "customers", "task 7", grant=Grant(10, 100))
+def channel() -> ServerChannel[int]:
+    """A channel that has what all have."""
+    return new_channel()
 
 
 def lookup(sequence: int, *, size: int = 10, backlog: int = 0) -> Lookup:
@@ -28,7 +38,7 @@ def lookup(sequence: int, *, size: int = 10, backlog: int = 0) -> Lookup:
     return Lookup(3, sequence, 1000, backlog, bytes(size))
 
 
-def refused(channel: ServerChannel, frame: Lookup, records: int) -> ErrorCode:
+def refused(channel: ServerChannel[int], frame: Lookup, records: int) -> ErrorCode:
     """Why the lookup is refused; asserts that nothing was changed by it."""
     before = channel.statistics(1)
     with pytest.raises(ProtocolViolation) as caught:
@@ -38,57 +48,59 @@ def refused(channel: ServerChannel, frame: Lookup, records: int) -> ErrorCode:
     return caught.value.code
 
 
-def test_lookup_uses_credit(channel: ServerChannel) -> None:
-    """A lookup costs its records and its bytes, and tells what else is waiting at the peer."""
-    channel.on_lookup(lookup(1, backlog=5), 4)
+def test_lookup_uses_credit(channel: ServerChannel[int]) -> None:
+    """A lookup costs its records and its bytes."""
+    assert channel.on_lookup(lookup(1), 4) is None
 
     assert channel.statistics(8) == ChannelStatistics(
         connection=8,
         channel=3,
         dimension="customers",
         origin="task 7",
-        credit_records=6,
-        backlog_records=5,
+        exclusive_records=24,
+        floating_records=0,
+        credit_records=20,
+        backlog_records=0,
         in_flight_records=4,
         watermark_ms=None,
         is_idle=False,
     )
 
 
-def test_all_credit_may_be_used(channel: ServerChannel) -> None:
+def test_all_credit_may_be_used(channel: ServerChannel[int]) -> None:
     """The bound itself is allowed, in records and in bytes."""
-    channel.on_lookup(lookup(1, size=100), 10)
+    channel.on_lookup(lookup(1, size=SHARE.bytes), SHARE.records)
 
     assert refused(channel, lookup(2, size=0), 1) is ErrorCode.CREDIT_VIOLATION
 
 
-@pytest.mark.parametrize(("records", "size"), [(11, 10), (1, 101)])
-def test_too_much_is_a_violation(channel: ServerChannel, records: int, size: int) -> None:
+@pytest.mark.parametrize(("records", "size"), [(25, 10), (1, 12 * 1024 + 1)])
+def test_too_much_is_a_violation(channel: ServerChannel[int], records: int, size: int) -> None:
     """More records, or more bytes, than there is credit for break the protocol."""
     assert refused(channel, lookup(1, size=size), records) is ErrorCode.CREDIT_VIOLATION
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 3])
-def test_sequences_have_no_gaps(channel: ServerChannel, sequence: int) -> None:
+def test_sequences_have_no_gaps(channel: ServerChannel[int], sequence: int) -> None:
     """Each lookup has the number after the last one."""
     channel.on_lookup(lookup(1), 1)
 
     assert refused(channel, lookup(sequence), 1) is ErrorCode.SEQUENCE_GAP
 
 
-def test_first_sequence_is_one(channel: ServerChannel) -> None:
+def test_first_sequence_is_one(channel: ServerChannel[int]) -> None:
     """A channel begins at 1."""
     assert refused(channel, lookup(2), 1) is ErrorCode.SEQUENCE_GAP
 
 
-def test_closed_channel_takes_no_lookup(channel: ServerChannel) -> None:
+def test_closed_channel_takes_no_lookup(channel: ServerChannel[int]) -> None:
     """After CLOSE nothing more may be asked."""
     channel.is_closing = True
 
     assert refused(channel, lookup(1), 1) is ErrorCode.UNKNOWN_CHANNEL
 
 
-def test_credit_comes_back_once(channel: ServerChannel) -> None:
+def test_credit_comes_back_once(channel: ServerChannel[int]) -> None:
     """The end of a lookup gives back what it used; a second end gives nothing."""
     channel.on_lookup(lookup(1, size=30), 4)
 
@@ -97,17 +109,56 @@ def test_credit_comes_back_once(channel: ServerChannel) -> None:
     assert channel.on_ended(2) is None
 
 
-def test_unsent_credit_cannot_be_used(channel: ServerChannel) -> None:
+def test_unsent_credit_cannot_be_used(channel: ServerChannel[int]) -> None:
     """A peer that reads nothing does not learn of credit, so it may not use it either."""
-    channel.on_lookup(lookup(1), 10)
+    channel.on_lookup(lookup(1), SHARE.records)
     channel.on_ended(1)
 
     assert refused(channel, lookup(2), 1) is ErrorCode.CREDIT_VIOLATION
     channel.on_credit_sent()
-    channel.on_lookup(lookup(2), 10)
+    channel.on_lookup(lookup(2), SHARE.records)
 
 
-def test_channel_drains_with_its_last_credit(channel: ServerChannel) -> None:
+def test_backlog_is_lent_credit(channel: ServerChannel[int]) -> None:
+    """Who has more ready gets credit for it, in bytes as its records were so far, when it is sent.
+
+    As much as is left free, at most.
+    """
+    lent = channel.on_lookup(lookup(1, size=200, backlog=100), 10)
+
+    records = 24 * 1024 // (512 + 36) // 2  # half of the floating part of the pool
+    assert lent == Credit(3, records, records * 36)  # 20 bytes each, and headroom
+    statistics = channel.statistics(1)
+    assert (statistics.backlog_records, statistics.floating_records) == (100, records)
+    assert statistics.credit_records == SHARE.records - 10
+    channel.on_credit_sent()
+    assert channel.statistics(1).credit_records == SHARE.records - 10 + records
+
+
+def test_contended_credit_does_not_come_back() -> None:
+    """What others need goes to them at the end of a lookup, and its sender gets the rest."""
+    ledger = CreditLedger[int](20 * 24 * 1024, max_channels=10)
+    greedy, late = (
+        ServerChannel(3, "customers", "", ledger=ledger, owner=owner)
+        for owner in (1, 2)
+        if ledger.open(owner)
+    )
+    lent = greedy.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+    assert lent is not None
+    greedy.on_credit_sent()
+    greedy.on_lookup(lookup(2, size=0), lent.records)
+    late.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+
+    back = greedy.on_ended(2)
+
+    assert back is not None
+    assert 0 < back.records < lent.records
+    assert greedy.statistics(1).floating_records == back.records
+    greedy.check_invariants()
+    ledger.check_invariants()
+
+
+def test_channel_drains_with_its_last_credit(channel: ServerChannel[int]) -> None:
     """After CLOSE a channel ends when everything is answered and the credit is on its way."""
     channel.on_lookup(lookup(1), 1)
     assert not channel.is_drained
@@ -120,7 +171,7 @@ def test_channel_drains_with_its_last_credit(channel: ServerChannel) -> None:
     assert channel.is_drained
 
 
-def test_open_channel_is_not_drained(channel: ServerChannel) -> None:
+def test_open_channel_is_not_drained(channel: ServerChannel[int]) -> None:
     """A channel that is idle but open goes on."""
     assert not channel.is_drained
 
@@ -128,7 +179,9 @@ def test_open_channel_is_not_drained(channel: ServerChannel) -> None:
 @pytest.mark.parametrize(
     ("told", "known"), [([5], 5), ([5, 3], 5), ([3, 5], 5), ([0, -7], 0), ([-7, -9, -8], -7)]
 )
-def test_watermark_never_goes_back(channel: ServerChannel, told: list[int], known: int) -> None:
+def test_watermark_never_goes_back(
+    channel: ServerChannel[int], told: list[int], known: int
+) -> None:
     """The latest watermark counts, also around the epoch and before it."""
     for watermark_ms in told:
         channel.on_watermark(watermark_ms)
@@ -141,47 +194,49 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.channel = ServerChannel(3, "customers", "task", grant=Grant(10, 100))
+        self.channel = new_channel(10)
         self.sequence = 0
         self.held: dict[int, Grant] = {}
-        self.unsent: deque[Grant] = deque()
+        self.unsent: deque[Credit] = deque()
+        self.left = SHARE  # what the peer may send, as it knows
 
-    @rule(records=st.integers(0, 12), size=st.integers(0, 120))
-    def ask(self, records: int, size: int) -> None:
-        """A lookup is taken exactly when there is credit for it."""
-        used = [*self.held.values(), *self.unsent, Grant(records, size)]
-        fits = sum(g.records for g in used) <= 10 and sum(g.bytes for g in used) <= 100
-        frame = lookup(self.sequence + 1, size=size)
-        if not fits:
+    @rule(records=st.integers(0, 60), size=st.integers(0, 15_000), backlog=st.integers(0, 100))
+    def ask(self, records: int, size: int, backlog: int) -> None:
+        """A lookup is taken exactly when the peer has been sent credit for it."""
+        frame = lookup(self.sequence + 1, size=size, backlog=backlog)
+        if records > self.left.records or size > self.left.bytes:
             assert refused(self.channel, frame, records) is ErrorCode.CREDIT_VIOLATION
             return
-        self.channel.on_lookup(frame, records)
+        lent = self.channel.on_lookup(frame, records)
         self.sequence += 1
         self.held[self.sequence] = Grant(records, size)
+        self.left = self.left.minus(Grant(records, size))
+        self.unsent += [] if lent is None else [lent]
 
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        """A lookup ends, or one that is not there."""
+        """A lookup ends, or one that is not there; no more comes back than it cost."""
         sequence = data.draw(st.integers(0, self.sequence + 1))
-        cost = self.held.pop(sequence, None)
-        expected = None if cost is None else Credit(3, cost.records, cost.bytes)
-        assert self.channel.on_ended(sequence) == expected
-        if cost is not None:
-            self.unsent.append(cost)
+        cost = self.held.pop(sequence, Grant(0, 0))
+        back = self.channel.on_ended(sequence)
+        if back is not None:
+            assert back.records <= cost.records
+            assert back.bytes <= cost.bytes
+            self.unsent.append(back)
 
     @precondition(lambda self: self.unsent)
     @rule()
     def send_credit(self) -> None:
         """The peer reads."""
-        self.unsent.popleft()
+        credit = self.unsent.popleft()
+        self.left = self.left.plus(Grant(credit.records, credit.bytes))
         self.channel.on_credit_sent()
 
     @invariant()
     def books_agree(self) -> None:
-        """What is used is what was not given back."""
+        """What the peer may send is what it was granted and has not used."""
         self.channel.check_invariants()
-        used = sum(grant.records for grant in (*self.held.values(), *self.unsent))
-        assert self.channel.statistics(1).credit_records == 10 - used
+        assert self.channel.statistics(1).credit_records == self.left.records
 
 
 TestChannel = ChannelMachine.TestCase

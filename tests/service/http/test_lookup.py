@@ -34,12 +34,15 @@ async def test_keys_are_answered_in_order(service: Served) -> None:
     response = await service.lookup('{"keys": [1, 9, null, "1", 1]}')
 
     assert response.status == 200
-    assert await response.json() == {
+    answer = await response.json()
+    ages_ms = answer.pop("ages_ms")
+    assert answer == {
         "outcomes": ["fetched", "missing", "missing", "error", "fetched"],
         "rows": [ADA, None, None, None, ADA],
-        "ages_ms": [0, 0, 0, 0, 0],
         "errors": {"3": {"code": "type", "retryable": False}},
     }
+    # As old as the query, however long that took; what was not asked has no age.
+    assert (len(ages_ms), ages_ms[2:4], ages_ms[0]) == (5, [0, 0], ages_ms[4])
 
 
 async def test_composite_keys_are_lists(service: Served) -> None:
@@ -87,9 +90,9 @@ async def test_arrow_is_answered_with_arrow(service: Served) -> None:
         (batch,) = pa.ipc.open_stream(await response.read())
 
     assert response.content_type == ARROW_TYPE
-    assert batch.to_pydict() == {
+    assert batch.schema.names == ["outcome", "age_ms", "error", "name", "tier"]
+    assert batch.drop_columns(["age_ms"]).to_pydict() == {
         "outcome": ["fetched", "missing", "missing"],
-        "age_ms": [0, 0, 0],
         "error": [None, None, None],
         "name": [None, None, None],
         "tier": [3, None, None],

@@ -15,7 +15,7 @@ from lookup_core.statistics import (
     InvalidationOrigin,
     no_statistics,
 )
-from service.observability.collector import END_OF_INPUT_MS, Collector
+from service.observability.collector import Collector
 
 NOTHING = no_statistics(DimensionSettings("airports"))
 BUSY = replace(
@@ -34,7 +34,9 @@ CHANNEL = ChannelStatistics(
     channel=1,
     dimension="airports",
     origin="task 7",
-    credit_records=100,
+    exclusive_records=64,
+    floating_records=36,
+    credit_records=90,
     backlog_records=20,
     in_flight_records=3,
     watermark_ms=5_000,
@@ -86,7 +88,10 @@ def test_channels_are_summed_by_dimension() -> None:
     """Credit and backlog are sums over the channels; a dimension without channels has zeros."""
     collector = _collector(NOTHING, CHANNEL, replace(CHANNEL, channel=2))
 
-    assert _samples(collector, "sidelook_credit_records") == {("airports", "exclusive"): 200}
+    assert _samples(collector, "sidelook_credit_records") == {
+        ("airports", "exclusive"): 128,
+        ("airports", "floating"): 72,
+    }
     assert _samples(collector, "sidelook_backlog_records") == {("airports",): 40}
     assert _samples(_collector(NOTHING), "sidelook_backlog_records") == {("airports",): 0}
 
@@ -98,25 +103,11 @@ def test_channels_are_counted_by_state() -> None:
     assert told == {("airports", "active"): 1, ("airports", "idle"): 0}
 
 
-def test_watermark_is_the_least_active_one() -> None:
-    """Idle channels and those without a watermark do not hold the stream's watermark back."""
-    channels = [
-        replace(CHANNEL, watermark_ms=9_500),
-        CHANNEL,
-        replace(CHANNEL, watermark_ms=1_000, is_idle=True),
-        replace(CHANNEL, watermark_ms=None),
-    ]
+def test_watermark_is_told_in_seconds() -> None:
+    """The streams' event time is told as it is kept, as Unix time."""
+    told = _samples(_collector(NOTHING), "sidelook_stream_watermark_seconds")
 
-    told = _samples(_collector(NOTHING, *channels), "sidelook_stream_watermark_seconds")
-
-    assert told == {("airports",): 5.0}
-
-
-def test_end_of_input_is_no_watermark() -> None:
-    """The maximal watermark is not a time; it would draw a line into the far future."""
-    ended = replace(CHANNEL, watermark_ms=END_OF_INPUT_MS)
-
-    assert _samples(_collector(NOTHING, ended), "sidelook_stream_watermark_seconds") == {}
+    assert told == {("airports",): 5.25}
 
 
 def test_process_figures_have_no_dimension() -> None:
@@ -131,6 +122,7 @@ def _collector(statistics: DimensionStatistics, *channels: ChannelStatistics) ->
     return Collector(
         dimensions=lambda: {"airports": statistics},
         channels=lambda: channels,
+        watermarks_ms=lambda: {"airports": 5_250},
         lag_s=lambda: 0.25,
         version="1.2.3",
     )

@@ -50,6 +50,7 @@ def _exposition() -> Exposition:
     collector = Collector(
         dimensions=lambda: {"airports": no_statistics(DimensionSettings("airports"))},
         channels=list,
+        watermarks_ms=dict,
         lag_s=lambda: 0.0,
         version="1.2.3",
     )

@@ -1,11 +1,11 @@
 """Which channels are let in, and what they share."""
 
+import pyarrow as pa
 import pytest
 
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from lookup_core.protocol.credit_ledger import Grant
-from lookup_core.protocol.server_channel import ServerChannel
+from lookup_core.protocol.frames import Open
 from service.engine.dimension import HTTP_CHANNEL, Dimension
 from service.stream.channel_registry import ChannelRegistry
 from tests.service.engine.running import customers, settings
@@ -22,8 +22,9 @@ def registry() -> ChannelRegistry:
 
 def add(registry: ChannelRegistry, channel: int) -> ChannelId:
     """Let a channel in."""
-    turn, grant = registry.admit()
-    registry.add(turn, 5, ServerChannel(channel, "customers", "task", grant=grant))
+    opened = Open(channel, "customers", None, "task", pa.schema([]))
+    turn, book = registry.admit(opened, connection=5)
+    assert book.channel == channel
     return turn
 
 
@@ -39,9 +40,9 @@ def test_dimension_is_found_by_name(registry: ChannelRegistry) -> None:
 
 def test_every_channel_has_turns_of_its_own(registry: ChannelRegistry) -> None:
     """No two channels take turns as one, and none as the plain requests."""
-    turns = [registry.admit()[0] for _ in range(3)]
+    turns = [add(registry, channel) for channel in (7, 8)]
 
-    assert len({*turns, HTTP_CHANNEL}) == 4
+    assert len({*turns, HTTP_CHANNEL}) == 3
 
 
 def test_channels_are_listed_while_open(registry: ChannelRegistry) -> None:
@@ -59,11 +60,11 @@ def test_too_many_channels_are_refused(registry: ChannelRegistry) -> None:
     """At the limit a newcomer is told to come back; a channel that ends makes room."""
     first, _second = add(registry, 7), add(registry, 8)
     with pytest.raises(Overloaded) as caught:
-        registry.admit()
+        add(registry, 9)
     registry.remove(first)
 
     assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
-    assert registry.admit()[1] == Grant(20_000, 20_000 * 128)
+    assert add(registry, 9) != first
 
 
 def test_no_credit_is_a_refusal() -> None:
@@ -71,7 +72,7 @@ def test_no_credit_is_a_refusal() -> None:
     registry = ChannelRegistry({}, max_channels=2, credit_bytes=1000)
 
     with pytest.raises(Overloaded):
-        registry.admit()
+        add(registry, 7)
 
 
 def test_removing_twice_is_harmless(registry: ChannelRegistry) -> None:

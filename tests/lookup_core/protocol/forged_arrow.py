@@ -1,7 +1,7 @@
-"""Record-batch messages whose every number can be a lie: Arrow's own writer only tells the truth.
+"""Arrow messages whose every number can be a lie: Arrow's own writer only tells the truth.
 
-Writes the flatbuffers of Arrow's Message.fbs by hand; whether they are refused is the tests'
-business.
+Writes the flatbuffers of Arrow's Message.fbs and Schema.fbs by hand; whether they are refused is
+the tests' business.
 """
 
 import struct
@@ -13,6 +13,8 @@ import pyarrow as pa
 V4, V5 = 3, 4  # MetadataVersion
 SCHEMA, DICTIONARY_BATCH, RECORD_BATCH, TENSOR = 1, 2, 3, 4  # MessageHeader
 LZ4, ZSTD = 0, 1  # CompressionType
+LITTLE, BIG = 0, 1  # Endianness
+INT, UTF8, DECIMAL, LIST, FIXED_SIZE_BINARY = 2, 5, 7, 12, 15  # Type
 CONTINUATION = b"\xff\xff\xff\xff"
 
 _Child = Callable[[bytearray], int]  # appends itself; returns where it stands
@@ -35,12 +37,9 @@ class ForgedBatch:
 
     def message(self) -> bytes:
         """The encapsulated message."""
-        metadata = bytearray(4)
-        struct.pack_into("<I", metadata, 0, self._table()(metadata))
-        metadata += bytes(-len(metadata) % 8)
-        return CONTINUATION + struct.pack("<i", len(metadata)) + metadata + self.body
+        return _encapsulated(self._message()) + self.body
 
-    def _table(self) -> _Child:
+    def _message(self) -> _Child:
         declared = len(self.body) if self.body_bytes is None else self.body_bytes
         slots: dict[int, _Slot] = {
             0: ("<h", self.version),
@@ -49,8 +48,7 @@ class ForgedBatch:
             3: ("<q", declared),
         }
         if self.metadata:
-            pairs = [_table({0: _text(key), 1: _text(self.metadata[key])}) for key in self.metadata]
-            slots[4] = _tables(pairs)
+            slots[4] = _tables([_pair(*pair) for pair in self.metadata.items()])
         return _table(slots)
 
     def _batch(self) -> _Child:
@@ -62,6 +60,39 @@ class ForgedBatch:
         if self.codec is not None:
             slots[3] = _table({0: ("<b", self.codec)})
         return _table(slots)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgedField:
+    """A field of a forged schema; its defaults are the truth about an int64."""
+
+    name: bytes = b"id"
+    kind: int = INT
+    numbers: tuple[tuple[str, int], ...] = (("<i", 64), ("<B", 1))  # of the type's table
+    children: "tuple[ForgedField, ...]" = ()
+
+    def table(self) -> _Child:
+        """Its table."""
+        return _table(
+            {
+                0: _text(self.name),
+                1: ("<B", 1),
+                2: ("<B", self.kind),
+                3: _table(dict(enumerate(self.numbers))),
+                5: _tables([child.table() for child in self.children]),
+            }
+        )
+
+
+def forged_schema(*fields: ForgedField, endianness: int = LITTLE, version: int = V5) -> bytes:
+    """A schema message."""
+    header = _table({0: ("<h", endianness), 1: _tables([field.table() for field in fields])})
+    return _encapsulated(_table({0: ("<h", version), 1: ("<B", SCHEMA), 2: header}))
+
+
+def headless(header: int) -> bytes:
+    """A message of this kind that holds nothing."""
+    return _encapsulated(_table({0: ("<h", V5), 1: ("<B", header)}))
 
 
 def forged(batch: pa.RecordBatch) -> ForgedBatch:
@@ -76,14 +107,23 @@ def forged(batch: pa.RecordBatch) -> ForgedBatch:
     return ForgedBatch(batch.num_rows, nodes, tuple(places), bytes(body))
 
 
+def _encapsulated(table: _Child) -> bytes:
+    metadata = bytearray(4)
+    struct.pack_into("<I", metadata, 0, table(metadata))
+    metadata += bytes(-len(metadata) % 8)
+    return CONTINUATION + struct.pack("<i", len(metadata)) + metadata
+
+
 def _table(slots: Mapping[int, _Slot]) -> _Child:
+    vtable_size = 4 + 2 * (max(slots, default=-1) + 1)
+
     def write(out: bytearray) -> int:
         vtable = _aligned(out, 8)
-        out += bytes(4 + 2 * (max(slots) + 1))
+        out += bytes(vtable_size)
         at = _aligned(out, 8)
         out += struct.pack("<i", at - vtable)
         places = {slot: _place(out, value) for slot, value in slots.items()}
-        struct.pack_into("<HH", out, vtable, 4 + 2 * (max(slots) + 1), len(out) - at)
+        struct.pack_into("<HH", out, vtable, vtable_size, len(out) - at)
         for slot, place in places.items():
             struct.pack_into("<H", out, vtable + 4 + 2 * slot, place - at)
         for slot, place in places.items():
@@ -126,10 +166,14 @@ def _tables(tables: list[_Child]) -> _Child:
     return write
 
 
-def _text(text: str) -> _Child:
+def _pair(key: str, value: str) -> _Child:
+    return _table({0: _text(key.encode()), 1: _text(value.encode())})
+
+
+def _text(text: bytes) -> _Child:
     def write(out: bytearray) -> int:
         at = _aligned(out, 4)
-        out += struct.pack("<I", len(text)) + text.encode() + b"\0"
+        out += struct.pack("<I", len(text)) + text + b"\0"
         return at
 
     return write
