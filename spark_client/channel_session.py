@@ -57,6 +57,11 @@ class ChannelSession:
         assert self.channel.columns is not None
         return self.channel.columns
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the dimension's key columns, in order."""
+        return self.channel.key
+
     def ask(self, asked: AskedKeys) -> None:
         """See `LookupChannel`."""
         with self._changed:

@@ -1,4 +1,4 @@
-"""What the driver learns about a dimension from a sidecar: the columns' exact types.
+"""What the driver learns about a dimension from a sidecar: its key, the columns' exact types.
 
 Asked by opening a channel, so that unknown dimensions, columns and wrong key types show up here
 and not in the tasks.
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.channel_session import ChannelSession
 from spark_client.connections import Address, connections
 
 ANY_KEY = pa.schema([])  # a channel that only describes
@@ -23,13 +24,23 @@ def described_columns(
     Raises InvalidRequest, BackendError or SidecarUnreachable.
     """
     names = None if columns is None else tuple(columns)
-    request = ChannelRequest(dimension, names, "driver", key)
     try:
-        channel = connections.to(address).open(request)
+        return _opened(address, ChannelRequest(dimension, names, "driver", key)).columns
     except SidecarUnreachable as error:
         error.add_note("Where the driver has no sidecar, give schema= with the columns' types.")
         raise
+
+
+def described_key(address: Address, dimension: str) -> tuple[str, ...]:
+    """The names of the key's columns, in order; raises as `described_columns` does."""
     try:
-        return channel.columns
-    finally:
-        channel.close()
+        return _opened(address, ChannelRequest(dimension, (), "driver", ANY_KEY)).key
+    except SidecarUnreachable as error:
+        error.add_note("Where the driver has no sidecar, name the key's columns with on=.")
+        raise
+
+
+def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
+    channel = connections.to(address).open(request)
+    channel.close()
+    return channel  # what it was told stays

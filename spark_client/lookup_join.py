@@ -57,7 +57,7 @@ class LookupJoin:
         Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
         driver has no sidecar and no `schema` was given.
         """
-        names = _column_names(records)
+        names = column_names(records)
         positions = tuple(names.position(name) for name in self.keys.columns)
         columns = self._columns(records.schema, positions)
         names.check_with(self._added(columns))
@@ -112,7 +112,8 @@ def as_struct(schema: str | StructType) -> StructType:
     return parsed
 
 
-def _column_names(records: DataFrame) -> ColumnNames:
+def column_names(records: DataFrame) -> ColumnNames:
+    """The columns of a DataFrame, as its session resolves names."""
     is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
 

@@ -9,11 +9,13 @@ from typing import Literal
 
 from pyspark.sql.types import StructType
 
+from lookup_core.keys.key_groups import KEY_GROUPS
 from spark_client.connections import Address
 from spark_client.description import ANY_KEY, described_columns
 from spark_client.duration import duration_ms
 from spark_client.endpoint import endpoint_of
 from spark_client.join_keys import On, join_keys
+from spark_client.key_repartition import KeyRepartition
 from spark_client.lookup_join import EventTime, LookupJoin, as_struct
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
 from spark_client.lookup_udf import LookupFunction, lookup_udf
@@ -135,6 +137,25 @@ class Sidecar:
         else:
             offered = chosen_columns(as_struct(schema), names)
         return lookup_udf(self._address(), dimension, columns=offered, settings=settings)
+
+    def repartition_for(
+        self, dimension: str, *, on: On | None = None, partitions: int | None = None
+    ) -> KeyRepartition:
+        """Bring equal keys into the same partition: `events.transform(…repartition_for(…))`.
+
+        Keys that many partitions share are then looked up, and cached, by one executor each. Work
+        is divided by key groups: another number of partitions moves whole groups of keys.
+        `on`: the records' key columns as in `lookup_join`, default those that the dimension's key
+        has; asked of a sidecar then.
+        `partitions`: default `spark.sql.shuffle.partitions`; at most 4096.
+
+        Raises ValueError; applying the result to a DataFrame raises InvalidRequest for columns that
+        there are not or that are no keys, BackendError, or SidecarUnreachable.
+        """
+        if partitions is not None and not 1 <= partitions <= KEY_GROUPS:
+            raise ValueError(f"partitions must be from 1 to {KEY_GROUPS}, not {partitions}")
+        columns = None if on is None else join_keys(on).columns
+        return KeyRepartition(self._address(), dimension, columns, partitions)
 
     def _address(self) -> Address:
         return Address(self.url, self.token_file, self.connect_timeout)

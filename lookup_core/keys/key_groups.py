@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from lookup_core.keys.key_hashes import key_hashes
 
-# Fixed for good, as are the hashes: state and files that were divided by it would not fit together.
-KEY_GROUPS = 128
+# Fixed for good, as are the hashes: what was divided by another number would not fit together. Many
+# more than there are shards, so that no shard has much more than another.
+KEY_GROUPS = 4096
 
 
 def key_groups(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:

@@ -59,6 +59,7 @@ class ClientChannel:
         self.number = number
         self.request = request
         self.columns: pa.Schema | None = None  # known once opened
+        self.key: tuple[str, ...] = ()  # as above: the names of its columns
         self._is_open = False
         self._is_silent = False  # nothing new is asked or marked
         self._is_told_idle = False  # on this connection
@@ -87,6 +88,7 @@ class ClientChannel:
                 f"the columns of {self.request.dimension!r} changed while it was looked up",
             )
         self.columns = opened.columns
+        self.key = opened.key
         self._is_open = True
         self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)

@@ -8,7 +8,7 @@ import pytest
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
 from spark_client.connections import Address
-from spark_client.description import ANY_KEY, described_columns
+from spark_client.description import ANY_KEY, described_columns, described_key
 from spark_client.fake_sidecar import FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
@@ -32,6 +32,17 @@ def test_columns_are_described(tmp_path: Path) -> None:
     assert (len(opened), len(closed)) == (2, 2)
 
 
+def test_key_is_described(tmp_path: Path) -> None:
+    """The names of its columns, in the dimension's order; the channel is given back."""
+    sidecar = FakeSidecar(DIMENSIONS)
+
+    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
+        assert described_key(Address(url), "customers") == ("id",)
+
+    closed = [each for each in sidecar.memory.received if isinstance(each, frames.Close)]
+    assert len(closed) == 1
+
+
 def test_unknown_dimension_shows_on_the_driver(tmp_path: Path) -> None:
     """What the sidecar does not know is an error before any task starts."""
     server = FakeServer(FakeSidecar({}))
@@ -48,3 +59,6 @@ def test_driver_without_sidecar_is_told_what_to_do(tmp_path: Path) -> None:
         described_columns(address, "customers", columns=None, key=KEY)
 
     assert "schema=" in caught.value.__notes__[0]
+    with pytest.raises(SidecarUnreachable) as caught:
+        described_key(address, "customers")
+    assert "on=" in caught.value.__notes__[0]

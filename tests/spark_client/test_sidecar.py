@@ -94,6 +94,13 @@ def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
         Sidecar(URL).lookup_join("d", **{"on": "k", **options})
 
 
+@pytest.mark.parametrize("partitions", [0, 4097])
+def test_partitions_without_groups_are_refused(partitions: int) -> None:
+    """Every partition has a key group at least, and there is one."""
+    with pytest.raises(ValueError, match="from 1 to 4096"):
+        Sidecar(URL).repartition_for("d", partitions=partitions)
+
+
 def test_event_time_alone_has_no_delay() -> None:
     """Without a delay the watermark follows the largest event time."""
     join = Sidecar(URL).lookup_join("d", on="k", event_time="t")

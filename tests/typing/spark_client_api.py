@@ -40,6 +40,8 @@ def enrich(events: DataFrame) -> DataFrame:
     shortest = sidecar.lookup_join("customers", on="customer_id")
     composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())
     assert_type(events.transform(everything), DataFrame)
+    assert_type(events.transform(sidecar.repartition_for("customers")), DataFrame)
+    events = events.transform(sidecar.repartition_for("d", on={"a": "b"}, partitions=8))
     return events.transform(everything).transform(shortest).transform(composite)
 
 

@@ -1,0 +1,75 @@
+"""A repartitioning of a DataFrame by key group: equal keys come into the same partition.
+
+Moves rows only; what is looked up is `lookup_join`'s business. Rows of one input partition keep
+their order only as far as Spark's shuffle does.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
+from pyspark.sql.types import DataType, DoubleType, FloatType
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.keys.key_groups import KEY_GROUPS, key_groups, shards_of_groups
+from spark_client.connections import Address
+from spark_client.description import described_key
+from spark_client.lookup_join import column_names
+from spark_client.spark_types import key_field
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRepartition:
+    """A function of a DataFrame, for `DataFrame.transform`."""
+
+    address: Address
+    dimension: str
+    columns: tuple[str, ...] | None  # None: those that the dimension's key is called
+    partitions: int | None  # None: `spark.sql.shuffle.partitions`
+
+    def __call__(self, records: DataFrame) -> DataFrame:
+        """The same rows, fields and metadata, in other partitions.
+
+        Raises InvalidRequest for columns that there are not or that are no keys, and, where the
+        key's columns are asked for, BackendError or SidecarUnreachable.
+        """
+        columns = self.columns or described_key(self.address, self.dimension)
+        names = column_names(records)
+        found = [records.schema[names.position(name)] for name in columns]
+        for field in found:
+            _check_key(field.name, field.dataType)
+        count = self._partition_count(records)
+        shard = arrow_udf(_shards(count), returnType="int")
+        keys = [records[_quoted(field.name)] for field in found]
+        return records.repartitionById(count, shard(*keys))
+
+    def _partition_count(self, records: DataFrame) -> int:
+        if self.partitions is not None:
+            return self.partitions
+        usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
+        assert usual is not None  # it has a default
+        return min(int(usual), KEY_GROUPS)
+
+
+def _quoted(name: str) -> str:
+    # Unquoted, Spark reads dots and backticks in names as a path.
+    return f"`{name.replace('`', '``')}`"
+
+
+def _check_key(name: str, kind: DataType) -> None:
+    key_field(name, kind)
+    if isinstance(kind, (FloatType, DoubleType)):
+        raise InvalidRequest(
+            ErrorCode.KEY_TYPE,
+            f"column {name!r} is {kind.simpleString()}, which is no key to divide by; cast it",
+        )
+
+
+def _shards(count: int) -> Callable[..., pa.Array]:
+    def shards(*keys: pa.Array) -> pa.Array:
+        batch = pa.record_batch(list(keys), [f"key {index}" for index in range(len(keys))])
+        return pa.array(shards_of_groups(key_groups(batch), count))
+
+    return shards
