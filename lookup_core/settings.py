@@ -34,6 +34,14 @@ class BatchSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OnMissingSettings:
+    """Tries after a row was not found, `delay_s` apart, for rows that come after their records."""
+
+    max_retries: int = 0
+    delay_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class RetrySettings:
     """Tries after the first one of a failed query, with exponential backoff between them."""
 
@@ -41,6 +49,7 @@ class RetrySettings:
     initial_s: float = 0.05
     max_s: float = 1.0
     multiplier: float = 2.0
+    on_missing: OnMissingSettings = field(default_factory=OnMissingSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +60,5 @@ class DimensionSettings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     batch: BatchSettings = field(default_factory=BatchSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
-    timeout_s: float = 2.0  # of one lookup, retries included, unless the caller asks for less
+    timeout_s: float = 2.0  # of one lookup, retries included, unless the caller names another
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

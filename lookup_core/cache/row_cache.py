@@ -23,7 +23,7 @@ from lookup_core.statistics import CacheStatistics, EvictionReason
 
 _KEY = "\0key"  # no column of a dimension has a name with a NUL
 _SEGMENTS = 16  # of which one goes at a time
-_BYTES_BY_SLOT = 8 + 1 + 1  # loaded_at, is_negative, is_visited
+_BYTES_BY_SLOT = 8 + 1 + 1  # read_at, is_negative, is_visited
 
 Mask = npt.NDArray[np.bool_]
 
@@ -52,7 +52,7 @@ class RowCache:
         self._index = KeyIndex()
         segment_bytes = max(settings.max_bytes // _SEGMENTS, 1)
         self._rows = RowStore(pa.schema(stored), max_segment_bytes=segment_bytes)
-        self._loaded_at = np.zeros(0, np.float64)  # by slot
+        self._read_at = np.zeros(0, np.float64)  # by slot
         self._is_negative = np.zeros(0, np.bool_)  # by slot
         self._is_visited = np.zeros(0, np.bool_)  # by slot
         self._evictions = dict.fromkeys(EvictionReason, 0)
@@ -61,7 +61,7 @@ class RowCache:
     @property
     def bytes(self) -> int:
         """All that the cache holds: rows, keys, index and what is kept by slot."""
-        return self._index.bytes + self._rows.bytes + _BYTES_BY_SLOT * len(self._loaded_at)
+        return self._index.bytes + self._rows.bytes + _BYTES_BY_SLOT * len(self._read_at)
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """What is known of the keys; counts as a visit of what is found."""
@@ -75,7 +75,7 @@ class RowCache:
         is_found = slots != ABSENT
         slots = np.where(is_found, slots, 0)  # slot 0 always exists; masked below
         is_negative = self._is_negative[slots]
-        ages_s = now - self._loaded_at[slots]
+        ages_s = now - self._read_at[slots]
         ttl_s = self._ttl_s(is_negative)
         is_fresh = is_found & (ages_s < ttl_s)
         return Probe(slots, is_fresh & ~is_negative, is_fresh & is_negative, ages_s, ttl_s)
@@ -84,10 +84,19 @@ class RowCache:
         """The rows in these slots of a probe, in the order they are stored."""
         return self._rows.gather(slots, names)
 
-    def fill(self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, now: float) -> None:
+    def fill(
+        self,
+        keys: CanonicalKeys,
+        has_row: Mask,
+        *,
+        rows: pa.RecordBatch,
+        read_at: float,
+        now: float,
+    ) -> None:
         """Keep rows (those of the keys that have one, in order) and the absence of the others.
 
-        The keys are distinct. What would not fit into an empty cache is not kept, and only what
+        Ages count from `read_at`, the moment from which on the backend may have changed. The keys
+        are distinct. What would not fit into an empty cache is not kept, and only what
         it replaces goes for it.
         """
         if self._settings.negative_ttl_s <= 0:
@@ -98,7 +107,7 @@ class RowCache:
             return
         slots = self._index.insert(keys.hashes)
         self._resize()
-        self._loaded_at[slots] = now
+        self._read_at[slots] = read_at
         self._is_negative[slots] = ~has_row
         self._is_visited[slots] = False
         self._rows.put(slots, stored)
@@ -115,7 +124,7 @@ class RowCache:
     def oldest_age_s(self, now: float) -> float:
         """The age of the oldest entry, an upper bound of how stale an answer can be; 0 if empty."""
         used = self._index.used_slots()
-        return float(now - self._loaded_at[used].min()) if len(used) else 0.0
+        return float(now - self._read_at[used].min()) if len(used) else 0.0
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""
@@ -185,7 +194,7 @@ class RowCache:
 
     def _evict_oldest(self, now: float) -> None:
         slots = self._rows.oldest_slots()
-        is_fresh = now - self._loaded_at[slots] < self._ttl_s(self._is_negative[slots])
+        is_fresh = now - self._read_at[slots] < self._ttl_s(self._is_negative[slots])
         stays = is_fresh & self._is_visited[slots]
         self._forget(slots[~is_fresh], EvictionReason.EXPIRED)
         self._forget(slots[is_fresh & ~stays], EvictionReason.SIZE)
@@ -198,10 +207,10 @@ class RowCache:
         self._is_visited[slots] = False
 
     def _resize(self) -> None:
-        more = self._index.slot_count - len(self._loaded_at)
+        more = self._index.slot_count - len(self._read_at)
         if not more:
             return  # no copies of what is as long as the index
-        self._loaded_at = np.concatenate((self._loaded_at, np.zeros(more, np.float64)))
+        self._read_at = np.concatenate((self._read_at, np.zeros(more, np.float64)))
         self._is_negative = np.concatenate((self._is_negative, np.zeros(more, np.bool_)))
         self._is_visited = np.concatenate((self._is_visited, np.zeros(more, np.bool_)))
         self._rows.resize(self._index.slot_count)

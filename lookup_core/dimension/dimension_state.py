@@ -4,7 +4,7 @@ A pure state after the model of dask's worker state machine: events come in with
 goes out as values. Owns no clock, task or socket; the engine sleeps until `next_deadline`.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,15 @@ import pyarrow as pa
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.cache.cached_answers import cached_answers
 from lookup_core.cache.row_cache import RowCache
+from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
 from lookup_core.dimension.batcher import Batcher, KeyRun
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.explanation import Explanation, explain_asked, explain_unaskable
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.landing import SEVERAL_ROWS, Crash, Landing, waiters_by_lookup
+from lookup_core.dimension.landing import Crash, Landing, Waiters, waiters_by_lookup
+from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query, QueryTable
-from lookup_core.dimension.retry_strategy import RetryStrategy
+from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, Overloaded
@@ -49,13 +51,7 @@ class DimensionState:
         self._batcher = Batcher(settings.batch)
         self._queries = QueryTable(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
-        retry = settings.retry
-        self._retry = RetryStrategy(
-            max_retries=retry.max_retries,
-            initial_ms=round(retry.initial_s * 1000),
-            max_ms=round(retry.max_s * 1000),
-            multiplier=retry.multiplier,
-        )
+        self._retry = RetryPolicy(settings.retry)
         self._outcomes = dict.fromkeys(Outcome, 0)
         self._coalesced = 0
         self._retries = 0
@@ -66,13 +62,13 @@ class DimensionState:
 
         Raises Overloaded, before any change, when too many keys wait already.
         """
-        positions = _askable(request.keys)
+        positions = askable_keys(request.keys)
         keys = self._canonical(request.keys.columns, positions)
         probe = self._cache.probe(keys, now)
         is_miss = ~(probe.is_row | probe.is_missing)
         self._admit(int(is_miss.sum()))
         known = cached_answers(self._cache, probe, positions=positions, columns=request.columns)
-        answers = [*_unaskable_answers(request.keys), *known]
+        answers = [*unaskable_answers(request.keys), *known]
         if is_miss.any():
             missed = np.flatnonzero(is_miss).astype(np.int32)
             self._wait(request, positions[missed], keys=keys.take(missed), now=now)
@@ -100,14 +96,21 @@ class DimensionState:
     ) -> Effects:
         """A query brought its rows; those that no invalidation overtook are kept.
 
+        Keys without a row are asked again, if tries and time are left; the others are answered.
         What Arrow raises, for rows that it cannot hold, comes before anything is answered.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        landing = Landing.of_rows(len(query.flights), ordinals, rows)
-        answers = self._answers(query, landing)
-        self._keep(query, landing, now)
+        age_ms = int((now - query.sent_at) * 1000)
+        landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
+        waiters = waiters_by_lookup(query.flights)
+        retry_at = self._retry.after_miss(query.misses + 1, now=now)
+        patient = self._waiting.lasting_beyond(retry_at, waiters)
+        postponed = Postponement.of_missing(landing, waiters, patient=patient)
+        answers = self._answers(landing, postponed.answered_now(waiters))
+        self._keep(query, landing, is_last_try=retry_at == NEVER, now=now)
+        self._postpone(query, postponed, retry_at)
         return self._land(query, answers)
 
     def on_failure(
@@ -120,30 +123,33 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        delay_s = self._retry.delay_ms(query.attempts) / 1000 * (0.5 + jitter / 2)
-        latest = self._waiting.latest_deadline(query.flights)
-        can_retry = code.is_retryable and self._retry.can_retry(query.attempts)
-        if can_retry and now + delay_s < latest:
+        query.failures += 1
+        retry_at = self._retry.after_failure(query.failures, code=code, now=now, jitter=jitter)
+        if retry_at < self._waiting.latest_deadline(query.flights):
             self._retries += 1
-            self._queries.park(query, now + delay_s)
+            self._queries.park(query, retry_at)
             return Effects()
-        return self._land(query, self._answers(query, Crash(code)))
+        return self._land(query, self._answers(Crash(code), waiters_by_lookup(query.flights)))
 
     def leave(self, lookup_id: LookupId) -> Effects:
         """Nobody waits for this lookup any more; harmless when it has ended."""
         lookup = self._waiting.remove(lookup_id)
-        return Effects() if lookup is None else Effects(cancelled=self._desert(lookup))
+        return Effects() if lookup is None else Effects(cancelled=self._desert([lookup]))
 
     def expire(self, now: float) -> Effects:
         """End what has waited for its whole time with the outcome `timeout`."""
-        effects = Effects()
-        for lookup in self._waiting.pop_expired(now):
-            positions = np.array(lookup.unanswered_positions(), np.int32)
+        expired = self._waiting.pop_expired(now)
+        deliveries = []
+        for lookup in expired:
+            positions = np.array(list(lookup.flights), np.int32)
             answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
-            self._count([answer])
-            effects.deliveries.append(Delivery(lookup.id, answer, is_last=True))
-            effects.cancelled.extend(self._desert(lookup))
-        return effects
+            deliveries.append(Delivery(lookup.id, answer, is_last=True))
+        self._count([delivery.answer for delivery in deliveries])
+        return Effects(deliveries, self._desert(expired))
+
+    def count_timed_out(self, keys: int) -> None:
+        """So many keys were not asked for in their time: others were before them."""
+        self._outcomes[Outcome.TIMEOUT] += keys
 
     def next_deadline(self) -> float | None:
         """When `expire` or `next_order` will have something to do without another event."""
@@ -161,7 +167,7 @@ class DimensionState:
             self._flights.detach_all()
             count = self._cache.clear()
         else:
-            canonical = self._canonical(keys.columns, _askable(keys))
+            canonical = self._canonical(keys.columns, askable_keys(keys))
             self._flights.detach(canonical.ids())
             count = self._cache.invalidate(canonical)
         self._invalidations[origin] += count if keys is None else keys.size
@@ -170,12 +176,14 @@ class DimensionState:
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """Where the answer to each key would come from; counts as no visit."""
         explained = [explain_unaskable(keys, position) for position in range(keys.size)]
-        positions = _askable(keys)
+        positions = askable_keys(keys)
         canonical = self._canonical(keys.columns, positions)
         probe = self._cache.peek(canonical, now)
         flights = [self._flights.get(key_id) for key_id in canonical.ids()]
-        for position, asked in zip(positions, explain_asked(probe, flights), strict=True):
-            explained[position] = asked
+        retries = [self._queries.retry_at(each.batch_id) if each else None for each in flights]
+        asked = explain_asked(probe, flights, retries=retries, now=now)
+        for position, explanation in zip(positions, asked, strict=True):
+            explained[position] = explanation
         return explained
 
     def statistics(self, now: float) -> DimensionStatistics:
@@ -228,49 +236,58 @@ class DimensionState:
         keys: CanonicalKeys,
         now: float,
     ) -> None:
-        lookup = WaitingLookup(request.id, request.columns, request.deadline_s)
-        lookup.positions = positions.tolist()
-        lookup.flights, new = self._flights.join(request.id, keys.ids(), lookup.positions)
-        self._waiting.add(lookup)
-        self._coalesced += len(positions) - len(new)
+        places, deadline_s = positions.tolist(), request.deadline_s
+        flights, new = self._flights.join(
+            request.id, keys.ids(), positions=places, deadline_s=deadline_s
+        )
+        open_flights = dict(zip(places, flights, strict=True))
+        self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, open_flights))
+        self._coalesced += len(flights) - len(new)
         if new:
-            run = KeyRun(
-                [lookup.flights[index] for index in new], request.keys.columns, positions[new]
-            )
+            run = KeyRun([flights[index] for index in new], request.keys.columns, positions[new])
             self._batcher.add(request.channel, run, now)
 
     def _start_query(self, now: float) -> Query | None:
         runs = self._batcher.next_batch(now)
-        return None if runs is None else self._queries.start(runs)
+        return None if runs is None else self._queries.start(runs, now)
 
-    def _keep(self, query: Query, landing: Landing, now: float) -> None:
+    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
         if self._settings.cache.mode is CacheMode.NONE:
             return
         may_keep = np.array([flight.may_keep for flight in query.flights])
-        kept = np.flatnonzero(may_keep & (landing.row_of != SEVERAL_ROWS)).astype(np.int32)
+        is_known = landing.is_known(is_last_try=is_last_try)
+        kept = np.flatnonzero(may_keep & is_known).astype(np.int32)
         row_of = landing.row_of[kept]
         rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
-        self._cache.fill(self._canonical(query.keys, kept), row_of >= 0, rows=rows, now=now)
+        keys = self._canonical(query.keys, kept)
+        self._cache.fill(keys, row_of >= 0, rows=rows, read_at=query.sent_at, now=now)
 
-    def _answers(self, query: Query, landing: Landing | Crash) -> list[tuple[LookupId, Answer]]:
+    def _answers(self, landing: Landing | Crash, waiters: Waiters) -> list[tuple[LookupId, Answer]]:
         return [
             (lookup_id, answer)
-            for lookup_id, (positions, ordinals) in waiters_by_lookup(query.flights).items()
+            for lookup_id, (positions, ordinals) in waiters.items()
             for answer in landing.answers(positions, ordinals, self._waiting.get(lookup_id).columns)
         ]
 
+    def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
+        if postponed.is_postponed.any():
+            self._retries += 1
+            missed = self._queries.split_off(query, postponed.is_postponed, retry_at)
+            self._flights.postpone(missed.flights, postponed.lookups, until=retry_at)
+
     def _land(self, query: Query, answers: list[tuple[LookupId, Answer]]) -> Effects:
         self._queries.end(query.id)
+        self._flights.land(query.flights)
         effects = Effects()
         for lookup_id, answer in answers:
-            is_last = self._waiting.answer(lookup_id, answer.size)
+            is_last = self._waiting.answer(lookup_id, answer.positions.tolist())
             effects.deliveries.append(Delivery(lookup_id, answer, is_last))
-        self._flights.land(query.flights)
         self._count([answer for _, answer in answers])
         return effects
 
-    def _desert(self, lookup: WaitingLookup) -> list[BatchId]:
-        deserted = self._flights.leave(lookup.id, lookup.flights)
+    def _desert(self, lookups: Sequence[WaitingLookup]) -> list[BatchId]:
+        flights = {flight for lookup in lookups for flight in lookup.flights.values()}
+        deserted = self._flights.leave({lookup.id for lookup in lookups}, flights)
         batch_ids = {flight.batch_id for flight in deserted if flight.batch_id is not None}
         return self._queries.end_deserted(batch_ids)
 
@@ -278,18 +295,3 @@ class DimensionState:
         for answer in answers:
             for outcome, count in enumerate(np.bincount(answer.outcomes, minlength=len(Outcome))):
                 self._outcomes[Outcome(outcome)] += int(count)
-
-
-def _askable(keys: TypedKeys) -> npt.NDArray[np.int32]:
-    is_askable = np.ones(keys.size, np.bool_)
-    is_askable[keys.nulls] = False
-    is_askable[list(keys.faults)] = False
-    return np.flatnonzero(is_askable).astype(np.int32)
-
-
-def _unaskable_answers(keys: TypedKeys) -> list[Answer]:
-    answers = [rowless_answer(keys.nulls, Outcome.MISSING)] if len(keys.nulls) else []
-    if keys.faults:
-        positions = np.array(list(keys.faults), np.int32)
-        answers.append(replace(rowless_answer(positions, Outcome.ERROR), errors=dict(keys.faults)))
-    return answers

@@ -3,8 +3,9 @@
 The one place of the miss path that walks key by key; it makes index arrays and leaves rows alone.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from lookup_core.outcome import Outcome
 NO_ROW = -1
 SEVERAL_ROWS = -2
 
+# {lookup: (its positions, the ordinals of their flights)} over all who wait for a query
+Waiters = dict[LookupId, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Landing:
@@ -25,16 +29,30 @@ class Landing:
 
     row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW or SEVERAL_ROWS
     rows: pa.RecordBatch
+    age_ms: int  # of what was read: it may have changed from the moment that the query was sent
 
     @classmethod
     def of_rows(
-        cls, key_count: int, ordinals: npt.NDArray[np.int32], rows: pa.RecordBatch
+        cls,
+        key_count: int,
+        ordinals: npt.NDArray[np.int32],
+        *,
+        rows: pa.RecordBatch,
+        age_ms: int,
     ) -> "Landing":
         """From a backend's rows, each with the ordinal of its key."""
         row_of = np.full(key_count, NO_ROW, np.int32)
         row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
-        return cls(row_of, rows)
+        return cls(row_of, rows, age_ms)
+
+    def is_known(self, *, is_last_try: bool) -> npt.NDArray[np.bool_]:
+        """Of which keys the cache may keep what was read: a row, or that there is none.
+
+        An absence counts from the last try on: the tries before it are made because the row may
+        come.
+        """
+        return self.row_of != SEVERAL_ROWS if is_last_try else self.row_of >= 0
 
     def answers(
         self,
@@ -49,11 +67,12 @@ class Landing:
             yield Answer(
                 positions=positions[has_row],
                 outcomes=np.full(int(has_row.sum()), Outcome.FETCHED, np.uint8),
-                ages_ms=np.zeros(int(has_row.sum()), np.uint32),
+                ages_ms=np.full(int(has_row.sum()), self.age_ms, np.uint32),
                 rows=self.rows.select(columns).take(pa.array(row_of[has_row])),
             )
         if (missing := positions[row_of == NO_ROW]).size:
-            yield rowless_answer(missing, Outcome.MISSING)
+            ages_ms = np.full(missing.size, self.age_ms, np.uint32)
+            yield replace(rowless_answer(missing, Outcome.MISSING), ages_ms=ages_ms)
         if (ambiguous := positions[row_of == SEVERAL_ROWS]).size:
             yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)
 
@@ -76,14 +95,12 @@ class Crash:
         yield rowless_answer(positions, outcome, error=self.code)
 
 
-def waiters_by_lookup(
-    flights: Sequence[Flight],
-) -> dict[LookupId, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-    """{lookup: (its positions, the ordinals of their flights)} over all who wait."""
-    found: dict[LookupId, tuple[list[int], list[int]]] = {}
+def waiters_by_lookup(flights: Sequence[Flight]) -> Waiters:
+    """All who wait for a query's keys; a lookup that waits for none of them is not in it."""
+    found: dict[LookupId, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for ordinal, flight in enumerate(flights):
         for lookup_id, position in flight.waiters:
-            positions, ordinals = found.setdefault(lookup_id, ([], []))
+            positions, ordinals = found[lookup_id]
             positions.append(position)
             ordinals.append(ordinal)
     return {

@@ -4,24 +4,28 @@ A query holds one slot of the concurrency limit while it is at the backend, none
 Does not choose keys: see `batcher`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.dimension.batcher import KeyRun
+from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import BatchId, Flight
 
 
 @dataclass(slots=True, eq=False)
 class Query:
-    """One batch of keys through all its tries."""
+    """One batch of keys through all its tries; failures and misses are counted apart."""
 
     id: BatchId
     flights: list[Flight]
     keys: pa.RecordBatch  # [flights] typed
-    attempts: int = 0
-    retry_at: float = 0.0  # while parked
+    sent_at: float  # the last try; what it brings may be as old as that
+    failures: int = 0  # tries that failed
+    misses: int = 0  # tries that found no row for any of these keys
 
     @property
     def is_deserted(self) -> bool:
@@ -37,6 +41,7 @@ class QueryTable:
         self._ids = count(1)
         self._at_backend: dict[BatchId, Query] = {}
         self._parked: dict[BatchId, Query] = {}
+        self._retries: Deadlines[BatchId] = Deadlines()  # of those that are parked
 
     @property
     def in_flight(self) -> int:
@@ -48,22 +53,27 @@ class QueryTable:
         """Whether another one may go to the backend."""
         return len(self._at_backend) < self.limit
 
-    def start(self, runs: list[KeyRun]) -> Query:
+    def start(self, runs: list[KeyRun], now: float) -> Query:
         """A new query at the backend."""
         batch_id = BatchId(next(self._ids))
         flights = [flight for run in runs for flight in run.flights]
         for flight in flights:
             flight.batch_id = batch_id
         pieces = [run.source.take(pa.array(run.rows)) for run in runs]
-        return self._go(Query(batch_id, flights, pa.concat_batches(pieces)))
+        query = Query(batch_id, flights, pa.concat_batches(pieces), sent_at=now)
+        self._at_backend[batch_id] = query
+        return query
 
     def restart_due(self, now: float) -> Query | None:
         """A parked query whose time has come, at the backend again."""
-        for query in self._parked.values():
-            if query.retry_at <= now:
-                del self._parked[query.id]
-                return self._go(query)
-        return None
+        batch_id = self._retries.pop_due(now)
+        if batch_id is None:
+            return None
+        query = self._at_backend[batch_id] = self._parked.pop(batch_id)
+        query.sent_at = now
+        for flight in query.flights:
+            flight.postponed_to = 0.0  # whoever joins from now on is answered by this try
+        return query
 
     def at_backend(self, batch_id: BatchId) -> Query | None:
         """The query of this name; None if it is not at the backend (any more)."""
@@ -71,18 +81,42 @@ class QueryTable:
 
     def end(self, batch_id: BatchId) -> bool:
         """Take a query out, wherever it is; False if it is gone already."""
+        self._retries.discard(batch_id)
         query = self._at_backend.pop(batch_id, None) or self._parked.pop(batch_id, None)
         return query is not None
 
     def park(self, query: Query, retry_at: float) -> None:
         """Let a query leave the backend and wait for its next try."""
-        del self._at_backend[query.id]
-        query.retry_at = retry_at
-        self._parked[query.id] = query
+        self._add_parked(self._at_backend.pop(query.id), retry_at)
+
+    def split_off(self, query: Query, is_missed: npt.NDArray[np.bool_], retry_at: float) -> Query:
+        """Part a query that landed from the keys that are asked again; those are parked.
+
+        Their query is a new one with its own time: whatever still comes for the old one cannot be
+        taken for its answer.
+        """
+        ordinals = np.flatnonzero(is_missed)
+        missed = replace(
+            query,
+            id=BatchId(next(self._ids)),
+            flights=[query.flights[ordinal] for ordinal in ordinals.tolist()],
+            keys=query.keys.take(pa.array(ordinals)),
+            misses=query.misses + 1,
+        )
+        for flight in missed.flights:
+            flight.batch_id = missed.id
+        query.flights = [query.flights[each] for each in np.flatnonzero(~is_missed).tolist()]
+        query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
+        self._add_parked(missed, retry_at)
+        return missed
 
     def next_retry(self) -> float | None:
         """When the next parked query is due."""
-        return min((query.retry_at for query in self._parked.values()), default=None)
+        return self._retries.earliest()
+
+    def retry_at(self, batch_id: BatchId | None) -> float | None:
+        """When this query is tried again; None if it is not parked."""
+        return None if batch_id is None else self._retries.get(batch_id)
 
     def end_deserted(self, batch_ids: set[BatchId]) -> list[BatchId]:
         """Take out those that nobody waits for; returns which of them are at the backend."""
@@ -100,9 +134,11 @@ class QueryTable:
         for query in (*self._at_backend.values(), *self._parked.values()):
             assert not query.is_deserted
             assert len(query.flights) == query.keys.num_rows
-            assert not any(flight.has_landed for flight in query.flights)
+            assert all(flight.batch_id == query.id for flight in query.flights)
+            assert (self.retry_at(query.id) is None) == (query.id in self._at_backend)
+        self._retries.check_invariants()
+        assert len(self._retries) == len(self._parked)
 
-    def _go(self, query: Query) -> Query:
-        query.attempts += 1
-        self._at_backend[query.id] = query
-        return query
+    def _add_parked(self, query: Query, retry_at: float) -> None:
+        self._parked[query.id] = query
+        self._retries.add(query.id, retry_at)

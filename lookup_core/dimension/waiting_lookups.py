@@ -3,29 +3,21 @@
 Only accounts: the flights themselves are the flight table's.
 """
 
-import heapq
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import Flight, LookupId
 
-_SLACK = 64  # deadlines of lookups that are gone; few of them cost less than a clean-up
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WaitingLookup:
-    """A lookup with keys in flight; `flights[i]` brings the key at `positions[i]`."""
+    """A lookup with keys in flight."""
 
     id: LookupId
     columns: tuple[str, ...]
     deadline_s: float
-    flights: list[Flight] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    unanswered: int = 0
-
-    def unanswered_positions(self) -> list[int]:
-        """The keys that no flight has brought yet."""
-        pairs = zip(self.flights, self.positions, strict=True)
-        return [position for flight, position in pairs if not flight.has_landed]
+    flights: dict[int, Flight]  # {position without an answer: the flight that brings it}
 
 
 class WaitingLookups:
@@ -33,7 +25,7 @@ class WaitingLookups:
 
     def __init__(self) -> None:
         self._lookups: dict[LookupId, WaitingLookup] = {}
-        self._deadlines: list[tuple[float, LookupId]] = []  # heap; may name lookups that are gone
+        self._deadlines: Deadlines[LookupId] = Deadlines()
         self._keys = 0
 
     def __len__(self) -> int:
@@ -46,43 +38,43 @@ class WaitingLookups:
 
     def add(self, lookup: WaitingLookup) -> None:
         """Begin to wait."""
-        lookup.unanswered = len(lookup.positions)
         self._lookups[lookup.id] = lookup
-        self._keys += lookup.unanswered
-        heapq.heappush(self._deadlines, (lookup.deadline_s, lookup.id))
-        if len(self._deadlines) > 2 * len(self._lookups) + _SLACK:
-            self._forget_deadlines()
+        self._keys += len(lookup.flights)
+        self._deadlines.add(lookup.id, lookup.deadline_s)
 
     def get(self, lookup_id: LookupId) -> WaitingLookup:
         """A lookup that waits."""
         return self._lookups[lookup_id]
 
-    def answer(self, lookup_id: LookupId, count: int) -> bool:
-        """Note that so many keys were answered; returns whether that were the last ones."""
-        lookup = self._lookups[lookup_id]
-        lookup.unanswered -= count
-        self._keys -= count
-        if not lookup.unanswered:
-            del self._lookups[lookup_id]
-        return not lookup.unanswered
+    def answer(self, lookup_id: LookupId, positions: Iterable[int]) -> bool:
+        """Note that these keys were answered; returns whether they were the last ones."""
+        flights = self._lookups[lookup_id].flights
+        before = len(flights)
+        for position in positions:
+            del flights[position]
+        self._keys -= before - len(flights)
+        if not flights:
+            self._pop(lookup_id)
+        return not flights
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
         """Stop waiting; None if it did not wait (any more)."""
-        lookup = self._lookups.get(lookup_id)
-        return None if lookup is None else self._pop(lookup_id)
+        return self._pop(lookup_id) if lookup_id in self._lookups else None
 
     def next_deadline(self) -> float | None:
         """When the next lookup's time is over."""
-        while self._deadlines and self._deadlines[0][1] not in self._lookups:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        return self._deadlines.earliest()
 
     def pop_expired(self, now: float) -> list[WaitingLookup]:
         """End the wait of those whose time is over; the earliest deadline comes first."""
         expired = []
-        while (deadline_s := self.next_deadline()) is not None and deadline_s <= now:
-            expired.append(self._pop(heapq.heappop(self._deadlines)[1]))
+        while (lookup_id := self._deadlines.pop_due(now)) is not None:
+            expired.append(self._pop(lookup_id))
         return expired
+
+    def lasting_beyond(self, time_s: float, lookup_ids: Iterable[LookupId]) -> set[LookupId]:
+        """Which of these lookups will still wait after that time."""
+        return {each for each in lookup_ids if self._lookups[each].deadline_s > time_s}
 
     def latest_deadline(self, flights: list[Flight]) -> float:
         """Until when somebody waits for any of these flights; somebody does."""
@@ -90,18 +82,18 @@ class WaitingLookups:
         return max(self._lookups[lookup_id].deadline_s for lookup_id in waiting)
 
     def check_invariants(self) -> None:
-        """For tests: the sum of what is unanswered is what the lookups say."""
-        assert self._keys == sum(lookup.unanswered for lookup in self._lookups.values())
+        """For tests: whoever waits for a flight is known to it, and is counted."""
+        self._deadlines.check_invariants()
+        assert self._keys == sum(len(lookup.flights) for lookup in self._lookups.values())
+        assert len(self._deadlines) == len(self._lookups)
         for lookup in self._lookups.values():
-            assert lookup.unanswered == len(lookup.unanswered_positions()) > 0
-            assert (lookup.deadline_s, lookup.id) in self._deadlines
+            assert lookup.flights
+            assert self._deadlines.get(lookup.id) == lookup.deadline_s
+            for position, flight in lookup.flights.items():
+                assert flight.waiters.count((lookup.id, position)) == 1
 
     def _pop(self, lookup_id: LookupId) -> WaitingLookup:
         lookup = self._lookups.pop(lookup_id)
-        self._keys -= lookup.unanswered
+        self._keys -= len(lookup.flights)
+        self._deadlines.discard(lookup_id)
         return lookup
-
-    def _forget_deadlines(self) -> None:
-        # One that lies far ahead would keep its place, however long ago it was answered.
-        self._deadlines = [(each.deadline_s, each.id) for each in self._lookups.values()]
-        heapq.heapify(self._deadlines)

@@ -65,6 +65,11 @@ class DimensionConfig(Section):
                 "not longer than retry.backoff.initial: no retry could begin in time; "
                 "lower that, or set retry.max_retries to 0"
             )
+        if retry is not None and _can_never_ask_again(retry, timeout_s):
+            raise ValueError(
+                "not longer than retry.on_missing.delay: no row could be asked for again in time; "
+                "lower that, or set retry.on_missing.max_retries to 0"
+            )
         return timeout_s
 
     def engine_settings(self, name: str) -> DimensionSettings:
@@ -90,3 +95,8 @@ def _can_never_retry(retry: Retry, timeout_s: float) -> bool:
     # Only where somebody wrote the waiting: a short timeout alone is no contradiction.
     is_written = "initial_s" in retry.backoff.model_fields_set
     return is_written and retry.max_retries > 0 and retry.backoff.initial_s >= timeout_s
+
+
+def _can_never_ask_again(retry: Retry, timeout_s: float) -> bool:
+    # Nobody has such retries without having written so, whatever the delay is.
+    return retry.on_missing.max_retries > 0 and retry.on_missing.delay_s >= timeout_s

@@ -1,14 +1,13 @@
-"""How often, and after which waiting, a query that failed is tried again.
+"""How often, and after which waiting, the backend is asked again: after errors, and for rows.
 
-Errors only; a row that is missing is an answer, and asked again by no retry of this version.
+Not for the connection between Spark and the sidecar, which the client takes up again by itself.
 """
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from lookup_core.settings import RetrySettings
-from service.config.not_available import not_available
+from lookup_core.settings import OnMissingSettings, RetrySettings
 from service.config.number import count, factor
 from service.config.quantity import duration
 from service.config.section import Section, written
@@ -32,14 +31,15 @@ class Backoff(Section):
 class OnMissing(Section):
     """Tries after a row was not found, for rows that arrive later than their records."""
 
-    max_retries: Annotated[int, count(0, 100), AfterValidator(not_available(0, written="0"))] = 0
-    delay_s: Annotated[float, duration(), AfterValidator(not_available(1.0, written="1s"))] = (
-        written("1s", alias="delay")
-    )
+    max_retries: Annotated[int, count(0, 100)] = 0
+    delay_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="delay")
 
 
 class Retry(Section):
-    """Tries after the first one, within the timeout of the lookup."""
+    """Tries after the first one, within the timeout of the lookup.
+
+    No retries: `max_retries: 0`. A fixed delay: `multiplier: 1`. Else it grows, exponentially.
+    """
 
     max_retries: Annotated[int, count(0, 100)] = 2
     backoff: Backoff = Field(default_factory=Backoff)
@@ -52,4 +52,7 @@ class Retry(Section):
             initial_s=self.backoff.initial_s,
             max_s=self.backoff.max_s,
             multiplier=self.backoff.multiplier,
+            on_missing=OnMissingSettings(
+                max_retries=self.on_missing.max_retries, delay_s=self.on_missing.delay_s
+            ),
         )

@@ -143,6 +143,10 @@ class Dimension:
         if self._callers.pop(lookup_id, None) is not None:
             self._carry_out(self._known_state().leave(lookup_id))
 
+    def count_timed_out(self, keys: int) -> None:
+        """Note that so many keys had to wait too long to be submitted."""
+        self._known_state().count_timed_out(keys)
+
     async def lookup(
         self, keys: TypedKeys, *, columns: Sequence[str] | None, timeout_s: float | None
     ) -> list[Answer]:

@@ -20,7 +20,13 @@ def test_defaults_are_the_documented_ones() -> None:
             "negative_ttl_s": 5.0,
         },
         "batch": {"max_keys": 500, "linger_s": 0.0, "max_in_flight": 8},
-        "retry": {"max_retries": 2, "initial_s": 0.05, "max_s": 1.0, "multiplier": 2.0},
+        "retry": {
+            "max_retries": 2,
+            "initial_s": 0.05,
+            "max_s": 1.0,
+            "multiplier": 2.0,
+            "on_missing": {"max_retries": 0, "delay_s": 1.0},
+        },
         "timeout_s": 2.0,
         "max_waiting_keys": 200_000,
     }

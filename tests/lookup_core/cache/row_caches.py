@@ -52,7 +52,7 @@ class CacheKind:
         """Keep rows that show their key's number, and the absence of others."""
         has_row = np.array([True] * len(numbers) + [False] * len(missing), np.bool_)
         keys = self.keys([*numbers, *missing])
-        cache.fill(keys, has_row, rows=self.rows(numbers), now=now)
+        cache.fill(keys, has_row, rows=self.rows(numbers), read_at=now, now=now)
         cache.check_invariants()
 
     def found(self, cache: RowCache, probe: Probe) -> list[object]:

@@ -26,7 +26,7 @@ def filled(*, at: float, **names: str | None) -> RowCache:
             [pa.array(values, pa.utf8()), pa.array([len(each) for each in values], pa.int32())],
             SCHEMA.columns,
         )
-        cache.fill(canonical_keys(columns), has_row, rows=rows, now=at)
+        cache.fill(canonical_keys(columns), has_row, rows=rows, read_at=at, now=at)
     return cache
 
 

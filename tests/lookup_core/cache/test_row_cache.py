@@ -113,7 +113,7 @@ def test_composite_keys_do_not_run_together() -> None:
     pairs = pa.record_batch([pa.array(["ab", "a"]), pa.array(["c", "bc"])], schema=key)
     row = pa.record_batch([pa.array([7])], schema=columns)
 
-    cache.fill(canonical_keys(pairs.slice(0, 1)), np.array([True]), rows=row, now=0.0)
+    cache.fill(canonical_keys(pairs.slice(0, 1)), np.array([True]), rows=row, read_at=0.0, now=0.0)
 
     assert cache.probe(canonical_keys(pairs), 0.0).is_row.tolist() == [True, False]
 
@@ -124,7 +124,9 @@ def test_equal_hashes_do_not_mix_keys() -> None:
     cache, keys = kind.cache(), kind.keys([1, 2, 3])
     keys = CanonicalKeys(np.full(3, 2**64 - 1, np.uint64), keys.parts)
     has_row = np.ones(2, np.bool_)
-    cache.fill(keys.take(np.array([0, 1], np.int32)), has_row, rows=kind.rows([1, 2]), now=0.0)
+    cache.fill(
+        keys.take(np.array([0, 1], np.int32)), has_row, rows=kind.rows([1, 2]), read_at=0.0, now=0.0
+    )
 
     assert kind.found(cache, cache.probe(keys, 0.0)) == [kind.row(1), kind.row(2), None]
     assert cache.invalidate(keys.take(np.array([1, 2], np.int32))) == 1
@@ -139,7 +141,7 @@ def test_equal_hashes_do_not_mix_segments() -> None:
     for at, others in enumerate((range(10, 20), range(20, 22))):
         kind.fill(cache, others, now=0.0)
         own = keys.take(np.array([at], np.int32))
-        cache.fill(own, np.ones(1, np.bool_), rows=kind.rows([at + 1]), now=0.0)
+        cache.fill(own, np.ones(1, np.bool_), rows=kind.rows([at + 1]), read_at=0.0, now=0.0)
 
     asked = keys.take(np.array([2, 0, 1], np.int32))
 

@@ -37,7 +37,7 @@ class RowCacheMachine(RuleBasedStateMachine):
         has_row = np.array([choice >> at & 1 for at in range(len(keys))], np.bool_)
         self.value += 1
         rows = self.kind.rows([self.value] * int(has_row.sum()))
-        self.cache.fill(self.kind.keys(keys), has_row, rows=rows, now=self.now)
+        self.cache.fill(self.kind.keys(keys), has_row, rows=rows, read_at=self.now, now=self.now)
         kept = [key for key, has in zip(keys, has_row, strict=True) if has or self.negative_ttl_s]
         self.puts += len(kept)
         for key in kept:
@@ -50,7 +50,13 @@ class RowCacheMachine(RuleBasedStateMachine):
         keys = range(first, first + count)
         self.value += 1
         rows = self.kind.rows([self.value] * count)
-        self.cache.fill(self.kind.keys(keys), np.ones(count, np.bool_), rows=rows, now=self.now)
+        self.cache.fill(
+            self.kind.keys(keys),
+            np.ones(count, np.bool_),
+            rows=rows,
+            read_at=self.now,
+            now=self.now,
+        )
         self.puts += count
         self.held |= dict.fromkeys(keys, (self.value, self.now))
 

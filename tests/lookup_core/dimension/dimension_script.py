@@ -107,6 +107,8 @@ class DimensionScript:
     ) -> None:
         self.now = 0.0
         self.state = state_class(chosen or settings(), SCHEMA)
+        # {(lookup, position): age in seconds} of what was told of rows and absences
+        self.ages: dict[tuple[int, int], float] = {}
         self._keys: dict[int, list[int]] = {}  # {batch: its keys}
 
     def submit(self, lookup: int, *keys: Key, deadline: float = 100.0, channel: int = 0) -> Told:
@@ -116,6 +118,7 @@ class DimensionScript:
         )
         answers = self.state.submit(request, self.now)
         self.state.check_invariants()
+        self._note_ages(lookup, answers)
         return told(answers)
 
     def keep(self, names: Mapping[int, str]) -> None:
@@ -181,11 +184,17 @@ class DimensionScript:
         answers: dict[int, list[Answer]] = {}
         for delivery in effects.deliveries:
             answers.setdefault(delivery.lookup_id, []).append(delivery.answer)
+            self._note_ages(delivery.lookup_id, [delivery.answer])
         return Seen(
             {lookup: told(parts) for lookup, parts in answers.items()},
             [delivery.lookup_id for delivery in effects.deliveries if delivery.is_last],
             list(effects.cancelled),
         )
+
+    def _note_ages(self, lookup: int, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            places = [(lookup, position) for position in answer.positions.tolist()]
+            self.ages |= dict(zip(places, (answer.ages_ms / 1000).tolist(), strict=True))
 
 
 def _as_list(names: str | list[str]) -> list[str]:

@@ -3,9 +3,11 @@
 Broken twins show that the model test sees what it is there to see.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, settings
@@ -22,11 +24,18 @@ from lookup_core.dimension.dimension_events import Effects
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, Flight, FlightTable, LookupId
 from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query
+from lookup_core.dimension.retry_policy import NEVER
+from lookup_core.dimension.waiting_lookups import WaitingLookups
 from lookup_core.errors import ErrorCode
-from lookup_core.settings import BatchSettings, RetrySettings
+from lookup_core.settings import BatchSettings, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension import dimension_script
-from tests.lookup_core.dimension.dimension_model import NaiveDimension
+from tests.lookup_core.dimension.dimension_model import (
+    MISSING_DELAY_S,
+    MISSING_RETRIES,
+    NaiveDimension,
+)
 from tests.lookup_core.dimension.dimension_script import (
     FAULTY,
     SCHEMA,
@@ -39,7 +48,11 @@ from tests.lookup_core.dimension.dimension_script import (
 MAX_KEYS, MAX_IN_FLIGHT = 3, 2
 SETTINGS = dimension_script.settings(
     batch=BatchSettings(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT),
-    retry=RetrySettings(max_retries=1, initial_s=1.0),
+    retry=RetrySettings(
+        max_retries=1,
+        initial_s=1.0,
+        on_missing=OnMissingSettings(max_retries=MISSING_RETRIES, delay_s=MISSING_DELAY_S),
+    ),
 )
 KEYS = range(5)
 CODES = (ErrorCode.UPSTREAM_UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.FORBIDDEN)
@@ -56,18 +69,19 @@ class DimensionMachine(RuleBasedStateMachine):
         super().__init__()
         self.script = DimensionScript(SETTINGS, state_class=self.state_class)
         self.model = NaiveDimension(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT)
-        self.table: dict[int, int | None] = dict.fromkeys(KEYS, 0)  # {key: version; None: no row}
+        self.table: dict[int, int | None] = dict.fromkeys(KEYS)  # {key: version; None: no row}
         self.versions = 0
         self.floor = dict.fromkeys(KEYS, 0)  # {key: versions below are known to be out of date}
         self.lookups = 0
         self.asked: dict[
             tuple[int, int], tuple[Key, int]
         ] = {}  # {(lookup, position): (key, floor)}
+        self.table |= dict.fromkeys(KEYS[:2], 0)
         self.read: dict[int, dict[int, str]] = {}  # {batch at the backend: rows as it saw them}
 
-    @rule(keys=keys_of_a_request, patience=st.sampled_from([0.5, 2.0, 30.0]))
-    def submit(self, keys: list[Key], patience: float) -> None:
-        """A caller asks."""
+    @rule(keys=keys_of_a_request, patience=st.sampled_from([0.5, 2.0, 30.0]), is_sent=st.booleans())
+    def submit(self, keys: list[Key], patience: float, is_sent: bool) -> None:  # noqa: FBT001  hypothesis passes by name
+        """A caller asks, and as a rule all that can be sent is sent at once."""
         self.lookups += 1
         lookup, deadline = self.lookups, self.script.now + patience
         for position, key in enumerate(keys):
@@ -78,17 +92,17 @@ class DimensionMachine(RuleBasedStateMachine):
 
         assert words == self.model.submit(lookup, keys, deadline=deadline, now=self.script.now)
         self._check_answers(lookup, words)
+        if is_sent:
+            self._send_all()
 
+    @precondition(lambda self: self.model.may_send(self.script.now))
     @rule()
     def send(self) -> None:
         """A query goes to the backend, which reads the table at this moment."""
         order = self.script.order()
 
+        assert order is not None
         self.model.take(order, self.script.now)
-        if order is None:
-            if self.script.state.statistics(0.0).queries_in_flight < MAX_IN_FLIGHT:
-                assert self.script.state.next_deadline() == self.model.next_deadline()
-            return
         versions = {key: self.table[key] for key in order.keys}
         self.read[order.batch] = {
             key: f"{key}@{version}" for key, version in versions.items() if version is not None
@@ -121,32 +135,39 @@ class DimensionMachine(RuleBasedStateMachine):
 
         self._check(self.script.leave(lookup), self.model.leave(lookup))
 
-    @rule(key=st.sampled_from(KEYS), has_row=st.booleans())
-    def change(self, key: int, has_row: bool) -> None:  # noqa: FBT001  hypothesis passes by name
-        """A row changes, and the change is told."""
+    @rule(key=st.sampled_from(KEYS), has_row=st.booleans(), told=st.sampled_from(["key", "all"]))
+    def change(self, key: int, has_row: bool, told: str) -> None:  # noqa: FBT001  as above
+        """A row changes, and the change is told; a row that comes late is not always told of."""
         self.versions += 1
-        self.table[key] = self.versions if has_row else None
+        is_late, self.table[key] = self.table[key] is None, self.versions if has_row else None
+        if is_late and has_row:
+            return
         self.floor[key] = self.versions
 
-        assert self.script.invalidate(key) == self.model.invalidate([key])
+        changed = [key] if told == "key" else []
+        assert self.script.invalidate(*changed) == self.model.invalidate(changed or KEYS)
 
-    @rule()
-    def flush(self) -> None:
-        """All is said to have changed."""
-        assert self.script.invalidate() == self.model.invalidate(list(KEYS))
-
-    @rule(seconds=st.sampled_from([0.25, 1.0, 4.0]))
-    def wait(self, seconds: float) -> None:
-        """Time passes."""
+    @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 4.0]), is_sent=st.booleans())
+    def wait(self, seconds: float, is_sent: bool) -> None:  # noqa: FBT001  as above
+        """Time passes, and tries may be due."""
         self.script.now += seconds
 
         self._check(self.script.expire(), self.model.expire(self.script.now))
+        if is_sent:
+            self._send_all()
 
     @invariant()
     def callers_wait_for_what_is_open(self) -> None:
         """Nobody waits who has all answers, and nobody is forgotten."""
         assert {lookup for lookup, _ in self.asked} == set(self.model.deadlines)
         assert self.script.state.statistics(0.0).waiting_keys == len(self.asked)
+
+    @invariant()
+    def nothing_is_sent_without_need(self) -> None:
+        """Without a slot, or without keys that are due, no query is made, and none is awaited."""
+        if not self.model.may_send(self.script.now):
+            assert self.script.order() is None
+            assert self.script.state.next_deadline() == self.model.next_deadline()
 
     def teardown(self) -> None:
         """In the end everybody has got an answer, and nothing is left over."""
@@ -158,6 +179,10 @@ class DimensionMachine(RuleBasedStateMachine):
         statistics = self.script.state.statistics(self.script.now)
         assert (statistics.queued_keys, statistics.queries_in_flight) == (0, 0)
         assert self.script.state.next_deadline() is None
+
+    def _send_all(self) -> None:
+        while self.model.may_send(self.script.now):
+            self.send()
 
     def _check(self, seen: Seen, expected: Seen) -> None:
         assert seen.answers == expected.answers
@@ -172,6 +197,8 @@ class DimensionMachine(RuleBasedStateMachine):
         """Each position once, with its own key's row, no older than was known when it was asked."""
         for position, word in words.items():
             key, floor = self.asked.pop((lookup, position))
+            age_s = self.model.ages.get((lookup, position), 0.0)
+            assert self.script.ages[lookup, position] == age_s
             label, _, name = word.partition(" ")
             if label in {"hit", "fetched"}:
                 assert name.startswith(f"{key}@")
@@ -179,16 +206,16 @@ class DimensionMachine(RuleBasedStateMachine):
 
 
 TestDimension = DimensionMachine.TestCase
-TestDimension.settings = settings(max_examples=60, stateful_step_count=50)
+TestDimension.settings = settings(max_examples=150, stateful_step_count=50)
 
 
 class KeepsOvertakenLoads(DimensionState):
     """A slow load revives an invalidated value: the fault of many caches."""
 
-    def _keep(self, query: Query, landing: Landing, now: float) -> None:
+    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
         for flight in query.flights:
             flight.may_keep = True
-        super()._keep(query, landing, now)
+        super()._keep(query, landing, is_last_try=is_last_try, now=now)
 
 
 class JoinsOvertakenLoads(DimensionState):
@@ -213,7 +240,7 @@ class LeavesWithAll(DimensionState):
     def leave(self, lookup_id: LookupId) -> Effects:
         """Let everybody leave who waits for the same keys."""
         flights = self._waiting.get(lookup_id).flights
-        together = {each for flight in flights for each, _ in flight.waiters}
+        together = {each for flight in flights.values() for each, _ in flight.waiters}
         left = [super(LeavesWithAll, self).leave(each) for each in sorted(together)]
         return Effects(cancelled=[batch_id for each in left for batch_id in each.cancelled])
 
@@ -227,9 +254,68 @@ class CachesErrors(DimensionState):
         """Remember that there was nothing."""
         query = self._queries._at_backend[batch_id]
         no_rows = pa.record_batch([pa.nulls(0, pa.utf8())], SCHEMA.columns)
-        nothing = Landing.of_rows(len(query.flights), np.zeros(0, np.int32), no_rows)
-        self._keep(query, nothing, now)
+        none = np.zeros(0, np.int32)
+        nothing = Landing.of_rows(len(query.flights), none, rows=no_rows, age_ms=0)
+        self._keep(query, nothing, is_last_try=True, now=now)
         return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
+
+
+class BelievesTheFirstTry(DimensionState):
+    """An absence is kept although the row may still come."""
+
+    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+        del is_last_try  # this is the fault
+        super()._keep(query, landing, is_last_try=True, now=now)
+
+
+class WaitsInVain(DimensionState):
+    """Who has no time for another try waits for it all the same, until the time is over."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._waiting = _NobodyIsInAHurry()
+
+
+class JoinsTheNextTry(DimensionState):
+    """Who has no time for the next try joins those who wait for it."""
+
+    def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
+        super()._postpone(query, postponed, retry_at)
+        for flight in self._flights._flights.values():
+            flight.postponed_to = 0.0
+
+
+class CountsTogether(DimensionState):
+    """A failure uses up a try that is there for late rows."""
+
+    def on_failure(
+        self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
+    ) -> Effects:
+        """Count it twice."""
+        self._queries._at_backend[batch_id].misses += 1
+        return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
+
+
+class AgesFromTheLanding(DimensionState):
+    """What was read long ago is as fresh as if it were read now."""
+
+    def on_rows(
+        self,
+        batch_id: BatchId,
+        *,
+        ordinals: npt.NDArray[np.int32],
+        rows: pa.RecordBatch,
+        now: float,
+    ) -> Effects:
+        """Forget how long it took."""
+        self._queries._at_backend[batch_id].sent_at = now
+        return super().on_rows(batch_id, ordinals=ordinals, rows=rows, now=now)
+
+
+class _NobodyIsInAHurry(WaitingLookups):
+    def lasting_beyond(self, time_s: float, lookup_ids: Iterable[LookupId]) -> set[LookupId]:
+        """Take everybody for patient."""
+        return set(lookup_ids) if time_s < NEVER else set()
 
 
 class _NeverDetaches(FlightTable):
@@ -238,9 +324,9 @@ class _NeverDetaches(FlightTable):
 
 
 class _KeepsDeserted(FlightTable):
-    def leave(self, lookup_id: LookupId, flights: Sequence[Flight]) -> list[Flight]:  # type: ignore[override]  # a list comes
+    def leave(self, lookups: AbstractSet[LookupId], flights: Iterable[Flight]) -> list[Flight]:
         """Forget to forget."""
-        deserted = super().leave(lookup_id, flights)
+        deserted = super().leave(lookups, flights)
         for flight in deserted:
             flight.may_keep = True
         return deserted
@@ -248,7 +334,18 @@ class _KeepsDeserted(FlightTable):
 
 @pytest.mark.parametrize(
     "broken",
-    [KeepsOvertakenLoads, JoinsOvertakenLoads, KeepsDesertedKeys, LeavesWithAll, CachesErrors],
+    [
+        KeepsOvertakenLoads,
+        JoinsOvertakenLoads,
+        KeepsDesertedKeys,
+        LeavesWithAll,
+        CachesErrors,
+        BelievesTheFirstTry,
+        WaitsInVain,
+        JoinsTheNextTry,
+        CountsTogether,
+        AgesFromTheLanding,
+    ],
 )
 def test_model_finds_broken_twins(broken: type[DimensionState]) -> None:
     """A state with a fault that its peers had does not pass."""

@@ -49,7 +49,7 @@ def test_fetched_row_is_a_hit_later(script: DimensionScript) -> None:
 
 
 def test_hits_tell_their_age(script: DimensionScript) -> None:
-    """The age of a hit counts from when its row came, in milliseconds."""
+    """The age of a hit is told in milliseconds."""
     script.keep({7: "Ada"})
     script.now = 9.5
 
@@ -57,6 +57,37 @@ def test_hits_tell_their_age(script: DimensionScript) -> None:
     (answer,) = script.state.submit(request, script.now)
 
     assert answer.ages_ms.tolist() == [9500]
+
+
+def test_ages_count_from_the_question(script: DimensionScript) -> None:
+    """A row or an absence may be as old as the query that was sent for it, and expires so."""
+    script.now = 1.0
+    script.submit(1, 7, 8)
+    script.order()
+    script.now = 2.5
+    script.land(1, {7: "Ada"})
+    script.now = 3.0
+    script.submit(2, 7, 8)
+
+    assert script.ages == {(1, 0): 1.5, (1, 1): 1.5, (2, 0): 2.0, (2, 1): 2.0}
+    script.now = 6.0
+    assert script.submit(3, 7, 8) == {0: "hit Ada"}  # absences live for 5 s
+    script.now = 11.0
+    assert script.submit(4, 7) == {}
+
+
+def test_ages_count_from_the_try_that_answered() -> None:
+    """What a second try brings is as old as that one, not as the first."""
+    script = DimensionScript(settings(retry=RetrySettings(max_retries=1, initial_s=1.0)))
+    script.submit(1, 7)
+    script.order()
+    script.fail(1)
+    script.now = 1.5
+    script.order()
+    script.now = 1.75
+    script.land(1, {7: "Ada"})
+
+    assert script.ages == {(1, 0): 0.25}
 
 
 @pytest.mark.parametrize(("age_s", "is_hit"), [(9.99, True), (10.0, False)])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, RetrySettings
 from tests.lookup_core.dimension.dimension_script import (
     NOTHING,
@@ -80,6 +81,14 @@ def test_timeout_is_no_absence(script: DimensionScript) -> None:
 
     assert script.submit(2, 7) == {}
     assert script.order() == Order(2, [7])
+
+
+def test_keys_that_never_got_a_turn_are_counted(script: DimensionScript) -> None:
+    """What ran out of time before it could be submitted counts as timed out."""
+    script.state.count_timed_out(3)
+
+    outcomes = script.state.statistics(0.0).outcomes
+    assert {word.label: count for word, count in outcomes.items() if count} == {"timeout": 3}
 
 
 # Leaving
@@ -205,3 +214,11 @@ def test_retry_is_the_next_deadline() -> None:
     assert script.state.next_deadline() == 0.5
     script.leave(2)
     assert script.state.next_deadline() == 1.0
+
+
+def test_keys_that_were_never_asked_are_counted(script: DimensionScript) -> None:
+    """Who had to wait too long for the turn of a lookup had a timeout like any other."""
+    script.state.count_timed_out(3)
+
+    outcomes = script.state.statistics(0.0).outcomes
+    assert {outcome: count for outcome, count in outcomes.items() if count} == {Outcome.TIMEOUT: 3}

@@ -26,9 +26,11 @@ def probe(*, is_row: bool = False, is_missing: bool = False) -> Probe:
     )
 
 
-def explained(probed: Probe, flight: Flight | None = None) -> Explanation:
+def explained(
+    probed: Probe, flight: Flight | None = None, *, retry_at: float | None = None
+) -> Explanation:
     """The explanation of the one key."""
-    (explanation,) = explain_asked(probed, [flight])
+    (explanation,) = explain_asked(probed, [flight], retries=[retry_at], now=2.0)
     return explanation
 
 
@@ -66,6 +68,32 @@ def test_flight_tells_where_it_is() -> None:
     assert explained(probe(), Flight(7, waiters, BatchId(1))) == Explanation(
         KeyState.IN_FLIGHT, "at the backend; a lookup would wait with the others", waiters=2
     )
+
+
+def test_parked_key_tells_when_it_is_asked() -> None:
+    """Between two tries of its query a key tells why it waits, and how long from now."""
+    failed = Flight(7, [(LookupId(1), 0)], BatchId(1))
+    missed = Flight(7, [(LookupId(1), 0)], BatchId(1), postponed_to=2.8)
+
+    assert explained(probe(), failed, retry_at=2.5) == Explanation(
+        KeyState.IN_FLIGHT,
+        "parked until the next try, because the query failed; a lookup would wait with the others",
+        waiters=1,
+        retry_in_ms=500,
+    )
+    assert explained(probe(), missed, retry_at=2.75) == Explanation(
+        KeyState.IN_FLIGHT,
+        "parked until the next try, because no row was found; a lookup would wait with the others",
+        waiters=1,
+        retry_in_ms=750,
+    )
+
+
+def test_overdue_try_is_due_now() -> None:
+    """A try that waits for a free slot is due, not in the past."""
+    flight = Flight(7, [(LookupId(1), 0)], BatchId(1))
+
+    assert explained(probe(), flight, retry_at=1.0).retry_in_ms == 0
 
 
 def test_unknown_key_asks_the_backend() -> None:

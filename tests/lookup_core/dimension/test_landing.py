@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,11 @@ def numbers(*values: int) -> npt.NDArray[np.int32]:
     return np.array(values, np.int32)
 
 
+def landing_of(key_count: int, ordinals: npt.NDArray[np.int32], rows: pa.RecordBatch) -> Landing:
+    """Rows that were read 30 ms ago."""
+    return Landing.of_rows(key_count, ordinals, rows=rows, age_ms=30)
+
+
 def plain(answers: Iterable[Answer]) -> list[tuple[list[int], set[int], object, object]]:
     """Answers as values: positions, outcomes, rows, errors."""
     return [
@@ -37,28 +43,28 @@ def plain(answers: Iterable[Answer]) -> list[tuple[list[int], set[int], object, 
 
 def test_rows_belong_to_their_ordinals() -> None:
     """A key has the row that came with its ordinal, in whatever order the rows come."""
-    landing = Landing.of_rows(4, numbers(3, 0, 1), ROWS)
+    landing = landing_of(4, numbers(3, 0, 1), ROWS)
 
     assert landing.row_of.tolist() == [1, 2, NO_ROW, 0]
 
 
 def test_keys_with_several_rows_are_marked() -> None:
     """A key with two rows has neither of them; the others are not affected."""
-    landing = Landing.of_rows(3, numbers(2, 0, 2), ROWS)
+    landing = landing_of(3, numbers(2, 0, 2), ROWS)
 
     assert landing.row_of.tolist() == [1, NO_ROW, SEVERAL_ROWS]
 
 
 def test_no_rows_are_only_absences() -> None:
     """A query may find nothing at all."""
-    landing = Landing.of_rows(2, numbers(), ROWS.slice(0, 0))
+    landing = landing_of(2, numbers(), ROWS.slice(0, 0))
 
     assert landing.row_of.tolist() == [NO_ROW, NO_ROW]
 
 
 def test_one_answer_for_each_kind() -> None:
     """A lookup gets its rows, its absences and its ambiguous keys, each in one answer."""
-    landing = Landing.of_rows(4, numbers(0, 2, 2), ROWS)
+    landing = landing_of(4, numbers(0, 2, 2), ROWS)
 
     answers = landing.answers(numbers(7, 8, 9, 5), numbers(2, 0, 1, 3), ["name"])
 
@@ -70,8 +76,8 @@ def test_one_answer_for_each_kind() -> None:
 
 
 def test_answer_has_the_columns_asked_for() -> None:
-    """Each lookup gets its own columns, in its own order, of age zero."""
-    landing = Landing.of_rows(2, numbers(0, 1), ROWS.slice(0, 2))
+    """Each lookup gets its own columns, in its own order."""
+    landing = landing_of(2, numbers(0, 1), ROWS.slice(0, 2))
 
     (answer,) = landing.answers(numbers(0, 1, 2), numbers(1, 0, 1), ["tier", "name"])
 
@@ -80,14 +86,31 @@ def test_answer_has_the_columns_asked_for() -> None:
         ("tier", [2, 1, 2]),
         ("name", ["Bert", "Ada", "Bert"]),
     ]
-    assert answer.ages_ms.tolist() == [0, 0, 0]
+    assert answer.ages_ms.tolist() == [30, 30, 30]
 
 
 def test_no_keys_get_no_answer() -> None:
     """Where nobody waits there is nothing to say."""
-    landing = Landing.of_rows(1, numbers(0), ROWS.slice(0, 1))
+    landing = landing_of(1, numbers(0), ROWS.slice(0, 1))
 
     assert plain(landing.answers(numbers(), numbers(), ["name"])) == []
+
+
+def test_absence_has_an_age() -> None:
+    """That there was no row is as old as the question."""
+    (answer,) = landing_of(1, numbers(), ROWS.slice(0, 0)).answers(numbers(4), numbers(0), [])
+
+    assert (answer.outcomes.tolist(), answer.ages_ms.tolist()) == ([Outcome.MISSING], [30])
+
+
+@pytest.mark.parametrize(
+    ("is_last_try", "known"), [(False, [True, False, False]), (True, [True, True, False])]
+)
+def test_absence_is_known_from_the_last_try(is_last_try: bool, known: list[bool]) -> None:  # noqa: FBT001  a parameter of the test
+    """A row is known at once, an absence when no try is left, and an ambiguous key never."""
+    landing = landing_of(3, numbers(0, 2, 2), ROWS)
+
+    assert landing.is_known(is_last_try=is_last_try).tolist() == known
 
 
 def test_crash_tells_all_the_same() -> None:
@@ -129,7 +152,7 @@ def test_waiters_are_found_by_lookup() -> None:
 def test_every_position_is_answered_once(ordinals: list[int], asked: list[int]) -> None:
     """Whatever a backend brings, each position gets one outcome, and the row of its own key."""
     rows = pa.record_batch({"owner": pa.array(ordinals, pa.int64())})
-    landing = Landing.of_rows(6, numbers(*ordinals), rows)
+    landing = landing_of(6, numbers(*ordinals), rows)
 
     answers = list(
         landing.answers(np.arange(len(asked), dtype=np.int32), numbers(*asked), ["owner"])

@@ -72,6 +72,19 @@ def test_lookups_outlast_the_backoff() -> None:
     assert fault.startswith("timeout: not longer than retry.backoff.initial: no retry could begin")
 
 
+def test_lookups_outlast_the_delay_of_late_rows() -> None:
+    """Rows that could never be asked for again in time are a contradiction, too."""
+    on_missing = {"max_retries": 1, "delay": "2s"}
+
+    (fault,) = dimension_faults(timeout="2s", retry={"on_missing": on_missing})
+
+    assert fault == (
+        "timeout: not longer than retry.on_missing.delay: no row could be asked for again in "
+        "time; lower that, or set retry.on_missing.max_retries to 0"
+    )
+    assert dimension(timeout="2s", retry={"on_missing": {"delay": "2s"}}).timeout_s == 2.0
+
+
 def test_short_timeout_alone_is_fine() -> None:
     """A timeout below the default waiting only means that there are no retries."""
     assert dimension(timeout="10ms").timeout_s == 0.01

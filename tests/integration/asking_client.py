@@ -1,0 +1,30 @@
+"""A client process that asks once and then only answers pings: `python asking_client.py ENDPOINT`.
+
+Run by tests that stop or kill it; nothing of pytest is here.
+"""
+
+import signal
+import sys
+import time
+
+import pyarrow as pa
+
+from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from spark_client.connections import Address, connections
+
+KEYS = 100
+
+
+def main() -> None:
+    """Ask for some customers, and wait to be ended."""
+    key = pa.schema({"id": pa.int64()})
+    request = ChannelRequest("customers", None, "a client that will freeze", key)
+    session = connections.to(Address(sys.argv[1])).open(request)
+    keys = pa.record_batch([pa.array(range(KEYS), pa.int64())], schema=key)
+    session.ask(AskedKeys(QuestionId(1), keys, time.monotonic() + 60.0))
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()
