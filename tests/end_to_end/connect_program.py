@@ -1,21 +1,24 @@
-"""A program for Spark Connect: the same calls as anywhere else, printed as JSON.
+"""A program for Spark Connect: the same calls as anywhere else, in all modes, printed as JSON.
 
 Run in a process of its own, because a process has either a classic or a Connect session.
 """
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
+from spark_client.lookup_settings import OutputMode
 
 
 def main(url: str) -> dict[str, object]:
-    """A lookup join on a batch, and one on a stream with an aggregation behind it."""
+    """Lookup joins on a batch, and one on a stream with an aggregation behind it."""
+    os.environ["SPARK_TESTING"] = "1"  # Spark then takes any free port for its server
     session = (
         SparkSession.builder.remote("local[2]")
         .config("spark.connect.grpc.binding.address", "127.0.0.1")
@@ -23,7 +26,11 @@ def main(url: str) -> dict[str, object]:
         .getOrCreate()
     )
     session.conf.set("spark.sql.shuffle.partitions", "2")
-    join = Sidecar(url, connect_timeout=20).lookup_join("customers", on="id", columns=["tier"])
+    sidecar = Sidecar(url, connect_timeout=20)
+    joins = {
+        mode.value: sidecar.lookup_join("customers", on="id", columns=["tier"], mode=mode.value)
+        for mode in OutputMode
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         events = session.range(0, 100, numPartitions=1).select(
@@ -31,7 +38,7 @@ def main(url: str) -> dict[str, object]:
         )
         events.write.parquet(str(folder / "events"))
         stream = session.readStream.schema("id long, at timestamp").parquet(str(folder / "events"))
-        enriched = stream.withWatermark("at", "1 second").transform(join)
+        enriched = stream.withWatermark("at", "1 second").transform(joins["ordered"])
         query = (
             enriched.groupBy(F.window("at", "10 seconds"))
             .count()
@@ -43,9 +50,14 @@ def main(url: str) -> dict[str, object]:
         )
         query.awaitTermination()
         windows = session.read.parquet(str(folder / "output")).count()
-        tiers = [row["tier"] for row in events.limit(7).transform(join).orderBy("id").collect()]
+        few = events.where("id < 7")
+        tiers = {mode: _tiers(few.transform(join)) for mode, join in joins.items()}
     session.stop()
     return {"session": type(session).__module__, "tiers": tiers, "windows": windows}
+
+
+def _tiers(enriched: DataFrame) -> list[int]:
+    return [row["tier"] for row in enriched.orderBy("id").collect()]
 
 
 if __name__ == "__main__":

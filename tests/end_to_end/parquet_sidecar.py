@@ -1,6 +1,6 @@
-"""A sidecar with two dimensions from Parquet files, for tests of the client against the real one.
+"""A sidecar with dimensions from Parquet files, for tests of the client against the real one.
 
-Customers by number; places by a text with any character and a number.
+Customers by number; places by a text with any character and a number; tiers by a small number.
 """
 
 import os
@@ -44,25 +44,33 @@ PLACES = pa.table(
         "place": [None if text == "A" else f"<{text}>" for text in TEXTS for _ in range(2)],
     }
 )
+TIERS = pa.table({"tier": pa.array(range(5), pa.int32()), "label": list("abcde")})
 _CONFIG = """
 listen: {unix: sidelook.sock, http: null}
 dimensions:
   customers: {source: {kind: parquet, path: customers.parquet}, key: [id]}
   places: {source: {kind: parquet, path: places.parquet}, key: [text, number]}
+  tiers: {source: {kind: parquet, path: tiers.parquet}, key: [tier]}
 """
 
 
 @contextmanager
 def parquet_sidecar(folder: Path) -> Iterator[SidecarProcess]:
     """The sidecar as its own process, while it runs."""
+    sidecar = stopped_parquet_sidecar(folder)
+    with sidecar.running():
+        yield sidecar
+
+
+def stopped_parquet_sidecar(folder: Path) -> SidecarProcess:
+    """The sidecar with its files, for who starts and stops it."""
     pq.write_table(CUSTOMERS, folder / "customers.parquet")
     pq.write_table(PLACES, folder / "places.parquet")
+    pq.write_table(TIERS, folder / "tiers.parquet")
     config = folder / "config.yaml"
     config.write_text(_CONFIG)
     command = (sys.executable, "-m", "service", "serve", "--config", str(config))
-    sidecar = SidecarProcess(folder, command)
-    with sidecar.running():
-        yield sidecar
+    return SidecarProcess(folder, command)
 
 
 def url_of(sidecar: SidecarProcess) -> str:

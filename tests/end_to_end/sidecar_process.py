@@ -76,8 +76,13 @@ class SidecarProcess:
         return {**listen, **self.environ}
 
     @contextmanager
-    def running(self, *, until: str = "/readyz") -> Iterator[None]:
-        """Started, and `until` answers 200; told to stop at the end, which it must do cleanly."""
+    def running(
+        self, *, until: str = "/readyz", ends_by: signal.Signals = signal.SIGTERM
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """Started, and `until` answers 200; told to stop at the end, which it must do cleanly.
+
+        Unless it ends by SIGKILL, which leaves it no choice.
+        """
         log = self.folder / "log"
         with log.open("w") as standard_error:
             process = subprocess.Popen(
@@ -88,9 +93,10 @@ class SidecarProcess:
             )
         try:
             self._wait_for(until, process)
-            yield
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_TIMEOUT_S) == 0, log.read_text()
+            yield process
+            process.send_signal(ends_by)
+            expected = -ends_by if ends_by is signal.SIGKILL else 0
+            assert process.wait(STOP_TIMEOUT_S) == expected, log.read_text()
         finally:
             process.kill()
             process.wait()

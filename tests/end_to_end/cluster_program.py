@@ -1,0 +1,74 @@
+"""A driver with two executors in processes of their own, whose tasks share one sidecar.
+
+Prints which of its jobs gave other rows than Spark's own join.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+
+from spark_client import Sidecar
+from tests.end_to_end.batch_gate import BatchGate
+from tests.end_to_end.fingerprint import fingerprint
+from tests.end_to_end.first_attempt import FirstAttempt, fail, lose_executor
+from tests.end_to_end.parquet_sidecar import CUSTOMERS
+
+RECORDS = 20_000  # of each of two partitions
+PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # they live for a few seconds
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+}
+
+
+def main(url: str, folder: str) -> list[str]:
+    """The names of the jobs that went wrong."""
+    session = _session(Path(folder))
+    numbers = session.range(0, 2 * RECORDS, numPartitions=2)
+    key, padding = (F.col("id") % 1500).alias("id"), F.lpad("id", PADDING, " ").alias("padding")
+    records = numbers.select(F.col("id").alias("line"), key, padding)
+    join = Sidecar(url, connect_timeout=20).lookup_join("customers", on="id", mode="unordered")
+    enriched = records.transform(join)
+    customers = session.createDataFrame(CUSTOMERS)
+    joined = records.join(F.broadcast(customers), on="id", how="left")
+    expected = fingerprint(joined.select(enriched.columns))
+    jobs = _jobs(enriched, Path(folder))
+    wrong = [name for name, job in jobs.items() if fingerprint(job) != expected]
+    session.stop()
+    return wrong
+
+
+def _jobs(enriched: DataFrame, folder: Path) -> dict[str, DataFrame]:
+    functions: dict[str, Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]] = {
+        "side by side": BatchGate(folder, rows=100),
+        "tried again": FirstAttempt(folder, [fail, lose_executor]),
+    }
+    return {name: enriched.mapInArrow(each, enriched.schema) for name, each in functions.items()}
+
+
+def _session(folder: Path) -> SparkSession:
+    # Workers keep their files below Spark's own folder, which is not ours to write into.
+    home = folder / "spark"
+    home.mkdir()
+    for each in Path(pyspark.__path__[0]).iterdir():
+        (home / each.name).symlink_to(each)
+    os.environ["SPARK_HOME"] = str(home)
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.local.dir", str(folder)).getOrCreate()
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))  # noqa: T201 -- what the test reads

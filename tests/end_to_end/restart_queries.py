@@ -1,0 +1,102 @@
+"""Two streaming queries behind one lookup join: all rows, and counts by windows of event time.
+
+The same for the run that is killed again and again and for the run without faults.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_client import Sidecar
+
+FILES = 8
+FILES_OF_A_BATCH = 2
+ROWS = 20_000  # of each file: enough for a batch to be seen while it runs
+SCHEMA = "line long, id long, at timestamp"
+QUERIES = ("rows", "windows")
+
+
+@dataclass(frozen=True, slots=True)
+class RestartQueries:
+    """Where they read and write, and which sidecar they ask."""
+
+    url: str
+    events: Path
+    folder: Path
+
+    def write_events(self) -> None:
+        """Files of events a second apart, with unknown customers, duplicates and NULLs."""
+        self.events.mkdir()
+        for number in range(FILES):
+            lines = np.arange(number * ROWS, (number + 1) * ROWS)
+            keys = (lines * 7919) % 1500  # a third of them has no row
+            table = pa.table(
+                {
+                    "line": lines,
+                    "id": pa.array(keys, mask=lines % 100 == 0),
+                    "at": pa.array(lines * 1_000_000, pa.timestamp("us", tz="UTC")),
+                }
+            )
+            pq.write_table(table, self.events / f"{number:02}.parquet")
+
+    def run(self, session: SparkSession) -> None:
+        """Both of them, from their checkpoints if there are any, to the end of the input."""
+        enriched = self._enriched(session)
+        windows = enriched.groupBy(F.window("at", "1000 seconds"), "tier").count()
+        for query in [self._start(enriched, "rows"), self._start(windows, "windows")]:
+            query.awaitTermination()
+
+    def output(self, session: SparkSession) -> dict[str, pa.Table]:
+        """What each query has written, read through its sink and sorted by all that it has."""
+        return {name: _sorted(session.read.parquet(str(self.folder / name))) for name in QUERIES}
+
+    def committed_batches(self) -> int:
+        """How many batches of the rows are in their sink."""
+        return len(self._manifests())
+
+    def stray_files(self) -> int:
+        """Files of batches that were begun and are not in the sink; no reader sees them."""
+        counted = sum(len(each.read_text().splitlines()) - 1 for each in self._manifests())
+        return len(list((self.folder / "rows").glob("*.parquet"))) - counted
+
+    def _manifests(self) -> list[Path]:
+        # One for each batch: a line with the version, and one for each of its files.
+        log = self.folder / "rows" / "_spark_metadata"
+        return [each for each in log.glob("*") if each.name.isdigit()]
+
+    def _enriched(self, session: SparkSession) -> DataFrame:
+        events = (
+            session.readStream.schema(SCHEMA)
+            .option("maxFilesPerTrigger", FILES_OF_A_BATCH)
+            .parquet(str(self.events))
+        )
+        join = Sidecar(self.url, connect_timeout=20).lookup_join(
+            "customers",
+            on="id",
+            mode="unordered",
+            capacity=1000,
+            event_time="at",
+            watermark_interval="1000 seconds",
+        )
+        return events.withWatermark("at", "10 seconds").transform(join)
+
+    def _start(self, stream: DataFrame, name: str) -> StreamingQuery:
+        return (
+            stream.writeStream.format("parquet")
+            .option("path", str(self.folder / name))
+            .option("checkpointLocation", str(self.folder / f"{name} checkpoint"))
+            .outputMode("append")
+            .trigger(availableNow=True)
+            .start()
+        )
+
+
+def _sorted(frame: DataFrame) -> pa.Table:
+    table = frame.toArrow().flatten()
+    return table.sort_by([(name, "ascending") for name in table.column_names])
