@@ -1,16 +1,16 @@
 """Arrow schemas and record batches as they stand in frames; bytes of a peer are never trusted.
 
 The columns of a RESULT are `META` and, if it has rows, the columns asked for; without rows
-`META` and `ERROR`. Flat types only: no dictionaries, extensions or nesting, no compression.
+`META` and `ERROR`. Flat types only: no dictionaries, extensions or nesting. What stands around the
+columns is `arrow_message`'s.
 """
-
-import struct
 
 import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.protocol.arrow_message import RECORD_BATCH, SCHEMA, read_message
 
 META = pa.schema(
     [
@@ -36,11 +36,15 @@ _IS_FLAT = (
     types.is_time,
 )
 MAX_FIELDS = 1_000
+_MAX_QUOTED = 80  # characters of what a peer wrote, in an error and so in a log
+_EXTENSION = b"ARROW:extension:name"
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """The schema as an encapsulated IPC message."""
-    return schema.serialize().to_pybytes()
+    """The schema as an encapsulated IPC message, without its fields' metadata."""
+    # Those may say that a field has an extension type, which does not travel.
+    fields = [field.remove_metadata() for field in schema]
+    return pa.schema(fields, schema.metadata).serialize().to_pybytes()
 
 
 def decode_schema(message: bytes | memoryview, *, offset: int | None = None) -> pa.Schema:
@@ -48,20 +52,17 @@ def decode_schema(message: bytes | memoryview, *, offset: int | None = None) -> 
 
     Raises ProtocolViolation for other bytes, and for other than flat types.
     """
-    reader = pa.BufferReader(message)
     try:
-        schema = pa.ipc.read_schema(reader)
+        schema = pa.ipc.read_schema(read_message(message, SCHEMA, offset=offset))
         _read_texts(schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _bad("the schema is not an Arrow schema message", offset) from error
-    if reader.tell() != reader.size():
-        raise _bad("something follows the schema", offset)
     if len(schema) > MAX_FIELDS:
         raise _bad(f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset)
     for field in schema:
-        if not _may_travel(field.type):
-            detail = f"field {field.name!r} has type {field.type}; only flat types may travel"
-            raise _bad(detail, offset)
+        if not _may_travel(field):
+            name, kind = field.name[:_MAX_QUOTED], str(field.type)[:_MAX_QUOTED]
+            raise _bad(f"field {name!r} has type {kind}; only flat types may travel", offset)
     return schema
 
 
@@ -73,19 +74,17 @@ def encode_batch(batch: pa.RecordBatch) -> memoryview:
 def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in an IPC message, checked in full (offsets, UTF-8, lengths); zero-copy.
 
-    Raises ProtocolViolation for anything that is not an uncompressed batch of this schema.
+    Raises ProtocolViolation for anything that is not an uncompressed batch of this schema, and for
+    columns that share bytes: what is paid for by its size must not be worth more than it.
     """
-    reader = pa.BufferReader(message)
     try:
-        content = pa.ipc.read_message(reader)
-        if _is_compressed(content):
-            raise _bad("compressed buffers are refused")
+        content = read_message(message, RECORD_BATCH)
         batch = pa.ipc.read_record_batch(content, schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, struct.error, EOFError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise _bad("the payload is not a record batch of the channel's schema") from error
-    if reader.tell() != reader.size():
-        raise _bad("something follows the record batch")
+    if batch.nbytes > content.body.size:
+        raise _bad("columns share their bytes")
     return batch
 
 
@@ -142,27 +141,15 @@ def _read_texts(schema: pa.Schema) -> None:
         _ = field.name, types.is_timestamp(field.type) and field.type.tz
 
 
-def _may_travel(kind: pa.DataType) -> bool:
+def _may_travel(field: pa.Field) -> bool:
+    kind = field.type
+    if _EXTENSION in (field.metadata or {}):
+        return False  # which of them Arrow knows, and so tells as such, depends on the process
     if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
         return False  # Arrow reads behind its table of powers of ten when it casts such values
+    if types.is_fixed_size_binary(kind) and not kind.byte_width:
+        return False  # any number of such values takes no bytes at all
     return any(is_flat(kind) for is_flat in _IS_FLAT)
-
-
-def _is_compressed(message: pa.Message) -> bool:
-    # A flatbuffer table starts with the distance to its vtable, whose slot n is the offset of
-    # field n. Message.header is field 2, RecordBatch.compression field 3 (Arrow's Message.fbs).
-    metadata = memoryview(message.metadata)
-    root = struct.unpack_from("<I", metadata, 0)[0]
-    header_at = root + _field_offset(metadata, root, 2)
-    header = header_at + struct.unpack_from("<I", metadata, header_at)[0]
-    return _field_offset(metadata, header, 3) != 0
-
-
-def _field_offset(metadata: memoryview, table: int, index: int) -> int:
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    size = struct.unpack_from("<H", metadata, vtable)[0]
-    slot = 4 + 2 * index
-    return struct.unpack_from("<H", metadata, vtable + slot)[0] if slot < size else 0
 
 
 def _bad(detail: str, offset: int | None = None) -> ProtocolViolation:

@@ -5,7 +5,7 @@
          1     1  flags      RESULT: 1 = last, 2 = has rows; STATUS: 1 = idle; otherwise 0
          2     2  reserved   0
          4     4  channel    0 = the connection
-         8     8  sequence   LOOKUP, RESULT, CANCEL; otherwise 0
+         8     8  sequence   LOOKUP, RESULT, CANCEL: below 2**63; otherwise 0
 
 Decoding never trusts the peer: whatever is wrong is a ProtocolViolation, before any state changes.
 Not here: Arrow payloads stay bytes, because only the channel knows their schema.
@@ -33,6 +33,9 @@ _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _NOTHING = struct.Struct("")
 
+# Signed where a language has no unsigned numbers. At a million lookups a second it would last for
+# 290,000 years, so that nothing has to be said about what follows the last one.
+_MAX_SEQUENCE = 2**63 - 1
 _LAST = 1
 _HAS_ROWS = 2
 _IDLE = 1
@@ -101,6 +104,8 @@ def _check(header: _Header, kind: FrameKind) -> None:
         raise _bad(f"{kind.name} concerns the connection, not a channel", 4)
     if header.sequence and kind not in _WITH_SEQUENCE:
         raise _bad(f"{kind.name} has no sequence", 8)
+    if header.sequence > _MAX_SEQUENCE:
+        raise _bad("the sequence is beyond 2**63 - 1", 8)
 
 
 def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -> bytes:

@@ -12,6 +12,7 @@ from typing import TypeGuard
 from lookup_core.errors import ErrorCode, ProtocolViolation
 
 MAX_BYTES = 64 * 1024
+MAX_COUNT = 2**53 - 1  # the largest that JSON carries exactly in every language
 
 _LENGTH = struct.Struct("<I")
 
@@ -43,17 +44,17 @@ class FrameDescription:
         return value
 
     def count(self, name: str) -> int:
-        """A whole number, not negative."""
+        """A whole number from 0 to `MAX_COUNT`."""
         value = self.fields.get(name)
         if not _is_count(value):
-            raise self._fault(name, "a whole number from 0")
+            raise self._fault(name, "a whole number from 0 to 2**53 - 1")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers, not negative."""
+        """A list of whole numbers from 0 to `MAX_COUNT`."""
         value = self.fields.get(name)
         if not isinstance(value, list) or not all(map(_is_count, value)):
-            raise self._fault(name, "a list of whole numbers from 0")
+            raise self._fault(name, "a list of whole numbers from 0 to 2**53 - 1")
         return tuple(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ def decode_description(body: memoryview, *, offset: int) -> FrameDescription:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _bad(detail: str, offset: int) -> ProtocolViolation:

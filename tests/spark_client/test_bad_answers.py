@@ -28,9 +28,11 @@ WAIT_S = 10.0
 NO_BATCH = "the payload is not a record batch of the channel's schema"
 
 
-def answer(*positions: int, outcome: Outcome = Outcome.MISSING) -> bytes:
+def answer(*positions: int, outcome: int = Outcome.MISSING) -> bytes:
     """The payload of a RESULT without rows."""
-    answered = rowless_answer(np.array(positions, np.int32), outcome)
+    outcomes = np.full(len(positions), outcome, np.uint8)
+    ages_ms = np.zeros(len(positions), np.uint32)
+    answered = Answer(np.array(positions, np.int32), outcomes, ages_ms, None)
     return bytes(encode_batch(answer_batch(answered)))
 
 
