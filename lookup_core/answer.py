@@ -4,7 +4,7 @@ Not a per-key object: an answer is made, sent and taken from as a whole.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import pyarrow as pa
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
 
+_KEY_BYTES = 4 + 1 + 4  # position, outcome and age
+_ERROR_BYTES = 100  # an entry of a dict, at the most
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -20,7 +23,7 @@ class Answer:
 
     positions: npt.NDArray[np.int32]  # [n] which keys of the lookup, each at most once
     outcomes: npt.NDArray[np.uint8]  # [n] values of `Outcome`
-    ages_ms: npt.NDArray[np.uint32]  # [n] since the row was read; 0 without a row
+    ages_ms: npt.NDArray[np.uint32]  # [n] since row or absence were asked for; 0 for errors
     rows: pa.RecordBatch | None  # [n] rows in the order of `positions`, or None
     errors: dict[int, ErrorCode] = field(default_factory=dict)  # {position: code}, few
 
@@ -28,6 +31,19 @@ class Answer:
     def size(self) -> int:
         """How many keys this answers."""
         return len(self.positions)
+
+    @property
+    def total_bytes(self) -> int:
+        """What it takes in memory, about."""
+        row_bytes = 0 if self.rows is None else int(self.rows.nbytes)
+        return row_bytes + _KEY_BYTES * self.size + _ERROR_BYTES * len(self.errors)
+
+    def moved(self, by: int) -> "Answer":
+        """The same for keys that stand so many places further on."""
+        if not by:
+            return self
+        errors = {position + by: code for position, code in self.errors.items()}
+        return replace(self, positions=self.positions + np.int32(by), errors=errors)
 
     def pieces(self, max_bytes: int) -> Iterator["Answer"]:
         """The same in parts of about at most `max_bytes` of rows, each of one row at least."""

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -16,6 +17,7 @@ import structlog
 from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
+from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
 from service.backends.postgres import PostgresBackend
@@ -47,7 +49,9 @@ DRAIN_S = 10.0  # for what is in flight when the drain begins
 REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
-_CREDIT_SHARE = 4  # of limits.memory: what waiting lookups of streams may take
+# Of limits.memory; the caches have the rest.
+_CREDIT_SHARE = 4  # what waiting lookups of streams may take
+_ANSWER_SHARE = 4  # what their answers may take, until they are sent
 
 
 async def run(settings: Settings) -> None:
@@ -60,14 +64,15 @@ async def run(settings: Settings) -> None:
     observer, lag = PrometheusObserver(), EventLoopLag()
     async with AsyncExitStack() as stack:
         dimensions = {
-            name: await _dimension(name, config, observer=observer, stack=stack)
-            for name, config in settings.dimensions.items()
+            name: await _dimension(name, settings, observer=observer, stack=stack)
+            for name in settings.dimensions
         }
         streams = _streams(settings, dimensions)
         parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
         running = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [running.create_task(lag.run())]
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
+        tasks.append(running.create_task(streams.run()))
         async with _listeners(settings, parts):
             log.info(
                 "service.listening",
@@ -111,10 +116,15 @@ async def _wait_for_lookups(dimensions: Mapping[str, Dimension], timeout_s: floa
 
 
 async def _dimension(
-    name: str, config: DimensionConfig, *, observer: PrometheusObserver, stack: AsyncExitStack
+    name: str, settings: Settings, *, observer: PrometheusObserver, stack: AsyncExitStack
 ) -> Dimension:
+    config = settings.dimensions[name]
     backend = await stack.enter_async_context(_backend(config))
-    return Dimension(config.engine_settings(name), backend, observer=observer)
+    engine = config.engine_settings(name)
+    # What streams have credit for is never too much; the rest is for plain requests.
+    credit_keys = settings.limits.memory_bytes // _CREDIT_SHARE // RECORD_BYTES
+    engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
+    return Dimension(engine, backend, observer=observer)
 
 
 def _backend(config: DimensionConfig) -> Backend:
@@ -144,7 +154,12 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
     agent = f"sidelook/{_version()}"
     # A channel's credit lets one LOOKUP take as many bytes, whatever a request may have.
     most_bytes = max(limits.request_bytes, _STREAM_MESSAGE_BYTES)
-    return StreamHandler(registry, agent=agent, max_message_bytes=most_bytes)
+    return StreamHandler(
+        registry,
+        agent=agent,
+        max_message_bytes=most_bytes,
+        answer_bytes=limits.memory_bytes // _ANSWER_SHARE,
+    )
 
 
 def _parts(
@@ -158,6 +173,7 @@ def _parts(
     collector = Collector(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
         channels=streams.statistics,
+        watermarks_ms=streams.watermarks_ms,
         lag_s=lambda: lag.lag_s,
         version=_version(),
     )

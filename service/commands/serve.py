@@ -3,6 +3,7 @@
 Only reads the configuration and starts the loop; the parts are wired in `service.app`.
 """
 
+import gc
 import os
 from pathlib import Path
 from typing import Annotated
@@ -26,4 +27,7 @@ def serve(
     # Here, so that no other command waits for the imports of all adapters.
     from service import app  # noqa: PLC0415
 
+    # The modules live as long as the process. Every full collection would look at all of them, and
+    # hold the event loop for some 30 ms.
+    gc.freeze()
     run_on_event_loop(app.run(settings))

@@ -43,9 +43,7 @@ class ChannelRegistry:
             )
         return dimension
 
-    def admit(
-        self, opened: Open, *, connection: int
-    ) -> tuple[ChannelId, ServerChannel[ChannelId]]:
+    def admit(self, opened: Open, *, connection: int) -> tuple[ChannelId, ServerChannel[ChannelId]]:
         """The turn and the book of a new channel; raises Overloaded when there are too many."""
         turn = ChannelId(next(self._ids))
         if self._credit.open(turn) is None:

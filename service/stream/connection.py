@@ -5,7 +5,7 @@ with WebSocket code 1002; whatever ends it, its lookups are left and its credit 
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -18,59 +18,46 @@ from lookup_core.keys.named_key import named_key
 from lookup_core.protocol import frames
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.ping_allowance import PingAllowance
 from lookup_core.protocol.server_channel import ServerChannel
+from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.channel_registry import ChannelRegistry
-from service.stream.outbox import Outbox
-from service.stream.timeouts import Timeouts
+from service.stream.connection_end import ConnectionEnd, ConnectionEnded, connection_end
+from service.stream.outbox import Outbox, Outgoing
+from service.stream.stream_lookup import Asker
+from service.stream.stream_parts import StreamParts
 
 log = structlog.get_logger()
 
 MAX_CHANNELS = 64  # of one connection: a task has one for each dimension that it looks up
-_MAX_REASON_BYTES = 120  # a close frame holds 123
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    code: WSCloseCode
-    reason: str
-
-
-class _Ended(Exception):
-    """Never leaves this module: ends the tasks of a connection."""
-
-    def __init__(self, code: WSCloseCode, reason: str = "") -> None:
-        super().__init__(reason)
-        self.ending = _Ending(code, reason)
+_PINGS = {WSMsgType.PING, WSMsgType.PONG}
 
 
 class StreamConnection:
     """Serves one WebSocket until it closes."""
 
-    def __init__(
-        self,
-        socket: web.WebSocketResponse,
-        number: int,
-        *,
-        registry: ChannelRegistry,
-        agent: str,
-        timeouts: Timeouts,
-    ) -> None:
+    def __init__(self, socket: web.WebSocketResponse, number: int, parts: StreamParts) -> None:
         self._socket = socket
         self._number = number
-        self._registry = registry
-        self._agent = agent
-        self._timeouts = timeouts
+        self._parts = parts
+        self._registry = parts.registry
+        self._timeouts = parts.timeouts
         self._outbox = Outbox(
-            socket.send_bytes, timeout_s=timeouts.send_s, on_sending=self._on_sending
+            socket.send_bytes,
+            timeout_s=parts.timeouts.send_s,
+            on_sending=self._on_sending,
+            on_sent=self._on_sent,
         )
+        self._pings = PingAllowance(parts.line.now())
         self._opening: dict[int, asyncio.Task[None]] = {}  # {channel: waits for its dimension}
         self._channels: dict[int, tuple[ChannelId, ChannelLookups]] = {}
         self._is_welcome = False
         self._must_end = asyncio.Event()
+        self._why: Exception = ConnectionEnded(WSCloseCode.GOING_AWAY, "draining")
 
     async def serve(self) -> None:
         """Run to the end of the connection; cancellation leaves no lookup and no credit behind."""
+        self._parts.budget.open(self._number)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._outbox.run())
@@ -78,12 +65,15 @@ class StreamConnection:
                 await self._receive(tasks)
         except ExceptionGroup as group:
             # The border of the connection's tasks: a defect ends this connection only.
-            ending = self._ending(group.exceptions[0])
+            end = connection_end(group.exceptions[0], self._number)
         finally:
             # Before the close, which waits for the peer.
             for number in list(self._channels):
                 self._drop(number)
-        await self._close(ending)
+            self._outbox.clear()
+            self._parts.budget.close(self._number)
+            self._parts.line.on_room()
+        await self._close(end)
 
     def go_away(self, reason: str) -> None:
         """Ask the peer to open nothing new here; end what has not begun."""
@@ -98,7 +88,11 @@ class StreamConnection:
 
     async def _wait_for_end(self) -> None:
         await self._must_end.wait()
-        raise _Ended(WSCloseCode.GOING_AWAY, "draining")
+        raise self._why
+
+    def _end_for(self, error: Exception) -> None:
+        self._why = error
+        self._must_end.set()
 
     async def _receive(self, tasks: asyncio.TaskGroup) -> None:
         await self._greet()
@@ -109,41 +103,52 @@ class StreamConnection:
                     self._opening[frame.channel] = tasks.create_task(self._open(frame))
                 case frames.Lookup():
                     self._channel(frame.channel).on_lookup(frame)
-                    # Frames that are here already come without a pause: let others in between.
-                    await asyncio.sleep(0)
                 case _:
                     self._control(frame)
+            # Frames that are here already come without a pause: let others in between.
+            await asyncio.sleep(0)
 
     async def _greet(self) -> None:
         try:
             async with asyncio.timeout(self._timeouts.hello_s):
                 frame = await self._next_frame()
         except TimeoutError as error:
-            raise _Ended(WSCloseCode.POLICY_VIOLATION, "no HELLO in time") from error
+            raise ConnectionEnded(WSCloseCode.POLICY_VIOLATION, "no HELLO in time") from error
         if not isinstance(frame, frames.Hello):
             raise ProtocolViolation(ErrorCode.BAD_FRAME, "the first frame must be HELLO")
         if frames.PROTOCOL_VERSION not in frame.versions:
             raise ProtocolViolation(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"this service ({self._agent}) speaks {frames.PROTOCOL_VERSION}, "
+                f"this service ({self._parts.agent}) speaks {frames.PROTOCOL_VERSION}, "
                 f"the client ({frame.agent}) {list(frame.versions)}",
             )
         self._is_welcome = True
-        self._outbox.put(frames.Welcome(frames.PROTOCOL_VERSION, self._agent))
+        self._outbox.put(frames.Welcome(frames.PROTOCOL_VERSION, self._parts.agent))
 
     async def _next_frame(self) -> Frame:
-        message = await self._socket.receive()
+        # Who does not take what is there for it may not ask for more: not even for refusals.
+        await self._outbox.wait_for_room()
+        while (message := await self._socket.receive()).type in _PINGS:
+            if message.type is WSMsgType.PING:
+                await self._on_ping(message.data)
+            await asyncio.sleep(0)
         if message.type is WSMsgType.BINARY:
             return decode_frame(message.data)
         if message.type is WSMsgType.TEXT:
             raise ProtocolViolation(ErrorCode.BAD_FRAME, "frames are binary messages")
-        raise _Ended(WSCloseCode.OK)  # closed or broken: there is nothing more to read
+        raise ConnectionEnded(WSCloseCode.OK)  # closed or broken: there is nothing more to read
+
+    async def _on_ping(self, content: bytes) -> None:
+        if not self._pings.take(self._parts.line.now()):
+            raise ConnectionEnded(WSCloseCode.POLICY_VIOLATION, "too many pings")
+        async with asyncio.timeout(self._timeouts.send_s):
+            await self._socket.pong(content)
 
     def _check_new(self, frame: frames.Open) -> None:
         if frame.channel in self._channels or frame.channel in self._opening:
             raise ProtocolViolation(ErrorCode.BAD_FRAME, f"channel {frame.channel} is open already")
         if len(self._channels) + len(self._opening) >= MAX_CHANNELS:
-            raise _Ended(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
+            raise ConnectionEnded(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
 
     async def _open(self, frame: frames.Open) -> None:
         try:
@@ -151,7 +156,7 @@ class StreamConnection:
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
             columns = schema.select(frame.columns)
-            turn, grant = self._registry.admit()
+            turn, book = self._registry.admit(frame, connection=self._number)
         except SidelookError as error:
             self._outbox.put(
                 frames.Failure(frame.channel, error.code, error.detail, error.is_retryable)
@@ -159,14 +164,30 @@ class StreamConnection:
             return
         finally:
             self._opening.pop(frame.channel, None)
-        book = ServerChannel(frame.channel, frame.dimension, frame.origin, grant=grant)
-        self._registry.add(turn, self._number, book)
-        self._channels[frame.channel] = (
-            turn,
-            ChannelLookups(book, frame, dimension=dimension, turn=turn, outbox=self._outbox),
-        )
+        self._channels[frame.channel] = (turn, self._lookups(book, frame, turn=turn))
         names = tuple(schema.key.names)
-        self._outbox.put(frames.Opened(frame.channel, grant.records, grant.bytes, columns, names))
+        share = book.share
+        self._outbox.put(frames.Opened(frame.channel, share.records, share.bytes, columns, names))
+
+    def _lookups(
+        self, book: ServerChannel[ChannelId], opened: frames.Open, *, turn: ChannelId
+    ) -> ChannelLookups:
+        asker = Asker(
+            self._number,
+            turn,
+            self._registry.dimension(opened.dimension),
+            opened.columns,
+            self._parts.budget,
+            self._parts.costs.newcomer(opened.dimension),
+        )
+        return ChannelLookups(
+            book,
+            opened,
+            asker=asker,
+            line=self._parts.line,
+            outbox=self._outbox,
+            on_defect=self._end_for,
+        )
 
     def _control(self, frame: Frame) -> None:
         match frame:
@@ -183,6 +204,11 @@ class StreamConnection:
     def _on_event_time(self, frame: frames.Watermark | frames.Status) -> None:
         book = self._channel(frame.channel).book
         turn, _ = self._channels[frame.channel]
+        if book.is_closing:
+            kind = type(frame).__name__.upper()
+            raise ProtocolViolation(
+                ErrorCode.UNKNOWN_CHANNEL, f"{kind} after CLOSE on {frame.channel}"
+            )
         if isinstance(frame, frames.Watermark):
             book.on_watermark(frame.watermark_ms)
             self._registry.watermarks.on_watermark(turn, frame.watermark_ms)
@@ -203,7 +229,7 @@ class StreamConnection:
         elif frame.channel in self._channels:  # otherwise as for CANCEL
             self._channel(frame.channel).on_close()
 
-    def _on_sending(self, frame: Frame) -> None:
+    def _on_sending(self, frame: Outgoing) -> None:
         match frame:
             case frames.Credit():
                 self._channel(frame.channel).on_credit_sent()
@@ -211,6 +237,11 @@ class StreamConnection:
                 self._drop(frame.channel)
             case _:
                 pass  # nothing depends on when the others go
+
+    def _on_sent(self, outgoing: Outgoing) -> None:
+        if isinstance(outgoing, AnswerPiece):
+            self._parts.budget.release(self._number, outgoing.held_bytes)
+            self._parts.line.on_room()
 
     def _channel(self, number: int) -> ChannelLookups:
         if number not in self._channels:
@@ -223,29 +254,12 @@ class StreamConnection:
             channel.abandon()
             self._registry.remove(turn)
 
-    def _ending(self, error: Exception) -> _Ending:
-        match error:
-            case _Ended():
-                return error.ending
-            case ProtocolViolation():
-                log.warning("stream.violation", connection=self._number, detail=str(error))
-                return _Ending(WSCloseCode.PROTOCOL_ERROR, str(error))
-            case TimeoutError():
-                return _Ending(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
-            case ConnectionError():
-                return _Ending(WSCloseCode.OK, "")
-            case _:
-                log.error("stream.defect", connection=self._number, exc_info=error)
-                return _Ending(WSCloseCode.INTERNAL_ERROR, "a defect of the service")
-
-    async def _close(self, ending: _Ending) -> None:
-        log.info("stream.ended", connection=self._number, code=ending.code, reason=ending.reason)
-        # Cut between characters: a reason must be UTF-8.
-        reason = ending.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+    async def _close(self, end: ConnectionEnd) -> None:
+        log.info("stream.ended", connection=self._number, code=end.code, reason=end.reason)
         try:
             async with asyncio.timeout(self._timeouts.close_s):
                 # Not drained: a peer that reads nothing would hold it up.
-                await self._socket.close(code=ending.code, message=reason, drain=False)
+                await self._socket.close(code=end.code, message=end.message, drain=False)
         except TimeoutError:
             log.info("stream.close_unanswered", connection=self._number)
 

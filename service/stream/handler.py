@@ -9,10 +9,14 @@ from itertools import count
 
 from aiohttp import WSCloseCode, web
 
+from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.learned_costs import LearnedCosts
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import StreamConnection
+from service.stream.lookup_line import LookupLine
+from service.stream.stream_parts import StreamParts
 from service.stream.timeouts import Timeouts
 
 _POLL_S = 0.02
@@ -27,15 +31,27 @@ class StreamHandler:
         *,
         agent: str,
         max_message_bytes: int,
+        answer_bytes: int,
         timeouts: Timeouts | None = None,
     ) -> None:
         self._registry = registry
-        self._agent = agent
         self._max_message_bytes = max_message_bytes
         self._timeouts = timeouts or Timeouts()
+        self._parts = StreamParts(
+            registry,
+            LookupLine(),
+            AnswerBudget(answer_bytes),
+            LearnedCosts(),
+            agent,
+            self._timeouts,
+        )
         self._numbers = count(1)
         self._connections: set[StreamConnection] = set()
         self._is_draining = False
+
+    async def run(self) -> None:
+        """Carry out lookups that have to wait for their turn, until cancelled."""
+        await self._parts.line.run()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serve one connection to its end."""
@@ -44,6 +60,7 @@ class StreamHandler:
             protocols=(SUBPROTOCOL,),
             compress=False,  # answers are columns on a local socket: it would only cost time
             heartbeat=self._timeouts.heartbeat_s,
+            autoping=False,  # pings are counted before they are answered
             max_msg_size=self._max_message_bytes,
         )
         await socket.prepare(request)
@@ -58,6 +75,10 @@ class StreamHandler:
         """All open channels."""
         return self._registry.statistics()
 
+    def watermarks_ms(self) -> dict[str, int]:
+        """How far the event time of each dimension's streams is."""
+        return self._registry.watermarks.watermarks_ms()
+
     async def drain(self, timeout_s: float) -> None:
         """Send GOAWAY, wait for what is in flight, then close all with code 1001."""
         self._is_draining = True
@@ -71,13 +92,7 @@ class StreamHandler:
     async def _serve(
         self, socket: web.WebSocketResponse, *, transport: asyncio.Transport | None
     ) -> None:
-        connection = StreamConnection(
-            socket,
-            next(self._numbers),
-            registry=self._registry,
-            agent=self._agent,
-            timeouts=self._timeouts,
-        )
+        connection = StreamConnection(socket, next(self._numbers), self._parts)
         self._connections.add(connection)
         if self._is_draining:  # it was let in just before
             connection.end()

@@ -69,3 +69,27 @@ def test_answer_without_rows_is_one_piece() -> None:
     answer = rowless_answer(np.arange(3, dtype=np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
 
     assert list(answer.pieces(1)) == [answer]
+
+
+def test_moved_answer_names_other_positions() -> None:
+    """The same outcomes for keys that stand further on; the original stays as it is."""
+    answer = rowless_answer(np.array([1, 0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
+
+    moved = answer.moved(5)
+
+    assert moved.positions.tolist() == [6, 5]
+    assert moved.positions.dtype == answer.positions.dtype
+    assert moved.errors == {6: ErrorCode.TYPE, 5: ErrorCode.TYPE}
+    assert answer.positions.tolist() == [1, 0]
+    assert answer.moved(0) is answer
+
+
+def test_bytes_are_those_of_rows_and_outcomes() -> None:
+    """What an answer takes: its rows, nine bytes a key, and something for each error."""
+    positions = np.arange(3, dtype=np.int32)
+    missing = rowless_answer(positions, Outcome.MISSING)
+    rows = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
+
+    assert missing.total_bytes == 27
+    assert Answer(positions, missing.outcomes, missing.ages_ms, rows).total_bytes == 27 + 24
+    assert rowless_answer(positions, Outcome.ERROR, error=ErrorCode.TYPE).total_bytes == 327

@@ -203,7 +203,7 @@ def test_taken_port_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) 
 def no_streams() -> StreamHandler:
     """Streams that nobody is connected to."""
     registry = ChannelRegistry({}, max_channels=1, credit_bytes=1)
-    return StreamHandler(registry, agent="a test", max_message_bytes=1)
+    return StreamHandler(registry, agent="a test", max_message_bytes=1, answer_bytes=1)
 
 
 async def test_drain_waits_for_plain_requests() -> None:

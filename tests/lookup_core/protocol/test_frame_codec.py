@@ -185,6 +185,24 @@ def test_schema_error_names_its_byte() -> None:
     assert violation(message) == ("an Arrow message was expected", 16 + len(words))
 
 
+def test_unknown_members_are_ignored() -> None:
+    """A peer of the same version may say more than this one knows, and in another order."""
+    words = {"a later one": [1], "agent": "x", "versions": [1, 7]}
+
+    message = HEADER.pack(FrameKind.HELLO, 0, 0, 0, 0) + encode_description(words)
+
+    assert decode_frame(message) == frames.Hello((1, 7), "x")
+
+
+def test_no_columns_are_all_columns() -> None:
+    """An OPEN that says nothing of columns wants all that there are."""
+    words = encode_description({"dimension": "d", "origin": ""})
+
+    message = HEADER.pack(FrameKind.OPEN, 0, 0, 7, 0) + words + encode_schema(KEY)
+
+    assert decode_frame(message) == frames.Open(7, "d", None, "", KEY)
+
+
 def test_payload_is_not_copied() -> None:
     """The payload of a frame is a view of the message: it is read where it was received."""
     message = encode_frame(frames.Lookup(7, 1, 5_000, 0, b"keys"))

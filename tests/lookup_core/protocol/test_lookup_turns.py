@@ -17,7 +17,9 @@ def turns_of(**lookups: list[int]) -> LookupTurns[str]:
     return turns
 
 
-def carried_out(turns: LookupTurns[str], *, quantum: int, room: int = 10**6) -> list[object]:
+def carried_out(
+    turns: LookupTurns[str], *, quantum: int, room: int = 10**6
+) -> list[tuple[int, int, int]]:
     """(ticket, first record, how many) of all parts, in the order of the turns."""
     parts = []
     while turns.head() is not None:

@@ -53,6 +53,7 @@ class Setting:
     max_channels: int = 100
     credit_bytes: int = 64 * 1024 * 1024
     max_message_bytes: int = 4 * 1024 * 1024
+    answer_bytes: int = 64 * 1024 * 1024
     customers: DimensionSettings = field(default_factory=settings)
     make: Callable[[DimensionSettings, FakeBackend], Dimension] = Dimension
 
@@ -201,10 +202,12 @@ async def streaming(setting: Setting | None = None) -> AsyncIterator[Streaming]:
         registry,
         agent=AGENT,
         max_message_bytes=setting.max_message_bytes,
+        answer_bytes=setting.answer_bytes,
         timeouts=setting.timeouts,
     )
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]
+        running.append(tasks.create_task(handler.run()))
         session = await _listening(handler, stack)
         async with asyncio.timeout(PATIENCE_S):
             yield Streaming(stores, handler, session)

@@ -1,9 +1,9 @@
 """The lookups of one channel, between the frames and the dimension."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -11,22 +11,30 @@ import pytest
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
+from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.arrow_payload import (
     ROWLESS,
     answer_from_batch,
     decode_batch,
     result_schema,
 )
-from lookup_core.protocol.credit_ledger import Grant
+from lookup_core.protocol.credit_ledger import CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.learned_costs import Costs
 from lookup_core.protocol.server_channel import ServerChannel
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
+from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.outbox import Outbox
+from service.stream.lookup_line import LookupLine
+from service.stream.outbox import Outbox, Outgoing
+from service.stream.stream_lookup import Asker
 from tests.service.engine.running import SCHEMA, customers, running, settings, told
 from tests.service.stream.streaming import credit_of, lookup_frame, open_frame, until
+
+TOTAL_BYTES = 64 * 1024 * 1024  # for answers
+CREDIT = Grant(32, 16 * 1024)  # of the channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Rig:
     lookups: ChannelLookups
     store: FakeBackend
     sent: list[Frame]
+    line: LookupLine
+    budget: AnswerBudget[int]
 
     @property
     def words(self) -> list[object]:
@@ -54,7 +64,7 @@ class Rig:
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    """A channel for 3 records at a time."""
+    """A channel to the usual customers."""
     async with rig_of(customers()) as made:
         yield made
 
@@ -68,23 +78,40 @@ async def rig_of(store: FakeBackend) -> AsyncIterator[Rig]:
         sent.append(decode_frame(message))
 
     async with running(store, settings(keys=2)) as dimension:
-        lookups, outbox = _channel(dimension, send)
-        sending = asyncio.ensure_future(outbox.run())
-        yield Rig(lookups, store, sent)
-        sending.cancel()
+        rig, outbox = _rig(dimension, send)
+        tasks = [asyncio.ensure_future(run) for run in (outbox.run(), rig.line.run())]
+        yield replace(rig, store=store, sent=sent)
+        for task in tasks:
+            task.cancel()
 
 
-def _channel(dimension: Dimension, send: object) -> tuple[ChannelLookups, Outbox]:
-    def on_sending(frame: Frame) -> None:
+def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tuple[Rig, Outbox]:
+    def on_sending(frame: Outgoing) -> None:
         if isinstance(frame, frames.Credit):
             lookups.on_credit_sent()
 
-    outbox = Outbox(send, timeout_s=1.0, on_sending=on_sending)  # type: ignore[arg-type]  # `send` above
-    book = ServerChannel(1, "customers", "task", grant=Grant(3, 10_000))
+    def on_sent(frame: Outgoing) -> None:
+        if isinstance(frame, AnswerPiece):
+            budget.release(1, frame.held_bytes)
+
+    outbox = Outbox(send, timeout_s=1.0, on_sending=on_sending, on_sent=on_sent)
+    line, budget, turn = LookupLine(), AnswerBudget[int](TOTAL_BYTES), ChannelId(1)
+    budget.open(1)
+    ledger = CreditLedger[ChannelId](64 * 1024, max_channels=1)
+    assert ledger.open(turn) == CREDIT
     lookups = ChannelLookups(
-        book, open_frame(), dimension=dimension, turn=ChannelId(1), outbox=outbox
+        ServerChannel(1, "customers", "task", ledger=ledger, owner=turn),
+        open_frame(),
+        asker=Asker(1, turn, dimension, None, budget, Costs()),
+        line=line,
+        outbox=outbox,
+        on_defect=_raise,
     )
-    return lookups, outbox
+    return Rig(lookups, customers(), [], line, budget), outbox
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _told(result: frames.Result) -> dict[int, str]:
@@ -132,7 +159,7 @@ async def test_refused_lookup_is_an_outcome(rig: Rig) -> None:
 async def test_violation_asks_nothing(rig: Rig) -> None:
     """What the peer may not send does not reach the dimension."""
     with pytest.raises(ProtocolViolation) as caught:
-        rig.lookups.on_lookup(lookup_frame(1, 1, 2, 3, 4))
+        rig.lookups.on_lookup(lookup_frame(1, *range(CREDIT.records + 1)))
 
     assert caught.value.code is ErrorCode.CREDIT_VIOLATION
     assert rig.store.batches == []
@@ -184,6 +211,73 @@ async def test_abandoned_lookups_are_left(rig: Rig) -> None:
 
     await until(lambda: rig.store.cancelled_total == 1)
     assert rig.sent == []
+
+
+async def test_lookup_in_line_may_be_cancelled(rig: Rig) -> None:
+    """What was not carried out yet is never asked for; the credit goes back at once."""
+    rig.budget.hold(1, TOTAL_BYTES)  # no room
+    asked = lookup_frame(1, 7)
+    rig.lookups.on_lookup(asked)
+    rig.lookups.on_cancel(1)
+    rig.budget.release(1, TOTAL_BYTES)
+    rig.line.on_room()
+    await rig.has_sent(1)
+
+    assert (rig.words, rig.store.batches, len(rig.line)) == ([credit_of(asked)], [], 0)
+
+
+async def test_lookup_in_line_has_its_time(rig: Rig) -> None:
+    """Without room for its answer it ends as any other that gets none."""
+    rig.budget.hold(1, TOTAL_BYTES)
+    asked = lookup_frame(1, 7, 8, timeout_ms=10)
+    rig.lookups.on_lookup(asked)
+    await rig.has_sent(2)
+
+    late = {0: "timeout timeout", 1: "timeout timeout"}
+    assert rig.words == [(1, late, True), credit_of(asked)]
+
+
+async def test_lookup_goes_on_when_there_is_room(rig: Rig) -> None:
+    """It keeps its place: what was asked after it comes after it."""
+    rig.budget.hold(1, TOTAL_BYTES)
+    first, second = lookup_frame(1, None), lookup_frame(2, None, None)
+    rig.lookups.on_lookup(first)
+    rig.lookups.on_lookup(second)
+    rig.budget.release(1, TOTAL_BYTES)
+    rig.line.on_room()
+    await rig.has_sent(4)
+
+    both = {0: "missing", 1: "missing"}
+    assert rig.words == [
+        *[(1, {0: "missing"}, True), credit_of(first)],
+        *[(2, both, True), credit_of(second)],
+    ]
+
+
+async def test_half_done_lookup_may_be_cancelled(rig: Rig) -> None:
+    """Its parts at the dimension are left, the rest is not asked for, all bytes are given back."""
+    rig.store.hold()
+    rig.budget.open(2)
+    rig.budget.hold(2, TOTAL_BYTES)  # so there is room for one record, and no more
+    rig.lookups.on_lookup(asked := lookup_frame(1, 7, 8))
+    assert len(rig.line) == 1
+    rig.lookups.on_cancel(1)
+    await rig.has_sent(1)
+
+    assert rig.words == [credit_of(asked)]
+    assert (rig.budget.used_bytes, len(rig.line)) == (TOTAL_BYTES, 0)
+
+
+async def test_abandoned_lookups_hold_nothing(rig: Rig) -> None:
+    """Whatever state they are in: waiting for rows, or in line."""
+    rig.store.hold()
+    rig.lookups.on_lookup(lookup_frame(1, 7))
+    rig.budget.hold(1, TOTAL_BYTES)
+    rig.lookups.on_lookup(lookup_frame(2, 8))
+
+    rig.lookups.abandon()
+
+    assert (rig.budget.used_bytes, len(rig.line)) == (TOTAL_BYTES, 0)
 
 
 async def test_wide_rows_come_in_several_frames() -> None:

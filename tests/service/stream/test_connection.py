@@ -9,6 +9,7 @@ import pytest
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
+from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Frame
 from service.engine.dimension import Dimension, Submitted
 from service.stream.connection import MAX_CHANNELS
@@ -28,6 +29,8 @@ from tests.service.stream.streaming import (
 
 KEY_TYPE = ErrorCode.KEY_TYPE
 PROTOCOL_ERROR = aiohttp.WSCloseCode.PROTOCOL_ERROR
+SETTING = Setting()
+SHARE = CreditLedger[int](SETTING.credit_bytes, max_channels=SETTING.max_channels).share
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ async def test_opened_tells_columns_and_credit(service: Streaming) -> None:
     await peer.send(open_frame(7, columns=("tier", "name")))
 
     assert await peer.receive(frames.Opened) == frames.Opened(
-        7, 20_000, 20_000 * 128, pa.schema({"tier": pa.int32(), "name": pa.utf8()}), ("id",)
+        7, SHARE.records, SHARE.bytes, pa.schema({"tier": pa.int32(), "name": pa.utf8()}), ("id",)
     )
 
 
@@ -437,6 +440,19 @@ async def test_nothing_is_asked_after_close(service: Streaming, peer: Peer) -> N
     assert await refused(service, peer) == "unknown_channel: LOOKUP after CLOSE on 1"
 
 
+@pytest.mark.parametrize("frame", [frames.Watermark(1, 5), frames.Status(1, is_idle=True)])
+async def test_nothing_is_told_after_close(
+    service: Streaming, peer: Peer, frame: frames.Watermark | frames.Status
+) -> None:
+    """A watermark or status behind CLOSE breaks the protocol, as a lookup does."""
+    service.stores["customers"].hold()
+    await peer.ask(1, 7)
+    await peer.send(frames.Close(1), frame)
+
+    kind = type(frame).__name__.upper()
+    assert await refused(service, peer) == f"unknown_channel: {kind} after CLOSE on 1"
+
+
 async def test_channel_can_close_before_it_stands() -> None:
     """A client that changes its mind need not wait for a store that is down."""
     async with streaming(Setting(timeouts=Timeouts(describe_s=5.0))) as service:
@@ -474,6 +490,22 @@ async def test_watermark_and_idleness_are_noted(service: Streaming, peer: Peer) 
     assert (channel.dimension, channel.origin) == ("customers", "a test")
     await peer.send(frames.Status(1, is_idle=False))
     await until(lambda: not service.handler.statistics()[0].is_idle)
+
+
+async def test_streams_have_one_watermark(service: Streaming, peer: Peer) -> None:
+    """It is the least of the active channels, over all connections, and stays when they end."""
+    other = await service.peer()
+    await peer.send(frames.Watermark(1, 5000))
+    await other.send(frames.Watermark(1, 4000))
+    await until(lambda: service.handler.watermarks_ms() == {"customers": 4000})
+
+    await other.send(frames.Status(1, is_idle=True))
+    await until(lambda: service.handler.watermarks_ms() == {"customers": 5000})
+    other.vanish()
+    peer.vanish()
+    await service.wait_until_empty()
+
+    assert service.handler.watermarks_ms() == {"customers": 5000}
 
 
 @pytest.mark.parametrize("frame", [frames.Watermark(5, 1), frames.Status(5, is_idle=True)])

@@ -1,0 +1,148 @@
+"""One LOOKUP from its arrival to its last answer, however many parts it is carried out in.
+
+Knows no frames: its channel makes them of the answers. Holds bytes of the budget for every record
+that was asked for, from then until its answer is made, and hands those of the answer on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.answer import Answer, rowless_answer
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.flight_table import LookupId
+from lookup_core.errors import BackendError, ErrorCode, Overloaded
+from lookup_core.keys.key_casts import typed_keys_from_arrow
+from lookup_core.outcome import Outcome
+from lookup_core.protocol.answer_budget import AnswerBudget
+from lookup_core.protocol.learned_costs import Costs
+from service.engine.dimension import Dimension
+
+PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last of them is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What the lookups of one channel have in common."""
+
+    connection: int
+    turn: ChannelId
+    dimension: Dimension
+    columns: tuple[str, ...] | None
+    budget: AnswerBudget[int]
+    costs: Costs
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    start: int  # position of its first record in the lookup
+    unanswered: int
+    record_bytes: int  # held for each of those
+    lookup_id: LookupId | None = None  # while the dimension has some of them
+
+
+class StreamLookup:
+    """Asks the dimension part by part; `deliver` gets each answer, and whether it is the last."""
+
+    def __init__(
+        self,
+        keys: pa.RecordBatch,
+        asker: Asker,
+        *,
+        deadline_s: float,
+        deliver: Callable[[Answer, bool], None],
+        on_defect: Callable[[Exception], None],
+    ) -> None:
+        self.turn = asker.turn
+        self.pace = asker.costs.pace
+        self.records = int(keys.num_rows)
+        self.deadline_s = deadline_s
+        self._keys = keys  # as the peer has them
+        self._asker = asker
+        self._deliver = deliver
+        self._on_defect = on_defect
+        self._unanswered = self.records
+        self._parts: set[_Part] = set()  # with something unanswered
+
+    def records_that_fit(self, wanted: int) -> int:
+        """For how many of so many records, or of a part of them, there is room; 0 for too few."""
+        record_bytes = self._asker.costs.size.record_bytes
+        most = min(wanted, max(PART_BYTES // record_bytes, 1))
+        return self._asker.budget.records_that_fit(
+            self._asker.connection, record_bytes, wanted=most
+        )
+
+    def carry_out(self, records: range, now: float) -> None:
+        """Answer what can be answered at once; the rest follows."""
+        part = self._begin(records)
+        try:
+            answers = self._submit(part, self.deadline_s - now)
+        except (Overloaded, BackendError) as error:
+            positions = np.arange(part.unanswered, dtype=np.int32)
+            answers = [rowless_answer(positions, Outcome.ERROR, error=error.code)]
+        for answer in answers:
+            self._on_answer(part, answer)
+
+    def time_out(self, records: range) -> None:
+        """These records were still in line when the time was over."""
+        self._asker.dimension.count_timed_out(len(records))
+        positions = np.arange(records.start, records.stop, dtype=np.int32)
+        answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
+        self._hand_on(answer)
+
+    def leave(self) -> None:
+        """Nobody waits for it any more; harmless when it has ended."""
+        for part in self._parts:
+            if part.lookup_id is not None:
+                self._asker.dimension.leave(part.lookup_id)
+            self._release(part, part.unanswered)
+        self._parts.clear()
+
+    def fail(self, error: Exception) -> None:
+        """To carry it out met a defect; its connection must end."""
+        self._on_defect(error)
+
+    def _begin(self, records: range) -> _Part:
+        part = _Part(records.start, len(records), self._asker.costs.size.record_bytes)
+        self._parts.add(part)
+        self._asker.budget.hold(self._asker.connection, part.unanswered * part.record_bytes)
+        return part
+
+    def _submit(self, part: _Part, timeout_s: float) -> list[Answer]:
+        def deliver(answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
+            if is_last:
+                part.lookup_id = None
+            self._on_answer(part, answer)
+
+        asker = self._asker
+        keys = self._keys.slice(part.start, part.unanswered)
+        submitted = asker.dimension.submit(
+            typed_keys_from_arrow(keys, asker.dimension.schema),
+            columns=asker.columns,
+            channel=asker.turn,
+            timeout_s=timeout_s,
+            deliver=deliver,
+        )
+        part.lookup_id = None if submitted.is_done else submitted.lookup_id
+        return submitted.answers
+
+    def _on_answer(self, part: _Part, answer: Answer) -> None:
+        self._release(part, answer.size)
+        part.unanswered -= answer.size
+        if not part.unanswered:
+            self._parts.discard(part)
+        if answer.rows is None:
+            self._asker.costs.size.on_no_rows()
+        else:
+            self._asker.costs.size.on_rows(answer.size, answer.total_bytes)
+        self._hand_on(answer.moved(part.start))
+
+    def _hand_on(self, answer: Answer) -> None:
+        self._asker.budget.hold(self._asker.connection, answer.total_bytes)
+        self._unanswered -= answer.size
+        self._deliver(answer, not self._unanswered)
+
+    def _release(self, part: _Part, records: int) -> None:
+        self._asker.budget.release(self._asker.connection, records * part.record_bytes)
