@@ -11,9 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-TIERS = ("unit", "conformance", "integration", "end_to_end")
-SLOW_TIERS = ("chaos",)  # not part of every run
-ALL_TIERS = (*TIERS, *SLOW_TIERS)
+TIERS = ("unit", "conformance", "integration", "end_to_end", "chaos")
 TESTS = Path(__file__).parent
 
 # A slow machine is not a wrong answer; the blob reproduces a failure exactly.
@@ -61,7 +59,7 @@ class TierLedger:
                 self._nightly.add(item.nodeid)
                 if not config.getoption("--nightly"):
                     item.add_marker(pytest.mark.skip(reason="nightly: run with --nightly"))
-        items.sort(key=lambda item: ALL_TIERS.index(self._tiers[item.nodeid]))
+        items.sort(key=lambda item: TIERS.index(self._tiers[item.nodeid]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test that passed, note one that was skipped."""
@@ -84,7 +82,7 @@ class TierLedger:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say which tiers ran, and why that is not enough."""
-        counts = ", ".join(f"{tier} {self._passed[tier]}" for tier in ALL_TIERS)
+        counts = ", ".join(f"{tier} {self._passed[tier]}" for tier in TIERS)
         terminalreporter.write_line(f"passed by tier: {counts}")
         for fault in self._faults():
             terminalreporter.write_line(f"FAILED: {fault}", red=True)
@@ -97,8 +95,8 @@ class TierLedger:
 
 
 def _tier_of(item: pytest.Item) -> str:
-    marked = [mark.name for mark in item.iter_markers() if mark.name in ALL_TIERS]
+    marked = [mark.name for mark in item.iter_markers() if mark.name in TIERS]
     if marked:
         return marked[0]
     folder = item.path.relative_to(TESTS).parts[0]
-    return folder if folder in ALL_TIERS else "unit"
+    return folder if folder in TIERS else "unit"

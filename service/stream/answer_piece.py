@@ -4,7 +4,7 @@ Encoded when it is sent, and not before: otherwise its rows would be held twice 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lookup_core.answer import Answer
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
@@ -29,13 +29,13 @@ class AnswerPiece:
         has_rows = self.answer.rows is not None
         return Result(self.channel, self.sequence, self.is_last, has_rows, payload)
 
-
-def answer_pieces(
-    answer: Answer, channel: int, *, sequence: int, is_last: bool
-) -> Iterator[AnswerPiece]:
-    """An answer in frames of a size that peers take and that are sent soon."""
-    *pieces, last = answer.pieces(PIECE_BYTES)
-    for piece in pieces:
-        # They are slices of the same rows, which are all held until the last of them is gone.
-        yield AnswerPiece(channel, sequence, is_last=False, answer=piece, held_bytes=0)
-    yield AnswerPiece(channel, sequence, is_last, last, held_bytes=answer.total_bytes)
+    def pieces(self) -> Iterator["AnswerPiece"]:
+        """The same in frames of a size that peers take and that are sent soon."""
+        if self.held_bytes <= PIECE_BYTES:
+            yield self
+            return
+        *pieces, last = self.answer.pieces(PIECE_BYTES)
+        for piece in pieces:
+            # They are slices of the same rows, which are all held until the last of them is gone.
+            yield replace(self, is_last=False, answer=piece, held_bytes=0)
+        yield replace(self, answer=last)

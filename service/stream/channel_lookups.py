@@ -9,19 +9,21 @@ from functools import partial
 
 import numpy as np
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frames import Closed, Credit, Lookup, Open
 from lookup_core.protocol.server_channel import ServerChannel
-from service.stream.answer_piece import answer_pieces
+from service.stream.answer_piece import AnswerPiece
 from service.stream.lookup_line import LookupLine
 from service.stream.outbox import Outbox
-from service.stream.stream_lookup import Asker, StreamLookup
+from service.stream.stream_lookup import Asker, HeldAnswer, StreamLookup
 
-_NO_KEYS = rowless_answer(np.zeros(0, np.int32), Outcome.MISSING)
+_NO_KEYS = HeldAnswer(
+    rowless_answer(np.zeros(0, np.int32), Outcome.MISSING), held_bytes=0, is_last=True
+)
 
 
 class ChannelLookups:
@@ -55,7 +57,7 @@ class ChannelLookups:
         keys = decode_batch(frame.payload, self._opened.key)
         self._put_credit(self.book.on_lookup(frame, keys.num_rows))
         if not keys.num_rows:
-            self._deliver(frame.sequence, _NO_KEYS, is_last=True)  # it is answered, too
+            self._deliver(frame.sequence, _NO_KEYS)  # it is answered, too
             return
         lookup = self._lookups[frame.sequence] = StreamLookup(
             keys,
@@ -95,11 +97,13 @@ class ChannelLookups:
         lookup.leave()
         self._line.on_room()
 
-    def _deliver(self, sequence: int, answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- as in `Deliver`
-        channel = self.book.channel
-        for piece in answer_pieces(answer, channel, sequence=sequence, is_last=is_last):
+    def _deliver(self, sequence: int, held: HeldAnswer) -> None:
+        whole = AnswerPiece(
+            self.book.channel, sequence, held.is_last, held.answer, held_bytes=held.held_bytes
+        )
+        for piece in whole.pieces():
             self._outbox.put(piece)
-        if is_last:
+        if held.is_last:
             self._lookups.pop(sequence, None)
             self._put_credit(self.book.on_ended(sequence))
         self._line.on_room()  # what was held for it may have been more

@@ -35,6 +35,15 @@ class Asker:
     costs: Costs
 
 
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    """An answer to some records of a lookup, whose bytes are held until it is sent."""
+
+    answer: Answer
+    held_bytes: int
+    is_last: bool  # of the lookup
+
+
 @dataclass(slots=True, eq=False)
 class _Part:
     start: int  # position of its first record in the lookup
@@ -44,7 +53,7 @@ class _Part:
 
 
 class StreamLookup:
-    """Asks the dimension part by part; `deliver` gets each answer, and whether it is the last."""
+    """Asks the dimension part by part; `deliver` gets the answers as they come."""
 
     def __init__(
         self,
@@ -52,7 +61,7 @@ class StreamLookup:
         asker: Asker,
         *,
         deadline_s: float,
-        deliver: Callable[[Answer, bool], None],
+        deliver: Callable[[HeldAnswer], None],
         on_defect: Callable[[Exception], None],
     ) -> None:
         self.turn = asker.turn
@@ -90,7 +99,7 @@ class StreamLookup:
         self._asker.dimension.count_timed_out(len(records))
         positions = np.arange(records.start, records.stop, dtype=np.int32)
         answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
-        self._hand_on(answer)
+        self._hand_on(answer, answer.total_bytes)
 
     def leave(self) -> None:
         """Nobody waits for it any more; harmless when it has ended."""
@@ -133,16 +142,17 @@ class StreamLookup:
         part.unanswered -= answer.size
         if not part.unanswered:
             self._parts.discard(part)
+        answer_bytes = answer.total_bytes
         if answer.rows is None:
             self._asker.costs.size.on_no_rows()
         else:
-            self._asker.costs.size.on_rows(answer.size, answer.total_bytes)
-        self._hand_on(answer.moved(part.start))
+            self._asker.costs.size.on_rows(answer.size, answer_bytes)
+        self._hand_on(answer.moved(part.start), answer_bytes)
 
-    def _hand_on(self, answer: Answer) -> None:
-        self._asker.budget.hold(self._asker.connection, answer.total_bytes)
+    def _hand_on(self, answer: Answer, answer_bytes: int) -> None:
+        self._asker.budget.hold(self._asker.connection, answer_bytes)
         self._unanswered -= answer.size
-        self._deliver(answer, not self._unanswered)
+        self._deliver(HeldAnswer(answer, answer_bytes, is_last=not self._unanswered))
 
     def _release(self, part: _Part, records: int) -> None:
         self._asker.budget.release(self._asker.connection, records * part.record_bytes)

@@ -13,7 +13,7 @@ from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.learned_costs import Costs
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
-from service.stream.stream_lookup import PART_BYTES, Asker, StreamLookup
+from service.stream.stream_lookup import PART_BYTES, Asker, HeldAnswer, StreamLookup
 from tests.service.engine.running import customers, running, settings, told, typed
 from tests.service.stream.streaming import until
 
@@ -52,9 +52,10 @@ class Asking:
         """What the answers that were delivered take."""
         return sum(answer.total_bytes for answer in self.answers)
 
-    def _deliver(self, answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- as it is called
-        self.answers.append(answer)
-        self.lasts.append(is_last)
+    def _deliver(self, held: HeldAnswer) -> None:
+        assert held.held_bytes == held.answer.total_bytes
+        self.answers.append(held.answer)
+        self.lasts.append(held.is_last)
 
 
 @pytest.fixture

@@ -1,0 +1,149 @@
+"""A connection between clients and the sidecar that breaks on request, in a thread of its own.
+
+Passes bytes and knows no frames; which fault comes when is `fault_script`'s business.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_CHUNK_BYTES = 65_536
+
+
+class Link:
+    """Listens on a Unix socket or a TCP port of the loopback, and passes on to the sidecar."""
+
+    def __init__(self, sidecar_path: Path, *, own_path: Path | None) -> None:
+        """Without a path of its own it listens on TCP."""
+        self._sidecar_path = sidecar_path
+        self._own_path = own_path
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="link")
+        self._writers: set[asyncio.StreamWriter] = set()  # both ends of every connection
+        self._passes = asyncio.Event()
+        self._held_chunks = 0
+        self._bytes_left: int | None = None  # to clients, until all connections are cut
+        self._server: asyncio.Server | None = None
+
+    def __enter__(self) -> Self:
+        """Listen."""
+        self._thread.start()
+        self._run(self._listen)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop listening, and cut all connections."""
+        self._run(self._stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        """What clients connect to."""
+        if self._own_path is not None:
+            return f"unix://{self._own_path}"
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self) -> int:
+        """Reset all connections; how many there were."""
+        return self._run(self._cut)
+
+    def cut_after(self, after_bytes: int | None) -> None:
+        """Pass so many more bytes to clients, in all, and then reset all; None: not any more."""
+        self._loop.call_soon_threadsafe(setattr, self, "_bytes_left", after_bytes)
+
+    @property
+    def is_cut_pending(self) -> bool:
+        """Whether that has not happened yet."""
+        return self._bytes_left is not None
+
+    def hold(self) -> None:
+        """Swallow everything from now on."""
+        self._held_chunks = 0
+        self._loop.call_soon_threadsafe(self._passes.clear)
+
+    @property
+    def held_chunks(self) -> int:
+        """How much was swallowed since then."""
+        return self._held_chunks
+
+    def release(self) -> None:
+        """Let what was swallowed through, and all that follows."""
+        self._loop.call_soon_threadsafe(self._passes.set)
+
+    def _run(self, do: Callable[[], Awaitable[int]]) -> int:
+        async def done() -> int:
+            return await do()
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(timeout=30)
+
+    async def _listen(self) -> int:
+        self._passes.set()
+        if self._own_path is not None:
+            self._server = await asyncio.start_unix_server(self._accept, str(self._own_path))
+        else:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return 0
+
+    async def _stop(self) -> int:
+        assert self._server is not None
+        self._server.close()
+        self._passes.set()
+        await self._cut()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return 0
+
+    async def _cut(self) -> int:
+        count = len(self._writers) // 2
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        self._bytes_left = None
+        return count
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            upper_reader, upper = await asyncio.open_unix_connection(str(self._sidecar_path))
+        except OSError:
+            writer.transport.abort()  # the sidecar is not there: nor are we
+            return
+        self._writers |= {writer, upper}
+        try:
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(self._pump(reader, upper, is_answer=False))
+                pumps.create_task(self._pump(upper_reader, writer, is_answer=True))
+        finally:
+            for each in (writer, upper):
+                self._writers.discard(each)
+                each.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+    ) -> None:
+        with suppress(ConnectionError):  # cut, or closed by either side: it ends either way
+            while chunk := await reader.read(_CHUNK_BYTES):
+                if not self._passes.is_set():
+                    self._held_chunks += 1
+                    await self._passes.wait()
+                if is_answer and self._bytes_left is not None:
+                    chunk = chunk[: self._bytes_left]
+                    self._bytes_left -= len(chunk)
+                writer.write(chunk)
+                await writer.drain()
+                if self._bytes_left == 0:
+                    await self._cut()
+        writer.close()  # what it has is sent before the end of the connection

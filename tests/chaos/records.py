@@ -1,0 +1,66 @@
+"""What the chaos tests look up: seeded records of a partition, and by a formula what each must get.
+
+Nothing here is of the code under test, so that a mistake of it cannot hide in the expectation.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+KEYS = 200_000  # the dimension has those that no NO_ROW divides
+NO_ROW = 17
+BATCH_ROWS = 5_000
+DISORDER_MS = 300  # how far event times lag behind the latest one
+DELAY_MS = 100
+INTERVAL_MS = 2_000  # about two cuts in a batch
+SCHEMA = pa.schema({"number": pa.int64(), "key": pa.int64(), "at_ms": pa.int64()})
+
+
+def value_of(key: int) -> int | None:
+    """What the dimension says of a key."""
+    return None if key % NO_ROW == 0 or key >= KEYS else key * 31 % 1_000_003
+
+
+def dimension() -> pa.Table:
+    """The dimension's rows."""
+    keys = np.arange(KEYS)
+    keys = keys[keys % NO_ROW != 0]
+    return pa.table({"key": keys, "value": keys * 31 % 1_000_003})
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of one partition, in order."""
+
+    keys: Sequence[int]
+    event_times_ms: Sequence[int]
+
+    @classmethod
+    def seeded(cls, seed: int, count: int) -> "Records":
+        """Hot keys, and as many that hardly ever come twice; event times in some disorder."""
+        random = np.random.default_rng(seed)
+        hot = random.zipf(1.3, count) % KEYS
+        cold = random.integers(0, KEYS + KEYS // 10, count)
+        keys = np.where(random.random(count) < 0.5, hot, cold)
+        times = np.arange(count) - random.integers(0, DISORDER_MS, count)
+        return cls(keys.tolist(), times.tolist())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """As Spark would hand them to a task."""
+        numbers = np.arange(len(self.keys))
+        whole = pa.record_batch([numbers, self.keys, self.event_times_ms], schema=SCHEMA)
+        for start in range(0, len(self.keys), BATCH_ROWS):
+            yield whole.slice(start, BATCH_ROWS)
+
+    def segments(self) -> list[int]:
+        """Behind how many watermarks each record stands, one record after the other."""
+        segments: list[int] = []
+        marks, largest_ms, cut_at_ms = 0, -DISORDER_MS, self.event_times_ms[0]
+        for number, time_ms in enumerate(self.event_times_ms, start=1):
+            segments.append(marks)
+            largest_ms = max(largest_ms, time_ms)
+            if largest_ms >= cut_at_ms + INTERVAL_MS or number % BATCH_ROWS == 0:
+                marks, cut_at_ms = marks + 1, largest_ms
+        return segments

@@ -1,0 +1,149 @@
+"""Nothing is lost, doubled, wrong or out of order, whatever dies in the middle.
+
+A real sidecar is killed, frozen, restarted and cut off at seeded moments while real clients ask it.
+`SIDELOOK_CHAOS_SEED` repeats a run.
+"""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_client.lookup_settings import (
+    FailurePolicy,
+    LookupSettings,
+    OutputMode,
+    WatermarkSettings,
+)
+from tests.chaos.checker import Tally, tally
+from tests.chaos.fault_script import EVERY_FAULT, Fault, Victim, delay, fault_script, freeze
+from tests.chaos.link import Link
+from tests.chaos.partition_run import PartitionRun, Progress
+from tests.chaos.records import DELAY_MS, INTERVAL_MS, SCHEMA, Records, dimension
+from tests.end_to_end.sidecar_figures import SidecarFigures
+from tests.end_to_end.sidecar_process import SidecarProcess
+
+SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+RECORDS = 360_000  # of one mode: more than a million in all three
+PARTITIONS = 4
+STALLED_S = 90.0
+WATERMARKS = WatermarkSettings(SCHEMA.get_field_index("at_ms"), DELAY_MS, INTERVAL_MS)
+CONFIG = """
+listen: {unix: sidelook.sock, http: null}
+dimensions:
+  cached: {source: {kind: parquet, path: rows.parquet}, key: [key], timeout: 60s}
+  uncached:
+    source: {kind: parquet, path: rows.parquet}
+    key: [key]
+    timeout: 60s
+    cache: {mode: none}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round showed."""
+
+    tally: Tally
+    struck: list[str]  # the faults that hit records in flight
+
+
+@pytest.fixture
+def victim() -> Iterator[Victim]:
+    """A sidecar that runs, with a Unix link and a TCP link to it."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short: sockets have short paths
+    pq.write_table(dimension(), folder / "rows.parquet")
+    (folder / "config.yaml").write_text(CONFIG)
+    command = (sys.executable, "-m", "service", "serve", "--config", str(folder / "config.yaml"))
+    sidecar = SidecarProcess(folder, command)
+    with ExitStack() as links, ExitStack() as processes:
+        unix = links.enter_context(Link(sidecar.socket, own_path=folder / "link.sock"))
+        tcp = links.enter_context(Link(sidecar.socket, own_path=None))
+        victim = Victim(sidecar, [unix, tcp], processes, random.Random(SEED))  # noqa: S311 -- a seed is the point
+        victim.start()
+        yield victim
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def settings_of(mode: OutputMode) -> LookupSettings:
+    """Time enough for every fault, and watermarks inside the batches."""
+    return LookupSettings(mode=mode, timeout_s=60.0, watermarks=WATERMARKS)
+
+
+def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]) -> Round:
+    """Take all partitions through while the faults strike."""
+    progress = Progress()
+    runs = [
+        PartitionRun(
+            Records.seeded(SEED + index, RECORDS // PARTITIONS),
+            victim.links[index % 2].url,
+            "cached" if index < PARTITIONS // 2 else "uncached",
+            settings,
+            progress,
+        )
+        for index in range(PARTITIONS)
+    ]
+    progress.add(running=len(runs))
+    threads = [threading.Thread(target=run.run) for run in runs]
+    for thread in threads:
+        thread.start()
+    struck = _strike(victim, progress, faults)
+    progress.wait_for(RECORDS, timeout_s=STALLED_S)
+    for thread in threads:
+        thread.join()
+    return Round(_whole_tally(runs, settings.mode), struck)
+
+
+def _strike(victim: Victim, progress: Progress, faults: dict[Fault, int]) -> list[str]:
+    struck = []
+    for emitted, fault in fault_script(faults, victim.chance, RECORDS):
+        progress.wait_for(emitted, timeout_s=STALLED_S)
+        is_in_flight = progress.in_flight > 0
+        if fault(victim) and is_in_flight:
+            struck.append(fault.__name__)
+    return struck
+
+
+def _whole_tally(runs: Sequence[PartitionRun], mode: OutputMode) -> Tally:
+    whole = Tally()
+    for run in runs:
+        whole = whole.plus(tally(run.records, run.emitted(), mode))
+    return whole
+
+
+@pytest.mark.parametrize("mode", OutputMode)
+def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None:
+    """Each record leaves once, right and in the order of the mode; then nothing is held."""
+    print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
+
+    shown = run_round(victim, settings_of(mode), EVERY_FAULT)
+
+    assert shown.tally == Tally()
+    assert len(shown.struck) >= 20
+    assert victim.incarnations == 7
+    SidecarFigures(victim.sidecar).seconds_until_at_rest()
+
+
+@pytest.mark.parametrize("mode", OutputMode)
+def test_late_answers_change_nothing(victim: Victim, mode: OutputMode) -> None:
+    """What timed out stays so: its answer, which comes later, is not emitted as well."""
+    print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
+    settings = LookupSettings(
+        mode=mode, timeout_s=0.4, on_timeout=FailurePolicy.NULL, watermarks=WATERMARKS
+    )
+
+    shown = run_round(victim, settings, {freeze: 3, delay: 3})
+
+    assert shown.tally.timed_out > 0
+    assert shown.tally == Tally(timed_out=shown.tally.timed_out)
+    assert len(shown.struck) >= 3
+    SidecarFigures(victim.sidecar).seconds_until_at_rest()
