@@ -75,9 +75,7 @@ class SentLookups:
         """The keys of a lookup without its last answer; None for any other sequence."""
         return self._unanswered.get(sequence)
 
-    def on_answer(
-        self, sequence: int, positions: npt.NDArray[np.int32], *, is_last: bool
-    ) -> None:
+    def on_answer(self, sequence: int, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
         """Some of a lookup's keys are answered now; raises ProtocolViolation if they cannot be."""
         self._open[sequence].take(positions, is_last=is_last)
         if is_last:

@@ -4,7 +4,6 @@ Whatever is lost, cancelled or answered late: nobody breaks the rules, and all e
 """
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -189,7 +188,5 @@ class FlowMachine(RuleBasedStateMachine):
         assert self.ledger.statistics().floating_records == 0
 
 
-class TestFlow(FlowMachine.TestCase):  # type: ignore[misc]  # made by hypothesis
-    """Any order of events."""
-
-    settings: Any = settings(max_examples=60, stateful_step_count=40)
+TestFlow = FlowMachine.TestCase
+TestFlow.settings = settings(max_examples=60, stateful_step_count=40)

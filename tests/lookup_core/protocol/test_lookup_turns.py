@@ -21,7 +21,7 @@ def carried_out(
     turns: LookupTurns[str], *, quantum: int, room: int = 10**6
 ) -> list[tuple[int, int, int]]:
     """(ticket, first record, how many) of all parts, in the order of the turns."""
-    parts = []
+    parts: list[tuple[int, int, int]] = []
     while turns.head() is not None:
         part = turns.take(quantum=quantum, room=room)
         turns.check_invariants()
