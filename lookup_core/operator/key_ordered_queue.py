@@ -20,9 +20,11 @@ class KeyOrderedQueue(SegmentedQueue):
         super().__init__(capacity, OrderOfKeys)
 
     def try_put(self, element: Slice | Mark) -> SlotId | None:
-        """See `ElementQueue`; raises ValueError for a slice without its keys' hashes."""
-        if isinstance(element, Slice) and element.key_hashes is None:
-            raise ValueError("a slice in key order needs key_hashes")
+        """See `ElementQueue`; raises ValueError for a slice without a hash for each row's key."""
+        if isinstance(element, Slice):
+            hashes = element.key_hashes
+            if hashes is None or len(hashes) != element.size:
+                raise ValueError("a slice in key order needs key_hashes, one for each row")
         return super().try_put(element)
 
 

@@ -164,7 +164,10 @@ class RecordsInFlight:
         return slot
 
     def _complete(self, asked: _Asked, rows: RowMask) -> None:
-        for slot, part in asked.slices:
+        # Watermarks may cut thousands of slices: only those with answers are looked at.
+        starts = np.fromiter((part.start for _, part in asked.slices), np.intp, len(asked.slices))
+        for index in np.flatnonzero(np.logical_or.reduceat(rows, starts)).tolist():
+            slot, part = asked.slices[index]
             self._queue.complete(slot, rows[part.start : part.stop])
         if not asked.question.open_keys:
             self._learn_size(asked.question)

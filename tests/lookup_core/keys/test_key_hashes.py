@@ -41,6 +41,8 @@ def test_width_of_integers_does_not_matter() -> None:
     kinds = [pa.int8(), pa.int32(), pa.int64(), pa.uint16()]
 
     assert len({hashes(pa.array([5], kind))[0] for kind in kinds}) == 1
+    text = pa.array(["a"])
+    assert len({hashes(pa.array([5], kind), text)[0] for kind in kinds}) == 1
 
 
 def test_part_that_is_null_decides() -> None:

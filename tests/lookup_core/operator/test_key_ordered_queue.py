@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lookup_core.operator.element_queue import Mark, Segment, Slice, SlotId
+from lookup_core.operator.element_queue import KeyHashes, Mark, Segment, Slice, SlotId
 from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 
 
@@ -107,10 +107,11 @@ def test_long_segment_forgets_what_left() -> None:
     assert left(queue) == [(stays, [0]), (held, [1])]
 
 
-def test_slices_need_their_keys() -> None:
-    """A slice that does not tell its keys is a mistake, and changes nothing."""
+@pytest.mark.parametrize("hashes", [None, np.zeros(1, np.uint64)])
+def test_slices_need_their_keys(hashes: KeyHashes | None) -> None:
+    """A slice that does not tell the key of each row is a mistake, and changes nothing."""
     queue = KeyOrderedQueue(4)
 
-    with pytest.raises(ValueError, match="key_hashes"):
-        queue.try_put(Slice(1, math.inf))
+    with pytest.raises(ValueError, match="key_hashes, one for each row"):
+        queue.try_put(Slice(2, math.inf, hashes))
     assert queue.free_places() == 4
