@@ -27,6 +27,7 @@ class Victim:
     chance: random.Random
     process: "subprocess.Popen[bytes]" = field(init=False)
     incarnations: int = 0
+    is_over: Callable[[], bool] = field(default=lambda: False)  # nobody asks any more
 
     def start(self) -> None:
         """Start the sidecar, and wait until it is ready."""
@@ -76,10 +77,11 @@ def cut_within_a_message(victim: Victim) -> bool:
     for link in victim.links:
         link.cut_after(victim.chance.randrange(1, 100_000))
     # A link whose partitions are done has nothing to cut.
-    until(lambda: not all(link.is_cut_pending for link in victim.links))
+    until(lambda: victim.is_over() or not all(link.is_cut_pending for link in victim.links))
+    struck = not all(link.is_cut_pending for link in victim.links)
     for link in victim.links:
         link.cut_after(None)
-    return True
+    return struck
 
 
 def black_hole(victim: Victim) -> bool:
@@ -92,16 +94,18 @@ def black_hole(victim: Victim) -> bool:
 
 def delay(victim: Victim) -> bool:
     """Everything is late, and nothing is lost."""
-    _hold(victim)
+    struck = _hold(victim)
     _release(victim)
-    return True
+    return struck
 
 
-def _hold(victim: Victim) -> None:
+def _hold(victim: Victim) -> bool:
+    """Swallow everything for a while; whether there was anything."""
     for link in victim.links:
         link.hold()
-    until(lambda: any(link.held_chunks for link in victim.links))
+    until(lambda: victim.is_over() or any(link.held_chunks for link in victim.links))
     time.sleep(victim.chance.uniform(0.1, 1.0))  # the fault itself
+    return any(link.held_chunks for link in victim.links)
 
 
 def _release(victim: Victim) -> None:

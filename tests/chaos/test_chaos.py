@@ -93,6 +93,7 @@ def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]
         for index in range(PARTITIONS)
     ]
     progress.add(running=len(runs))
+    victim.is_over = lambda: not progress.running
     threads = [threading.Thread(target=run.run) for run in runs]
     for thread in threads:
         thread.start()
