@@ -146,19 +146,23 @@ class Sidecar:
         Keys that many partitions share are then looked up, and cached, by one executor each. Work
         is divided by key groups: another number of partitions moves whole groups of keys.
         `on`: the records' key columns as in `lookup_join`, default those that the dimension's key
-        has; asked of a sidecar then.
+        has; asked of a sidecar then. Which group a key has depends on their order.
         `partitions`: default `spark.sql.shuffle.partitions`; at most 4096.
 
         Raises ValueError; applying the result to a DataFrame raises InvalidRequest for columns that
         there are not or that are no keys, BackendError, or SidecarUnreachable.
         """
-        if partitions is not None and not 1 <= partitions <= KEY_GROUPS:
-            raise ValueError(f"partitions must be from 1 to {KEY_GROUPS}, not {partitions}")
+        if partitions is not None and not _is_partition_count(partitions):
+            raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
         columns = None if on is None else join_keys(on).columns
         return KeyRepartition(self._address(), dimension, columns, partitions)
 
     def _address(self) -> Address:
         return Address(self.url, self.token_file, self.connect_timeout)
+
+
+def _is_partition_count(count: int) -> bool:
+    return type(count) is int and 1 <= count <= KEY_GROUPS
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:

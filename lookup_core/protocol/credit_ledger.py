@@ -79,33 +79,36 @@ class CreditLedger(Generic[Owner]):
         """What a channel has beyond its share."""
         return self._floating[channel]
 
-    def lend(self, channel: Owner, records: int, *, record_bytes: int) -> Grant:
-        """Floating credit for a backlog of so many records of this size, as far as there is some.
+    def lend(self, channel: Owner, wanted: Grant) -> Grant:
+        """Floating credit, as much as is wanted or as there is.
 
         A channel gets at most as much as then is still free: one greedy channel ends with half of
         all, two with a third each, and a latecomer always finds something.
         """
         held = self._floating[channel]
-        each_bytes = RECORD_BYTES + record_bytes
-        most = (self._free_floating_bytes - held.cost_bytes) // (2 * each_bytes)
-        count = max(min(records, most), 0)
-        lent = Grant(count, count * record_bytes)
+        most_bytes = (self._free_floating_bytes - held.cost_bytes) // 2
+        lent = _within(wanted, max(most_bytes, 0))
         self._floating[channel] = held.plus(lent)
         self._free_floating_bytes -= lent.cost_bytes
         return lent
 
-    def take_back(self, channel: Owner, ended: Grant) -> Grant:
+    def take_back(self, channel: Owner, ended: Grant, *, record_bytes: int) -> Grant:
         """How much of an ended lookup's cost goes to the pool, and not to its channel again.
 
-        Nothing, unless the channel holds more than is free: a steady stream keeps what it has.
+        Nothing, unless the channel holds more than is free: a steady stream keeps what it has. What
+        stays is records with so many bytes each, as far as this lookup's cost allows.
         """
         held = self._floating[channel]
         excess_bytes = (held.cost_bytes - self._free_floating_bytes) // 2
-        if excess_bytes <= 0 or not ended.records:
+        if excess_bytes <= 0:
             return NOTHING
-        wanted = -(-excess_bytes * ended.records // ended.cost_bytes)  # rounded up
-        records = min(wanted, ended.records, held.records)
-        taken = Grant(records, min(ended.bytes * records // ended.records, held.bytes))
+        # Not in the proportion of what has ended: credit lent for large keys would go record by
+        # record, and its bytes stay for good, of no use to a channel that now sends small ones.
+        kept = (held.cost_bytes - excess_bytes) // (RECORD_BYTES + record_bytes)
+        surplus = max(held.records - kept, 0), max(held.bytes - kept * record_bytes, 0)
+        records = min(surplus[0], ended.records, -(-excess_bytes // RECORD_BYTES))
+        left_bytes = max(excess_bytes - records * RECORD_BYTES, 0)
+        taken = Grant(records, min(surplus[1], ended.bytes, left_bytes))
         self._floating[channel] = held.minus(taken)
         self._free_floating_bytes += taken.cost_bytes
         return taken
@@ -138,3 +141,11 @@ class CreditLedger(Generic[Owner]):
         assert shares * self.share.cost_bytes <= self._pool_bytes // 2
         assert self._free_shares >= 0
         assert self._free_floating_bytes >= 0
+
+
+def _within(wanted: Grant, most_bytes: int) -> Grant:
+    cost_bytes = wanted.cost_bytes
+    if cost_bytes <= most_bytes:
+        return wanted
+    part = wanted.records * most_bytes // cost_bytes, wanted.bytes * most_bytes // cost_bytes
+    return Grant(*part)

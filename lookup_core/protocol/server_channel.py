@@ -4,7 +4,9 @@ Pure bookkeeping of the protocol; the lookups themselves are the engine's.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Generic, TypeVar
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
@@ -12,6 +14,7 @@ from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 
 _HEADROOM_BYTES = 16  # on top of the mean size of a channel's records, for the next ones
+_REMEMBERED_RECORDS = 16_384  # of that mean; older ones count less and less
 
 
 Owner = TypeVar("Owner")
@@ -57,10 +60,10 @@ class ServerChannel(Generic[Owner]):
         self._owner = owner
         self._next_sequence = 1
         self._held: dict[int, Grant] = {}  # {sequence: what its lookup uses}
-        self._used_records = 0  # by those, and by credit that was not sent back yet
-        self._used_bytes = 0
-        self._asked = NOTHING  # since the start
-        self._unsent: deque[Credit] = deque()  # given back, but not sent yet
+        self._held_sum = NOTHING
+        self._unsent: deque[Grant] = deque()  # given back or lent, but not sent yet
+        self._unsent_sum = NOTHING
+        self._asked = NOTHING  # lately
         self._backlog_records = 0
 
     @property
@@ -94,33 +97,29 @@ class ServerChannel(Generic[Owner]):
             )
         self._next_sequence += 1
         self._held[frame.sequence] = cost
-        self._use(cost)
-        self._asked = self._asked.plus(cost)
+        self._held_sum = self._held_sum.plus(cost)
+        self._learn(cost)
         self._backlog_records = frame.backlog_records
-        lent = self._ledger.lend(
-            self._owner, frame.backlog_records, record_bytes=self._mean_record_bytes()
-        )
-        self._use(lent)  # until it is sent
-        return self._to_send(lent)
+        lent = self._ledger.lend(self._owner, self._wanted())
+        return None if lent == NOTHING else self._to_send(lent)
 
     def on_ended(self, sequence: int) -> Credit | None:
-        """The credit that goes back for a lookup, once; None if nothing does.
+        """The credit that goes back for a lookup, once; None if it is not held (any more).
 
-        That is when the lookup is not held (any more), or when others need all of its credit. The
-        peer may use it only when it was sent: until then it bounds what piles up for a peer that
-        reads nothing.
+        The peer may use it only when it was sent: until then it bounds what piles up for a peer
+        that reads nothing. When others need all of it, it is credit of 0: what waits for the
+        channel to be drained waits until the last answer is on its way, whoever gets the credit.
         """
         cost = self._held.pop(sequence, None)
         if cost is None:
             return None
-        taken = self._ledger.take_back(self._owner, cost)
-        self._unuse(taken)
+        self._held_sum = self._held_sum.minus(cost)
+        taken = self._ledger.take_back(self._owner, cost, record_bytes=self._mean_record_bytes())
         return self._to_send(cost.minus(taken))
 
     def on_credit_sent(self) -> None:
         """The oldest credit that was given back goes to the peer now, which may use it."""
-        credit = self._unsent.popleft()
-        self._unuse(Grant(credit.records, credit.bytes))
+        self._unsent_sum = self._unsent_sum.minus(self._unsent.popleft())
 
     def on_watermark(self, watermark_ms: int) -> None:
         """Note the channel's watermark, which never goes back."""
@@ -130,6 +129,7 @@ class ServerChannel(Generic[Owner]):
     def statistics(self, connection: int) -> ChannelStatistics:
         """What there is to see now."""
         floating = self._ledger.floating(self._owner)
+        used = self._used()
         return ChannelStatistics(
             connection=connection,
             channel=self.channel,
@@ -137,46 +137,52 @@ class ServerChannel(Generic[Owner]):
             origin=self.origin,
             exclusive_records=self._ledger.share.records,
             floating_records=floating.records,
-            credit_records=self._granted().records - self._used_records,
-            backlog_records=self._backlog_records,
-            in_flight_records=self._used_records,
+            credit_records=self._granted().records - used.records,
+            backlog_records=0 if self.is_closing else self._backlog_records,
+            in_flight_records=used.records,
             watermark_ms=self.watermark_ms,
             is_idle=self.is_idle,
         )
 
     def check_invariants(self) -> None:
         """For tests: what is used is what was not given back, within the grant."""
-        unsent = [Grant(credit.records, credit.bytes) for credit in self._unsent]
-        costs = [*self._held.values(), *unsent]
-        assert self._used_records == sum(cost.records for cost in costs)
-        assert self._used_bytes == sum(cost.bytes for cost in costs)
-        assert self._has_credit_for(Grant(0, 0))
+        assert self._held_sum == _sum(self._held.values())
+        assert self._unsent_sum == _sum(self._unsent)
+        assert self._has_credit_for(NOTHING)
 
     def _has_credit_for(self, cost: Grant) -> bool:
-        granted = self._granted()
-        return (
-            self._used_records + cost.records <= granted.records
-            and self._used_bytes + cost.bytes <= granted.bytes
-        )
+        granted, used = self._granted(), self._used().plus(cost)
+        return used.records <= granted.records and used.bytes <= granted.bytes
 
     def _granted(self) -> Grant:
         return self._ledger.share.plus(self._ledger.floating(self._owner))
 
-    def _use(self, grant: Grant) -> None:
-        self._used_records += grant.records
-        self._used_bytes += grant.bytes
+    def _used(self) -> Grant:
+        return self._held_sum.plus(self._unsent_sum)
 
-    def _unuse(self, grant: Grant) -> None:
-        self._used_records -= grant.records
-        self._used_bytes -= grant.bytes
+    def _to_send(self, grant: Grant) -> Credit:
+        self._unsent.append(grant)
+        self._unsent_sum = self._unsent_sum.plus(grant)
+        return Credit(self.channel, grant.records, grant.bytes)
 
-    def _to_send(self, grant: Grant) -> Credit | None:
-        if not grant.records and not grant.bytes:
-            return None
-        credit = Credit(self.channel, grant.records, grant.bytes)
-        self._unsent.append(credit)
-        return credit
+    def _wanted(self) -> Grant:
+        # What the peer has not used, or will have when its CREDIT arrives, is for the backlog, too:
+        # lookups that were sent together tell the same backlog several times.
+        at_hand = self._granted().minus(self._held_sum)
+        backlog_bytes = self._backlog_records * self._mean_record_bytes()
+        return Grant(
+            max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
+        )
+
+    def _learn(self, cost: Grant) -> None:
+        asked = self._asked.plus(cost)
+        is_much = asked.records > _REMEMBERED_RECORDS
+        self._asked = Grant(asked.records // 2, asked.bytes // 2) if is_much else asked
 
     def _mean_record_bytes(self) -> int:
         # Bytes follow what the channel sends, so that they do not run out before the records.
         return -(-self._asked.bytes // max(self._asked.records, 1)) + _HEADROOM_BYTES
+
+
+def _sum(grants: Iterable[Grant]) -> Grant:
+    return reduce(Grant.plus, grants, NOTHING)

@@ -10,12 +10,18 @@ import pyarrow as pa
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.row_bytes import row_bytes
 
-_PADDING_BYTES = 32  # of a column's buffers, at the most, and its validity
+_MESSAGE_BYTES = 256  # of a message without columns
+_COLUMN_BYTES = 64  # of its metadata, for each column: one node and three buffers
+# Arrow cuts a buffer only where it saves 64 bytes: the first of many small numbers, sent alone, may
+# take so many more. Values, offsets (16 bytes of their own) and validity, each with such a rest.
+_ROUNDING_BYTES = 208  # for each column
 
 
 def too_large_keys(keys: pa.RecordBatch, most_bytes: int) -> npt.NDArray[np.int32]:
     """Positions of the keys that take more than so many bytes on the wire, each on its own."""
-    if keys.nbytes < most_bytes // 2:
-        return np.zeros(0, np.int32)  # and what stands around them is far below the other half
-    around_bytes = len(encode_batch(keys.slice(0, 0))) + _PADDING_BYTES * keys.num_columns
+    rounding_bytes = _ROUNDING_BYTES * keys.num_columns
+    least_bytes = _MESSAGE_BYTES + _COLUMN_BYTES * keys.num_columns + rounding_bytes
+    if keys.nbytes + least_bytes <= most_bytes:
+        return np.zeros(0, np.int32)  # not even all of them together: the usual case
+    around_bytes = len(encode_batch(keys.slice(0, 0))) + _COLUMN_BYTES + rounding_bytes
     return np.flatnonzero(row_bytes(keys) + around_bytes > most_bytes).astype(np.int32)

@@ -52,6 +52,8 @@ def main(url: str) -> dict[str, object]:
         windows = session.read.parquet(str(folder / "output")).count()
         few = events.where("id < 7")
         tiers = {mode: _tiers(few.transform(join)) for mode, join in joins.items()}
+        divided = few.transform(sidecar.repartition_for("customers"))
+        tiers["divided"] = _tiers(divided.transform(joins["key_ordered"]))
     session.stop()
     return {"session": type(session).__module__, "tiers": tiers, "windows": windows}
 

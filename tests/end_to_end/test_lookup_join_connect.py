@@ -8,14 +8,14 @@ from tests.end_to_end.spark_program import SparkProgram
 
 
 def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
-    """Batch and stream are enriched, and the watermark reaches what stands behind the join."""
+    """Batch and stream are enriched, divided or not, and the watermark gets behind the join."""
     program = SparkProgram("connect_program", [url_of(sidecar_process)])
 
     output = program.output()
 
     assert output.result == {
         "session": "pyspark.sql.connect.session",
-        "tiers": {mode.value: [0, 1, 2, 3, 4, 0, 1] for mode in OutputMode},
+        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "divided")},
         "windows": 9,  # the last one stays open
     }
     assert "Traceback" not in output.standard_error

@@ -94,10 +94,10 @@ def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
         Sidecar(URL).lookup_join("d", **{"on": "k", **options})
 
 
-@pytest.mark.parametrize("partitions", [0, 4097])
-def test_partitions_without_groups_are_refused(partitions: int) -> None:
-    """Every partition has a key group at least, and there is one."""
-    with pytest.raises(ValueError, match="from 1 to 4096"):
+@pytest.mark.parametrize("partitions", [0, 4097, True, 2.0, "8"])
+def test_partitions_without_groups_are_refused(partitions: Any) -> None:  # noqa: ANN401 -- also wrong ones
+    """The number is a whole one; every partition has a key group at least, and there is one."""
+    with pytest.raises(ValueError, match=f"a number from 1 to 4096, not {partitions!r}"):
         Sidecar(URL).repartition_for("d", partitions=partitions)
 
 

@@ -473,3 +473,23 @@ def test_every_key_is_answered_whatever_happens(
 
 def _size(*values: int) -> int:
     return len(encode_batch(keys(*values)))
+
+
+def test_closing_leaves_what_is_unanswered(channel: ClientChannel) -> None:
+    """The service need not answer it any more; answers that were under way are nobody's."""
+    channel.ask(asked(1, 7), now_s=0.0)
+    channel.ask(asked(2, *range(200)), now_s=0.0)
+
+    assert channel.close() == [frames.Cancel(1, 1), frames.Cancel(1, 2), frames.Close(1)]
+    assert channel.on_result(result(1, missing(0))) is None
+    assert channel.statistics() == ChannelStatistics(0, 0, 0, 0)
+    assert channel.close() == []
+    channel.check_invariants()
+
+
+def test_channel_that_never_stood_closes_silently() -> None:
+    """The service would not know it."""
+    channel = ClientChannel(1, REQUEST)
+    channel.ask(asked(1, 7), now_s=0.0)
+
+    assert channel.close() == []

@@ -25,7 +25,7 @@ KEY = pa.schema({"id": pa.utf8()})
 REQUEST = ChannelRequest("customers", (), "a test", KEY)
 CHANNELS = 3
 POOL_BYTES = 400 * 1024  # so small that the channels need each other's credit
-SIZES = [1, 30, 3_000, 20_000, 60_000]  # of keys; the last one is larger than any share
+SIZES = [1, 30, 3_000, 20_000, 33_600, 60_000]  # of keys; the last one is larger than any share
 
 
 class Line:

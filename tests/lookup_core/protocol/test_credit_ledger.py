@@ -7,6 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lookup_core.protocol.credit_ledger import NOTHING, RECORD_BYTES, CreditLedger, Grant
 
 MIB = 1024 * 1024
+MUCH = Grant(10**9, 0)
+grants = st.builds(Grant, st.integers(0, 5_000), st.integers(0, 2_000_000))
 
 
 def ledger_with(*channels: str, pool_bytes: int = 8 * MIB) -> CreditLedger[str]:
@@ -47,7 +49,7 @@ def test_backlog_gets_floating_credit() -> None:
     """A channel with a backlog gets what it asks for, if there is enough."""
     ledger = ledger_with("a")
 
-    assert ledger.lend("a", 500, record_bytes=20) == Grant(500, 10_000)
+    assert ledger.lend("a", Grant(500, 10_000)) == Grant(500, 10_000)
     assert ledger.floating("a") == Grant(500, 10_000)
     assert ledger.statistics().floating_records == 500
 
@@ -56,44 +58,65 @@ def test_greedy_channel_ends_with_half() -> None:
     """Alone a channel gets at most half of all floating credit, so a latecomer finds something."""
     ledger = ledger_with("a", "b")
 
-    first = ledger.lend("a", 10**9, record_bytes=0)
-    second = ledger.lend("b", 10**9, record_bytes=0)
+    first = ledger.lend("a", MUCH)
+    second = ledger.lend("b", MUCH)
 
     assert first.records == 4 * MIB // RECORD_BYTES // 2
     assert second.records == first.records // 2
-    assert ledger.lend("a", 1, record_bytes=0) == NOTHING
+    assert ledger.lend("a", Grant(1, 0)) == NOTHING
+
+
+def test_scarce_credit_keeps_its_proportion() -> None:
+    """Of what is wanted there is less of both, so that records and bytes still go together."""
+    ledger = ledger_with("a")
+
+    lent = ledger.lend("a", Grant(10_000, 10_000 * 512))
+
+    assert lent == Grant(2 * MIB // 1024, 2 * MIB // 2)
 
 
 def test_steady_channel_keeps_its_credit() -> None:
     """While there is enough for all, what a lookup cost goes back to its channel."""
     ledger = ledger_with("a")
-    lent = ledger.lend("a", 1000, record_bytes=10)
+    lent = ledger.lend("a", Grant(1000, 10_000))
 
-    assert ledger.take_back("a", lent) == NOTHING
+    assert ledger.take_back("a", lent, record_bytes=10) == NOTHING
     assert ledger.floating("a") == lent
 
 
 def test_excess_goes_back_to_the_pool() -> None:
     """When others have come, each end of a lookup brings a channel nearer to its fair part."""
     ledger = ledger_with("a", "b")
-    first = ledger.lend("a", 10**9, record_bytes=0)
-    ledger.lend("b", 10**9, record_bytes=0)
+    first = ledger.lend("a", MUCH)
+    ledger.lend("b", MUCH)
 
-    taken = ledger.take_back("a", Grant(first.records, 0))
+    taken = ledger.take_back("a", first, record_bytes=0)
 
     # a had 1/2, b got 1/4, and 1/4 was free: an eighth evens a out with what is free then.
-    assert taken.records == first.records // 4
-    assert ledger.take_back("a", first) == NOTHING
+    assert taken == Grant(first.records // 4, 0)
+    assert ledger.take_back("a", first, record_bytes=0) == NOTHING
+
+
+def test_bytes_for_large_keys_go_first() -> None:
+    """Who sends small keys now gives up bytes that it was lent for large ones, not its records."""
+    ledger = ledger_with("a", "b")
+    ledger.lend("a", Grant(500, 500 * 3000))
+    ledger.lend("b", MUCH)
+
+    taken = ledger.take_back("a", Grant(500, 10_000), record_bytes=20)
+
+    assert taken == Grant(0, 10_000)
+    assert ledger.floating("a") == Grant(500, 500 * 3000 - 10_000)
 
 
 def test_little_is_taken_of_little() -> None:
     """Never more is taken back than the lookup cost, and never of the exclusive share."""
     ledger = ledger_with("a", "b")
-    ledger.lend("a", 10**9, record_bytes=0)
-    ledger.lend("b", 10**9, record_bytes=0)
+    ledger.lend("a", MUCH)
+    ledger.lend("b", MUCH)
 
-    assert ledger.take_back("a", Grant(3, 40)) == Grant(3, 0)
-    assert ledger.take_back("b", Grant(0, 0)) == NOTHING
+    assert ledger.take_back("a", Grant(3, 40), record_bytes=13) == Grant(3, 0)
+    assert ledger.take_back("b", Grant(0, 0), record_bytes=0) == NOTHING
     ledger.check_invariants()
 
 
@@ -101,7 +124,7 @@ def test_all_comes_back_once() -> None:
     """Closing gives share and floating credit back; again, or for a stranger, nothing."""
     ledger = ledger_with("a")
     before = CreditLedger[str](8 * MIB, max_channels=16).statistics()
-    ledger.lend("a", 100, record_bytes=1)
+    ledger.lend("a", Grant(100, 100))
 
     assert ledger.close("a")
     assert not ledger.close("a")
@@ -135,26 +158,29 @@ class LedgerMachine(RuleBasedStateMachine):
             self.floating[self.opened] = NOTHING
 
     @precondition(lambda self: self.floating)
-    @rule(data=st.data(), records=st.integers(0, 5_000), record_bytes=st.integers(0, 2_000))
-    def lend(self, data: st.DataObject, records: int, record_bytes: int) -> None:
+    @rule(data=st.data(), wanted=grants)
+    def lend(self, data: st.DataObject, wanted: Grant) -> None:
         """Nobody is lent more than is left free afterwards, or than was asked for."""
         channel = data.draw(st.sampled_from(sorted(self.floating)))
-        lent = self.ledger.lend(channel, records, record_bytes=record_bytes)
+        lent = self.ledger.lend(channel, wanted)
         self.floating[channel] = self.floating[channel].plus(lent)
-        assert 0 <= lent.records <= records
+        assert 0 <= lent.records <= wanted.records
+        assert 0 <= lent.bytes <= wanted.bytes
         assert lent == NOTHING or self.floating[channel].cost_bytes <= self.free_bytes()
 
     @precondition(lambda self: self.floating)
-    @rule(data=st.data(), records=st.integers(0, 5_000), size=st.integers(0, 100_000))
-    def take_back(self, data: st.DataObject, records: int, size: int) -> None:
-        """Only what a channel has beyond the others' due is taken."""
+    @rule(data=st.data(), ended=grants, record_bytes=st.integers(0, 2_000))
+    def take_back(self, data: st.DataObject, ended: Grant, record_bytes: int) -> None:
+        """Only what a channel has beyond the others' due is taken, of records or of bytes."""
         channel = data.draw(st.sampled_from(sorted(self.floating)))
-        is_rich = self.floating[channel].cost_bytes > self.free_bytes()
-        taken = self.ledger.take_back(channel, Grant(records, size))
+        surplus_bytes = self.floating[channel].cost_bytes - self.free_bytes()
+        taken = self.ledger.take_back(channel, ended, record_bytes=record_bytes)
         self.floating[channel] = self.floating[channel].minus(taken)
-        assert taken.records <= records
-        assert taken.bytes <= size
-        assert is_rich or taken == NOTHING
+        assert 0 <= taken.records <= ended.records
+        assert 0 <= taken.bytes <= ended.bytes
+        assert taken.cost_bytes < max(surplus_bytes // 2, 0) + RECORD_BYTES
+        if surplus_bytes > 1 and ended.records and ended.bytes:
+            assert taken != NOTHING
 
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:

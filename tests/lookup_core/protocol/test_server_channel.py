@@ -50,6 +50,7 @@ def refused(channel: ServerChannel[int], frame: Lookup, records: int) -> ErrorCo
 
 def test_lookup_uses_credit(channel: ServerChannel[int]) -> None:
     """A lookup costs its records and its bytes."""
+    assert channel.share == SHARE
     assert channel.on_lookup(lookup(1), 4) is None
 
     assert channel.statistics(8) == ChannelStatistics(
@@ -119,43 +120,29 @@ def test_unsent_credit_cannot_be_used(channel: ServerChannel[int]) -> None:
     channel.on_lookup(lookup(2), SHARE.records)
 
 
-def test_backlog_is_lent_credit(channel: ServerChannel[int]) -> None:
-    """Who has more ready gets credit for it, in bytes as its records were so far, when it is sent.
+def test_backlog_is_lent_credit() -> None:
+    """Who has more ready gets credit for what it has none for yet; its own when it is sent."""
+    channel = new_channel(10)
 
-    As much as is left free, at most.
-    """
-    lent = channel.on_lookup(lookup(1, size=200, backlog=100), 10)
+    lent = channel.on_lookup(lookup(1, size=8_000, backlog=100), 10)
 
-    records = 24 * 1024 // (512 + 36) // 2  # half of the floating part of the pool
-    assert lent == Credit(3, records, records * 36)  # 20 bytes each, and headroom
+    bytes_each = 800 + 16  # as its records were so far, and headroom
+    left = SHARE.minus(Grant(10, 8_000))
+    assert lent == Credit(3, 100 - left.records, 100 * bytes_each - left.bytes)
     statistics = channel.statistics(1)
-    assert (statistics.backlog_records, statistics.floating_records) == (100, records)
-    assert statistics.credit_records == SHARE.records - 10
+    assert (statistics.backlog_records, statistics.floating_records) == (100, lent.records)
+    assert statistics.credit_records == left.records
     channel.on_credit_sent()
-    assert channel.statistics(1).credit_records == SHARE.records - 10 + records
+    assert channel.statistics(1).credit_records == 100
 
 
-def test_contended_credit_does_not_come_back() -> None:
-    """What others need goes to them at the end of a lookup, and its sender gets the rest."""
-    ledger = CreditLedger[int](20 * 24 * 1024, max_channels=10)
-    greedy, late = (
-        ServerChannel(3, "customers", "", ledger=ledger, owner=owner)
-        for owner in (1, 2)
-        if ledger.open(owner)
-    )
-    lent = greedy.on_lookup(lookup(1, size=0, backlog=10**6), 1)
-    assert lent is not None
-    greedy.on_credit_sent()
-    greedy.on_lookup(lookup(2, size=0), lent.records)
-    late.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+def test_backlog_told_twice_is_lent_once() -> None:
+    """Lookups that were sent together tell of the same records, and there is CREDIT on its way."""
+    channel = new_channel(10)
+    lent = channel.on_lookup(lookup(1, backlog=110), 10)
 
-    back = greedy.on_ended(2)
-
-    assert back is not None
-    assert 0 < back.records < lent.records
-    assert greedy.statistics(1).floating_records == back.records
-    greedy.check_invariants()
-    ledger.check_invariants()
+    assert lent == Credit(3, 110 - 14, 0)
+    assert channel.on_lookup(lookup(2, backlog=100), 10) is None
 
 
 def test_channel_drains_with_its_last_credit(channel: ServerChannel[int]) -> None:
@@ -169,6 +156,15 @@ def test_channel_drains_with_its_last_credit(channel: ServerChannel[int]) -> Non
     assert not channel.is_drained
     channel.on_credit_sent()
     assert channel.is_drained
+
+
+def test_closing_channel_has_no_backlog(channel: ServerChannel[int]) -> None:
+    """What stood behind its last lookup does not come any more."""
+    channel.on_lookup(lookup(1, backlog=5), 1)
+
+    channel.is_closing = True
+
+    assert channel.statistics(1).backlog_records == 0
 
 
 def test_open_channel_is_not_drained(channel: ServerChannel[int]) -> None:

@@ -35,3 +35,26 @@ def test_what_is_not_named_fits(length: int) -> None:
 
     assert is_named or len(encode_batch(keys)) <= MOST_BYTES
     assert not is_named or length > 3000
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1] * 40, pa.int8()),
+        pa.array([1] * 20 + [None] * 5, pa.int16()),
+        pa.array([True] * 500),
+        pa.array(["", "a"] * 9, pa.large_utf8()),
+        pa.array([b"", b"a", None] * 9),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("columns", [1, 2, 100])
+def test_what_does_not_fit_is_named(column: pa.Array, columns: int) -> None:
+    """A key that was let through and could not be sent would hold up its channel for good."""
+    keys = batch(*[column] * columns)
+
+    for place in (0, 1, len(keys) - 1):
+        alone = keys.slice(place, 1)
+        size = len(encode_batch(alone))
+        assert place in too_large_keys(keys, size - 1)
+        assert too_large_keys(alone, size - 1).tolist() == [0]
