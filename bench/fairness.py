@@ -53,14 +53,10 @@ def fairness(folder: Path, console: Console, *, is_quick: bool) -> int:
         customers_postgres(folder / "postgres", rows=ROWS) as dsn,
         running_sidecar(_settings(dsn), folder) as sidecar,
     ):
-        for number in range(rounds + 1):
-            for name, (keys, interval_s) in NEIGHBOURS.items():
-                quiet = Asking(sidecar.endpoint, "customers", ROWS, QUIET_KEYS, seed=number)
-                noisy = Asking(sidecar.endpoint, "customers", ROWS, keys, seed=1000 + number)
-                with _neighbour(noisy, interval_s):
-                    seconds = ask_at_pace(quiet, lookups=lookups, interval_s=INTERVAL_S)
-                if number:  # the first round warms up
-                    phases[name].seconds += seconds.tolist()
+        _run_round(sidecar.endpoint, lookups, seed=0)  # warms up
+        for number in range(1, rounds + 1):
+            for name, seconds in _run_round(sidecar.endpoint, lookups, seed=number).items():
+                phases[name].seconds += seconds
     console.print(_table(phases))
     (folder / "fairness.json").write_text(json.dumps(_report(phases), indent=2))
     ratio = phase_ratio(phases, "beside ten times the records")
@@ -72,6 +68,18 @@ def fairness(folder: Path, console: Console, *, is_quick: bool) -> int:
 def phase_ratio(phases: Mapping[str, Phase], name: str) -> float:
     """How many times the tail in this company is that of the channel alone."""
     return phases[name].percentile_ms(99) / phases["alone"].percentile_ms(99)
+
+
+def _run_round(endpoint: str, lookups: int, *, seed: int) -> dict[str, list[float]]:
+    """The latencies in each company, one phase after the other."""
+    found = {}
+    for name, (keys, interval_s) in NEIGHBOURS.items():
+        quiet = Asking(endpoint, "customers", ROWS, QUIET_KEYS, seed=seed)
+        noisy = Asking(endpoint, "customers", ROWS, keys, seed=1000 + seed)
+        with _neighbour(noisy, interval_s):
+            seconds = ask_at_pace(quiet, lookups=lookups, interval_s=INTERVAL_S)
+        found[name] = seconds.tolist()
+    return found
 
 
 @contextmanager

@@ -72,6 +72,4 @@ class ShufflingChannel:
         rows = pa.record_batch([self._asked[question].column(0).take(pa.array(chosen))], COLUMNS)
         outcomes = np.full(len(chosen), Outcome.HIT, np.uint8)
         ages_ms = np.zeros(len(chosen), np.uint32)
-        return ChannelAnswer(
-            question, Answer(np.array(chosen, np.int32), outcomes, ages_ms, rows)
-        )
+        return ChannelAnswer(question, Answer(np.array(chosen, np.int32), outcomes, ages_ms, rows))
