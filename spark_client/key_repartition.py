@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
-from pyspark.sql.types import DataType, DoubleType, FloatType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.key_groups import KEY_GROUPS, key_groups, shards_of_groups
@@ -35,15 +35,25 @@ class KeyRepartition:
         Raises InvalidRequest for columns that there are not or that are no keys, and, where the
         key's columns are asked for, BackendError or SidecarUnreachable.
         """
-        columns = self.columns or described_key(self.address, self.dimension)
-        names = column_names(records)
-        found = [records.schema[names.position(name)] for name in columns]
+        found = self._key_fields(records)
         for field in found:
             _check_key(field.name, field.dataType)
         count = self._partition_count(records)
         shard = arrow_udf(_shards(count), returnType="int")
         keys = [records[_quoted(field.name)] for field in found]
         return records.repartitionById(count, shard(*keys))
+
+    def _key_fields(self, records: DataFrame) -> list[StructField]:
+        columns = self.columns or described_key(self.address, self.dimension)
+        names = column_names(records)
+        try:
+            return [records.schema[names.position(name)] for name in columns]
+        except InvalidRequest as error:
+            if self.columns is None:
+                error.add_note(
+                    "So the dimension calls its key; name the records' columns with on=."
+                )
+            raise
 
     def _partition_count(self, records: DataFrame) -> int:
         if self.partitions is not None:

@@ -79,6 +79,14 @@ def test_usual_number_of_partitions_is_kept(sidecar: Sidecar, records: DataFrame
     assert divided.select(F.spark_partition_id()).distinct().count() == 2
 
 
+def test_other_names_need_to_be_said(sidecar: Sidecar, records: DataFrame) -> None:
+    """Records that call their key otherwise are refused, with the remedy."""
+    with pytest.raises(InvalidRequest, match="no column 'id'") as caught:
+        records.withColumnRenamed("id", "customer").transform(sidecar.repartition_for("customers"))
+
+    assert "with on=" in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("column", "code", "detail"),
     [

@@ -99,7 +99,7 @@ few_keys = st.one_of(st.none(), st.integers(0, 3))
 scenarios = st.builds(
     Scenario,
     batches=st.lists(
-        st.lists(st.tuples(few_keys, st.integers(0, 40)), min_size=1, max_size=8),
+        st.lists(st.tuples(few_keys, st.integers(0, 40)), min_size=1, max_size=20),
         min_size=1,
         max_size=8,
     ),

@@ -10,6 +10,7 @@ from lookup_core.operator.batch_intake import BatchIntake
 from lookup_core.operator.byte_budget import ByteBudget
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import Cut
+from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
@@ -45,7 +46,8 @@ def put(
     part = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
     encoded = encoded_keys(part.columns, KEY)
     question = Question(encoded.codes, key_count=encoded.keys.num_rows, columns=COLUMNS)
-    question_id = flight.put(run, part, question, deadline_s=deadline_s)
+    hashes = part.column(0).to_numpy().astype(np.uint64)
+    question_id = flight.put(run, part, question, deadline_s=deadline_s, key_hashes=hashes)
     flight.check_invariants()
     return question_id
 
@@ -102,6 +104,34 @@ def test_watermarks_keep_questions_in_order() -> None:
 
     assert left(flight) == [[2, 3]]
     assert flight.is_empty
+
+
+def test_slices_keep_keys_of_their_rows() -> None:
+    """Where a watermark cuts a question, what stands behind it has its own keys in order."""
+    flight = RecordsInFlight(KeyOrderedQueue(10), ByteBudget(10_000))
+    first = put(flight, records(1, 2), BatchIntake(2, [Cut(1, 10)]))
+    second = put(flight, records(2))
+
+    flight.answer(second, missing(0))
+    flight.answer(first, missing(0))
+    assert left(flight) == [[1]]
+    flight.answer(first, missing(1))
+
+    assert left(flight) == [[2], [2]]
+
+
+def test_order_of_keys_needs_their_hashes() -> None:
+    """Without hashes nothing goes in where keys keep their order."""
+    flight = RecordsInFlight(KeyOrderedQueue(10), ByteBudget(10_000))
+    run = flight.next_run(BatchIntake(1, []), row_bytes=8)
+    question = Question(np.zeros(1, np.intp), key_count=1, columns=COLUMNS)
+    assert run is not None
+
+    with pytest.raises(ValueError, match="key_hashes"):
+        flight.put(run, records(1), question, deadline_s=9.0)
+
+    assert flight.is_empty
+    flight.check_invariants()
 
 
 def fat(*positions: int) -> Answer:
