@@ -8,13 +8,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.link import Link
+from tests.chaos.witness import Witness
 from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tests.end_to_end.until import POLL_INTERVAL_S, until
+
+NOTICED_WITHIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -34,92 +37,92 @@ class Victim:
         self.process = self.stack.enter_context(self.sidecar.running(ends_by=signal.SIGKILL))
         self.incarnations += 1
 
-    def stop(self, by: signal.Signals) -> None:
-        """End the sidecar; it must go, in its own time."""
+    def stop(self, by: signal.Signals) -> int:
+        """End the sidecar; it must go, in its own time. How it ended."""
         self.process.send_signal(by)
         self.process.wait(timeout=30)
         self.stack.pop_all()  # its context would end it once more
+        return self.process.returncode
 
 
-def kill(victim: Victim) -> bool:
+def kill(victim: Victim, witness: Witness) -> bool:
     """SIGKILL, and a new sidecar on the same socket."""
-    victim.stop(signal.SIGKILL)
-    struck = victim.process.returncode == -signal.SIGKILL
+    with _cutting_off(witness) as was_cut_off:
+        is_killed = victim.stop(signal.SIGKILL) == -signal.SIGKILL
+        struck = was_cut_off() and is_killed
     victim.start()
     return struck
 
 
-def restart(victim: Victim) -> bool:
+def restart(victim: Victim, witness: Witness) -> bool:
     """SIGTERM: the sidecar drains and goes; then a new one on the same socket."""
-    victim.stop(signal.SIGTERM)
-    struck = victim.process.returncode == 0
+    before = witness.sent_away
+    struck = victim.stop(signal.SIGTERM) == 0
     victim.start()
-    return struck
+    return struck and witness.sent_away > before
 
 
-def freeze(victim: Victim) -> bool:
+def freeze(victim: Victim, witness: Witness) -> bool:
     """SIGSTOP for a while: nothing is lost, and nothing comes."""
     victim.process.send_signal(signal.SIGSTOP)
     until(lambda: _state(victim.process.pid) == "T")
+    before = witness.given_up
     time.sleep(victim.chance.uniform(0.2, 1.5))  # the fault itself: so long it is frozen
-    struck = _state(victim.process.pid) == "T"
+    struck = _state(victim.process.pid) == "T" and _has_made_wait(witness, before)
     victim.process.send_signal(signal.SIGCONT)
     return struck
 
 
-def cut(victim: Victim) -> bool:
+def cut(victim: Victim, witness: Witness) -> bool:
     """All connections are reset."""
-    return sum(link.cut() for link in victim.links) > 0
+    with _cutting_off(witness) as was_cut_off:
+        return sum(link.cut() for link in victim.links) > 0 and was_cut_off()
 
 
-def cut_within_a_message(victim: Victim) -> bool:
+def half_close(victim: Victim, witness: Witness) -> bool:
+    """The clients read the end of their connections, and could still send."""
+    with _cutting_off(witness) as was_cut_off:
+        return sum(link.half_close() for link in victim.links) > 0 and was_cut_off()
+
+
+def cut_within_a_message(victim: Victim, witness: Witness) -> bool:
     """The connections of one link are reset in the middle of an answer."""
-    for link in victim.links:
-        link.cut_after(victim.chance.randrange(1, 100_000))
-    # A link whose partitions are done has nothing to cut.
-    until(lambda: victim.is_over() or not all(link.is_cut_pending for link in victim.links))
-    struck = not all(link.is_cut_pending for link in victim.links)
-    for link in victim.links:
-        link.cut_after(None)
-    return struck
+    with _cutting_off(witness) as was_cut_off:
+        for link in victim.links:
+            link.cut_after(victim.chance.randrange(1, 100_000))
+        # A link whose partitions are done has nothing to cut.
+        until(lambda: victim.is_over() or not all(link.is_cut_pending for link in victim.links))
+        for link in victim.links:
+            link.cut_after(None)
+        return was_cut_off()
 
 
-def black_hole(victim: Victim) -> bool:
+def black_hole(victim: Victim, witness: Witness) -> bool:
     """Everything is swallowed for a while, and then the connections are gone."""
-    _hold(victim)
-    struck = cut(victim)
-    _release(victim)
-    return struck
+    with _cutting_off(witness) as was_cut_off:
+        _hold(victim)
+        is_cut = sum(link.cut() for link in victim.links) > 0
+        _release(victim)
+        return is_cut and was_cut_off()
 
 
-def delay(victim: Victim) -> bool:
+def delay(victim: Victim, witness: Witness) -> bool:
     """Everything is late, and nothing is lost."""
-    struck = _hold(victim)
+    before = witness.given_up
+    _hold(victim)
+    struck = _has_made_wait(witness, before)
     _release(victim)
     return struck
 
 
-def _hold(victim: Victim) -> bool:
-    """Swallow everything for a while; whether there was anything."""
-    for link in victim.links:
-        link.hold()
-    until(lambda: victim.is_over() or any(link.held_chunks for link in victim.links))
-    time.sleep(victim.chance.uniform(0.1, 1.0))  # the fault itself
-    return any(link.held_chunks for link in victim.links)
-
-
-def _release(victim: Victim) -> None:
-    for link in victim.links:
-        link.release()
-
-
-Fault = Callable[[Victim], bool]  # does it, and says whether it struck
+Fault = Callable[[Victim, Witness], bool]  # does it, and says whether it struck
 EVERY_FAULT: dict[Fault, int] = {  # how often in one round
     kill: 4,
     restart: 2,
     freeze: 3,
     cut: 5,
     cut_within_a_message: 4,
+    half_close: 2,
     black_hole: 3,
     delay: 3,
 }
@@ -134,6 +137,37 @@ def fault_script(
     step = records * 8 // 10 // len(script)
     for index, fault in enumerate(script):
         yield records // 20 + index * step + chance.randrange(step), fault
+
+
+@contextmanager
+def _cutting_off(witness: Witness) -> Iterator[Callable[[], bool]]:
+    """Whether, since then, a client has lost a connection with lookups unanswered on it."""
+    before = witness.cut_off
+
+    def was_cut_off() -> bool:
+        deadline_s = time.monotonic() + NOTICED_WITHIN_S
+        while witness.cut_off == before and time.monotonic() < deadline_s:
+            time.sleep(POLL_INTERVAL_S)
+        return witness.cut_off > before
+
+    yield was_cut_off
+
+
+def _has_made_wait(witness: Witness, given_up_before: int) -> bool:
+    """Whether lookups have waited for the end of the fault, or until they timed out."""
+    return witness.unanswered > 0 or witness.given_up > given_up_before
+
+
+def _hold(victim: Victim) -> None:
+    for link in victim.links:
+        link.hold()
+    until(lambda: victim.is_over() or any(link.held_chunks for link in victim.links))
+    time.sleep(victim.chance.uniform(0.1, 1.0))  # the fault itself
+
+
+def _release(victim: Victim) -> None:
+    for link in victim.links:
+        link.release()
 
 
 def _state(pid: int) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +25,7 @@ class Link:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link")
         self._writers: set[asyncio.StreamWriter] = set()  # both ends of every connection
+        self._to_clients: set[asyncio.StreamWriter] = set()  # those that still get something
         self._passes = asyncio.Event()
         self._held_chunks = 0
         self._bytes_left: int | None = None  # to clients, until all connections are cut
@@ -61,12 +63,17 @@ class Link:
 
     def cut_after(self, after_bytes: int | None) -> None:
         """Pass so many more bytes to clients, in all, and then reset all; None: not any more."""
-        self._loop.call_soon_threadsafe(setattr, self, "_bytes_left", after_bytes)
+        # Done when this returns: whoever asks `is_cut_pending` next must not be too early.
+        self._run(partial(self._set_bytes_left, after_bytes))
 
     @property
     def is_cut_pending(self) -> bool:
         """Whether that has not happened yet."""
         return self._bytes_left is not None
+
+    def half_close(self) -> int:
+        """Say to all clients that nothing more will come, and go on taking from them."""
+        return self._run(self._half_close)
 
     def hold(self) -> None:
         """Swallow everything from now on."""
@@ -115,6 +122,17 @@ class Link:
         self._bytes_left = None
         return count
 
+    async def _set_bytes_left(self, after_bytes: int | None) -> int:
+        self._bytes_left = after_bytes
+        return 0
+
+    async def _half_close(self) -> int:
+        ended = [writer for writer in self._to_clients if not writer.is_closing()]
+        for writer in ended:
+            writer.write_eof()
+        self._to_clients.clear()
+        return len(ended)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             upper_reader, upper = await asyncio.open_unix_connection(str(self._sidecar_path))
@@ -122,11 +140,13 @@ class Link:
             writer.transport.abort()  # the sidecar is not there: nor are we
             return
         self._writers |= {writer, upper}
+        self._to_clients.add(writer)
         try:
             async with asyncio.TaskGroup() as pumps:
                 pumps.create_task(self._pump(reader, upper, is_answer=False))
                 pumps.create_task(self._pump(upper_reader, writer, is_answer=True))
         finally:
+            self._to_clients.discard(writer)
             for each in (writer, upper):
                 self._writers.discard(each)
                 each.transport.abort()
@@ -139,6 +159,8 @@ class Link:
                 if not self._passes.is_set():
                     self._held_chunks += 1
                     await self._passes.wait()
+                if is_answer and writer not in self._to_clients:
+                    continue  # half-closed
                 if is_answer and self._bytes_left is not None:
                     chunk = chunk[: self._bytes_left]
                     self._bytes_left -= len(chunk)

@@ -1,6 +1,6 @@
 """One partition through the client, as a Spark task would do it, in a thread.
 
-Counts what went in and came out, so that faults can be timed by it.
+Counts what came out, so that faults can be timed by it.
 """
 
 import threading
@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spark_client.connections import Address
-from spark_client.join_keys import JoinKeys
+from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.column_casts import column_casts
+from spark_client.connection import Connection
+from spark_client.joined_output import joined_output
+from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import LookupSettings
-from spark_client.lookup_task import LookupJoinTask, LookupTarget
 from tests.chaos.checker import Emitted
 from tests.chaos.records import SCHEMA, Records
+from tests.chaos.witness import KEY
 
 COLUMNS = pa.schema({"value": pa.int64()})
 KEY_COLUMN = SCHEMA.get_field_index("key")
@@ -24,15 +27,13 @@ class Progress:
     """How many records all partitions have emitted; others wait for it."""
 
     def __init__(self) -> None:
-        self.taken = 0
         self.emitted = 0
         self.running = 0
         self._changed = threading.Condition()
 
-    def add(self, *, taken: int = 0, emitted: int = 0, running: int = 0) -> None:
+    def add(self, *, emitted: int = 0, running: int = 0) -> None:
         """Note what happened."""
         with self._changed:
-            self.taken += taken
             self.emitted += emitted
             self.running += running
             self._changed.notify_all()
@@ -45,18 +46,14 @@ class Progress:
             )
             assert reached, f"no progress for {timeout_s:g} s: {self.emitted} of {emitted} records"
 
-    @property
-    def in_flight(self) -> int:
-        """Records inside the clients."""
-        return self.taken - self.emitted
-
 
 @dataclass(slots=True)
 class PartitionRun:
     """The run of one partition."""
 
     records: Records
-    url: str
+    origin: str
+    connection: Connection
     dimension: str
     settings: LookupSettings
     progress: Progress
@@ -66,9 +63,11 @@ class PartitionRun:
     def run(self) -> None:
         """Take all records through; a failure is kept for who waits."""
         try:
-            for output in self._task()(self._batches()):
-                self.outputs.append(output)
-                self.progress.add(emitted=output.num_rows)
+            operator = self._operator()
+            try:
+                self._drive(operator)
+            finally:
+                operator.close()
         except BaseException as error:  # noqa: BLE001 -- raised again by `emitted`
             self.failure = error
         finally:
@@ -83,18 +82,19 @@ class PartitionRun:
             values = output.column("value").to_pylist()
             yield from zip(output.column("number").to_pylist(), values, outcomes, strict=True)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _drive(self, operator: LookupOperator) -> None:
         for batch in self.records.batches():
-            self.progress.add(taken=batch.num_rows)
-            yield batch
+            self._keep(operator.take_in(batch))
+        self._keep(operator.drain())
 
-    def _task(self) -> LookupJoinTask:
-        target = LookupTarget(
-            address=Address(self.url),
-            dimension=self.dimension,
-            columns=COLUMNS,
-            keys=JoinKeys(("key",), ("key",)),
-            key_columns=(KEY_COLUMN,),
-            settings=self.settings,
-        )
-        return LookupJoinTask(target, prefix="", status_column="_lookup")
+    def _keep(self, outputs: Iterator[pa.RecordBatch]) -> None:
+        for output in outputs:
+            self.outputs.append(output)
+            self.progress.add(emitted=output.num_rows)
+
+    def _operator(self) -> LookupOperator:
+        channel = self.connection.open(ChannelRequest(self.dimension, ("value",), self.origin, KEY))
+        casts = column_casts(channel.columns, COLUMNS, dimension=self.dimension)
+        output = joined_output(SCHEMA, COLUMNS, prefix="", status_column="_lookup", is_inner=False)
+        plan = LookupPlan(self.dimension, (KEY_COLUMN,), KEY, casts, output, self.settings)
+        return LookupOperator(plan, channel)

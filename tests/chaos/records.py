@@ -56,11 +56,20 @@ class Records:
 
     def segments(self) -> list[int]:
         """Behind how many watermarks each record stands, one record after the other."""
+        return self._cut()[0]
+
+    def watermarks_ms(self) -> list[int]:
+        """The watermark behind each segment."""
+        return self._cut()[1]
+
+    def _cut(self) -> tuple[list[int], list[int]]:
         segments: list[int] = []
-        marks, largest_ms, cut_at_ms = 0, -DISORDER_MS, self.event_times_ms[0]
+        watermarks_ms: list[int] = []
+        largest_ms, cut_at_ms = -DISORDER_MS, self.event_times_ms[0]
         for number, time_ms in enumerate(self.event_times_ms, start=1):
-            segments.append(marks)
+            segments.append(len(watermarks_ms))
             largest_ms = max(largest_ms, time_ms)
             if largest_ms >= cut_at_ms + INTERVAL_MS or number % BATCH_ROWS == 0:
-                marks, cut_at_ms = marks + 1, largest_ms
-        return segments
+                watermarks_ms.append(largest_ms - DELAY_MS - 1)
+                cut_at_ms = largest_ms
+        return segments, watermarks_ms

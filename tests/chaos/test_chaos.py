@@ -10,14 +10,17 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from spark_client.connection import Connection, Timing
 from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
@@ -29,13 +32,17 @@ from tests.chaos.fault_script import EVERY_FAULT, Fault, Victim, delay, fault_sc
 from tests.chaos.link import Link
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import DELAY_MS, INTERVAL_MS, SCHEMA, Records, dimension
+from tests.chaos.wire_order import WireOrder
+from tests.chaos.witness import Witness
 from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.end_to_end.sidecar_process import SidecarProcess
+from tests.end_to_end.until import until
 
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
 RECORDS = 360_000  # of one mode: more than a million in all three
 PARTITIONS = 4
 STALLED_S = 90.0
+CAPACITY = 2_000  # few, so that the records of a round do not pass between two faults
 WATERMARKS = WatermarkSettings(SCHEMA.get_field_index("at_ms"), DELAY_MS, INTERVAL_MS)
 CONFIG = """
 listen: {unix: sidelook.sock, http: null}
@@ -76,40 +83,60 @@ def victim() -> Iterator[Victim]:
 
 def settings_of(mode: OutputMode) -> LookupSettings:
     """Time enough for every fault, and watermarks inside the batches."""
-    return LookupSettings(mode=mode, timeout_s=60.0, watermarks=WATERMARKS)
+    return LookupSettings(mode=mode, capacity=CAPACITY, timeout_s=60.0, watermarks=WATERMARKS)
 
 
 def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]) -> Round:
     """Take all partitions through while the faults strike."""
     progress = Progress()
+    records = {
+        f"partition {index}": Records.seeded(SEED + index, RECORDS // PARTITIONS)
+        for index in range(PARTITIONS)
+    }
+    witness = Witness({origin: WireOrder.of(each) for origin, each in records.items()})
+    connections = [_connection(link, witness) for link in victim.links]
     runs = [
         PartitionRun(
-            Records.seeded(SEED + index, RECORDS // PARTITIONS),
-            victim.links[index % 2].url,
+            each,
+            origin,
+            connections[index % 2],
             "cached" if index < PARTITIONS // 2 else "uncached",
             settings,
             progress,
         )
-        for index in range(PARTITIONS)
+        for index, (origin, each) in enumerate(records.items())
     ]
     progress.add(running=len(runs))
     victim.is_over = lambda: not progress.running
     threads = [threading.Thread(target=run.run) for run in runs]
     for thread in threads:
         thread.start()
-    struck = _strike(victim, progress, faults)
+    struck = _strike(victim, progress, witness, faults)
     progress.wait_for(RECORDS, timeout_s=STALLED_S)
     for thread in threads:
         thread.join()
-    return Round(_whole_tally(runs, settings.mode), struck)
+    whole = _whole_tally(runs, settings.mode)
+    whole = whole.plus(Tally(watermark_violations=witness.late_lookups))
+    print(f"struck: {Counter(struck)}; {witness.cut_off} connections lost; {whole}")  # noqa: T201 -- as above
+    return Round(whole, struck)
 
 
-def _strike(victim: Victim, progress: Progress, faults: dict[Fault, int]) -> list[str]:
+def _connection(link: Link, witness: Witness) -> Connection:
+    return Connection(partial(witness.connect, link.url), url=link.url, timing=Timing())
+
+
+def _strike(
+    victim: Victim, progress: Progress, witness: Witness, faults: dict[Fault, int]
+) -> list[str]:
     struck = []
     for emitted, fault in fault_script(faults, victim.chance, RECORDS):
         progress.wait_for(emitted, timeout_s=STALLED_S)
-        is_in_flight = progress.in_flight > 0
-        if fault(victim) and is_in_flight:
+        # The fault before may have left nobody connected: then there is nothing to hit yet.
+        until(lambda: witness.unanswered or victim.is_over())
+        began = progress.emitted
+        has_struck = fault(victim, witness)
+        print(f"{began}: {fault.__name__}, {'struck' if has_struck else 'missed'}")  # noqa: T201 -- as above
+        if has_struck:
             struck.append(fault.__name__)
     return struck
 
@@ -139,7 +166,11 @@ def test_late_answers_change_nothing(victim: Victim, mode: OutputMode) -> None:
     """What timed out stays so: its answer, which comes later, is not emitted as well."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
     settings = LookupSettings(
-        mode=mode, timeout_s=0.4, on_timeout=FailurePolicy.NULL, watermarks=WATERMARKS
+        mode=mode,
+        capacity=CAPACITY,
+        timeout_s=0.4,
+        on_timeout=FailurePolicy.NULL,
+        watermarks=WATERMARKS,
     )
 
     shown = run_round(victim, settings, {freeze: 3, delay: 3})
