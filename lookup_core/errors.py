@@ -23,10 +23,12 @@ class ErrorCode(StrEnum):
     TYPE = "type"
     INVALID_TEXT = "invalid_text"
     KEY_TOO_LARGE = "key_too_large"
+    KEY_REJECTED = "key_rejected"
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     # of the dimension's store
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    CONNECTION_LOST = "connection_lost"
     UPSTREAM_AUTH = "upstream_auth"
     UPSTREAM_REJECTED = "upstream_rejected"
     TABLE_UNAVAILABLE = "table_unavailable"
@@ -66,9 +68,11 @@ _MEANINGS = {
     ErrorCode.TYPE: "a key is not of the dimension's key type, or beyond its range",
     ErrorCode.INVALID_TEXT: "a key has a character that the database cannot hold",
     ErrorCode.KEY_TOO_LARGE: "a key takes more bytes than a channel may send at once",
+    ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
     ErrorCode.AMBIGUOUS: "a key has several rows",
     ErrorCode.TIMEOUT: "no answer within the time given",
     ErrorCode.UPSTREAM_UNAVAILABLE: "the database cannot be reached",
+    ErrorCode.CONNECTION_LOST: "the connection to the database broke",
     ErrorCode.UPSTREAM_AUTH: "the database refused the sidecar's login",
     ErrorCode.UPSTREAM_REJECTED: "the database refused the query",
     ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or not fit for lookups",
@@ -80,6 +84,7 @@ _RETRYABLE = frozenset(
     {
         ErrorCode.TIMEOUT,
         ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.CONNECTION_LOST,
         ErrorCode.UPSTREAM_AUTH,
         ErrorCode.TABLE_UNAVAILABLE,
         ErrorCode.OVERLOADED,

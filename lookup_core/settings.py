@@ -16,12 +16,19 @@ class CacheMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Bounds of the cache; an entry is expired at age >= its time to live."""
+    """Bounds of the cache; an entry is expired at age >= its time to live.
+
+    That time is shorter by up to `ttl_jitter` of it, by the key, so that what was read together is
+    not read anew together. A row that is expired stays as long as it may be served stale.
+    """
 
     mode: CacheMode = CacheMode.PARTIAL
     max_bytes: int = 256 * 1024 * 1024
     ttl_s: float = 600.0
     negative_ttl_s: float = 5.0
+    ttl_jitter: float = 0.0  # in [0, 1)
+    stale_while_revalidate_s: float = 0.0  # beyond the ttl: answered at once, and read anew
+    stale_if_error_s: float = 0.0  # beyond the ttl: the answer where reading anew fails
 
 
 @dataclass(frozen=True, slots=True)

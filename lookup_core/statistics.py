@@ -17,12 +17,15 @@ class EvictionReason(StrEnum):
     EXPIRED = "expired"
     INVALIDATED = "invalidated"
     REPLACED = "replaced"
+    PRESSURE = "pressure"
 
 
 class InvalidationOrigin(StrEnum):
     """Who said that rows may have changed."""
 
     ADMIN = "admin"
+    FAILOVER = "failover"
+    SCHEMA = "schema"
 
 
 @dataclass(frozen=True, slots=True)

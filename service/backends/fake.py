@@ -26,6 +26,9 @@ class FakeBackend:
         self.batches: list[pa.RecordBatch] = []  # the keys of each fetch, in the order of the calls
         self.cancelled_total = 0  # fetches that were cancelled while they were held
         self.describe_error: BackendError | None = None  # raised by `describe` while it is set
+        self.probe_error: BackendError | None = None  # raised by `probe` while it is set
+        self.probes_total = 0
+        self.store = ""  # which store the rows are said to come from
         self._schema = schema
         self._rows = rows.select(schema.columns.names)
         self._index = RowIndex([rows.column(name) for name in schema.key.names])
@@ -53,6 +56,13 @@ class FakeBackend:
             raise self.describe_error
         return self._schema
 
+    async def probe(self, *, timeout_s: float) -> None:
+        """A sign of life, unless it was told to give none."""
+        del timeout_s  # there is nothing to wait for
+        self.probes_total += 1
+        if self.probe_error is not None:
+            raise self.probe_error
+
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys, after the gate; failures go to the calls in their order."""
         self.batches.append(keys)
@@ -64,7 +74,8 @@ class FakeBackend:
         matches = self._index.find(keys)
         found = self._rows.take(pa.array(matches.positions, pa.int64())).combine_chunks()
         columns = [column.combine_chunks() for column in found.columns]
-        return FetchedRows(matches.ordinals, pa.record_batch(columns, schema=self._schema.columns))
+        rows = pa.record_batch(columns, schema=self._schema.columns)
+        return FetchedRows(matches.ordinals, rows, self.store)
 
     def fail_next(self, count: int, error: BackendError) -> None:
         """Let the next `count` fetches that are called raise this error."""

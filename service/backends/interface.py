@@ -20,6 +20,7 @@ class FetchedRows:
 
     ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
     rows: pa.RecordBatch  # [m] all columns of the dimension
+    store: str = ""  # which store answered, if it can say: another one may hold other rows
 
 
 class Backend(Protocol):
@@ -45,6 +46,13 @@ class Backend(Protocol):
 
         Raises BackendError (`table_unavailable`, `upstream_unavailable`, `upstream_auth`,
         `forbidden`, `timeout`) within `timeout_s`. Cancellation leaves no connection behind.
+        """
+
+    async def probe(self, *, timeout_s: float) -> None:
+        """Ask the store for a sign of life that costs it nothing, not even a look at the table.
+
+        Raises BackendError within `timeout_s`, as `fetch` does. Cancellation leaves no connection
+        behind.
         """
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:

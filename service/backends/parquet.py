@@ -58,6 +58,9 @@ class ParquetBackend:
                 raise BackendError(ErrorCode.TIMEOUT, detail) from error
         return self._file.schema
 
+    async def probe(self, *, timeout_s: float) -> None:
+        """Nothing: rows in memory do not go away."""
+
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys, from memory; it waits for nothing, so the timeout never comes."""
         del timeout_s

@@ -47,6 +47,7 @@ def test_only_passing_troubles_are_retryable() -> None:
     assert retryable == {
         ErrorCode.TIMEOUT,
         ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.CONNECTION_LOST,
         ErrorCode.UPSTREAM_AUTH,
         ErrorCode.TABLE_UNAVAILABLE,
         ErrorCode.OVERLOADED,

@@ -18,6 +18,9 @@ def test_defaults_are_the_documented_ones() -> None:
             "max_bytes": 256 * 1024 * 1024,
             "ttl_s": 600.0,
             "negative_ttl_s": 5.0,
+            "ttl_jitter": 0.0,
+            "stale_while_revalidate_s": 0.0,
+            "stale_if_error_s": 0.0,
         },
         "batch": {"max_keys": 500, "linger_s": 0.0, "max_in_flight": 8},
         "retry": {

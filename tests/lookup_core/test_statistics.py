@@ -38,5 +38,6 @@ def test_labels_are_the_metrics_words() -> None:
         "expired",
         "invalidated",
         "replaced",
+        "pressure",
     ]
-    assert [str(origin) for origin in InvalidationOrigin] == ["admin"]
+    assert [str(origin) for origin in InvalidationOrigin] == ["admin", "failover", "schema"]

@@ -81,7 +81,11 @@ def test_invalidations_are_told_by_origin() -> None:
     """It is told who said that rows may have changed."""
     told = _samples(_collector(BUSY), "sidelook_invalidations_total")
 
-    assert told == {("airports", "admin"): 4}
+    assert told == {
+        ("airports", "admin"): 4,
+        ("airports", "failover"): 0,
+        ("airports", "schema"): 0,
+    }
 
 
 def test_channels_are_summed_by_dimension() -> None:
