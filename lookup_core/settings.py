@@ -3,6 +3,7 @@
 Seconds and bytes only: units and texts end at the border (`service.config`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -67,5 +68,6 @@ class DimensionSettings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     batch: BatchSettings = field(default_factory=BatchSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    default: Mapping[str, object] | None = None  # {column: value} of the row for missing ones
     timeout_s: float = 2.0  # of one lookup, retries included, unless the caller names another
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

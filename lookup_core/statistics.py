@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_core.outcome import Outcome
+from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import DimensionSettings
 
 
@@ -50,6 +51,7 @@ class DimensionStatistics:
     queued_keys: int  # distinct keys not yet in a batch
     queries_in_flight: int
     concurrency_limit: int
+    breaker_state: BreakerState
     oldest_row_age_s: float  # upper bound of staleness; 0 when nothing is cached
     cache: CacheStatistics
 
@@ -65,6 +67,7 @@ def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
         queued_keys=0,
         queries_in_flight=0,
         concurrency_limit=settings.batch.max_in_flight,
+        breaker_state=BreakerState.CLOSED,
         oldest_row_age_s=0.0,
         cache=CacheStatistics(
             rows=0,

@@ -1,6 +1,6 @@
 """What a probe of the cache found, as answers: absences, and rows in the order they are stored.
 
-Does not probe: what counts as a visit is the state's decision.
+Does not probe: what counts as a visit, and which expired rows are served, is the state's decision.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,18 +18,31 @@ def cached_answers(
     cache: RowCache,
     probe: Probe,
     *,
+    is_served_stale: npt.NDArray[np.bool_],
     positions: npt.NDArray[np.int32],
     columns: Sequence[str],
 ) -> Iterator[Answer]:
-    """At most one answer for each kind; `positions[i]` of the lookup is key i of the probe."""
+    """At most one answer for absences and one for rows; `positions[i]` of the lookup is key i."""
     if (missing := np.flatnonzero(probe.is_missing)).size:
         answer = rowless_answer(positions[missing], Outcome.MISSING)
         yield replace(answer, ages_ms=_ages_ms(probe, missing))
-    if (hits := np.flatnonzero(probe.is_row)).size:
-        found = cache.rows(probe.slots[hits], columns)
-        hits = hits[found.order]
-        outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
-        yield Answer(positions[hits], outcomes, _ages_ms(probe, hits), found.rows)
+    if (found := np.flatnonzero(probe.is_row | is_served_stale)).size:
+        yield cached_rows(cache, probe, found, positions=positions, columns=columns)
+
+
+def cached_rows(
+    cache: RowCache,
+    probe: Probe,
+    found: npt.NDArray[np.intp],
+    *,
+    positions: npt.NDArray[np.int32],
+    columns: Sequence[str],
+) -> Answer:
+    """The rows of those keys of the probe, fresh or stale."""
+    gathered = cache.rows(probe.slots[found], columns)
+    found = found[gathered.order]
+    outcomes = np.where(probe.is_row[found], Outcome.HIT, Outcome.STALE).astype(np.uint8)
+    return Answer(positions[found], outcomes, _ages_ms(probe, found), gathered.rows)
 
 
 def _ages_ms(probe: Probe, found: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:

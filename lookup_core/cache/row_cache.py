@@ -35,6 +35,7 @@ class Probe:
     slots: Slots  # [n] for `rows`, meaningful where `is_row`
     is_row: Mask  # [n] a fresh row is here
     is_missing: Mask  # [n] a fresh absence is here
+    is_stale: Mask  # [n] a row is here whose time is over, but not yet its stay
     ages_s: npt.NDArray[np.float64]  # [n] meaningful where one of the two
     ttl_s: npt.NDArray[np.float64]  # [n] the age at which it expires
 
@@ -78,7 +79,10 @@ class RowCache:
         ages_s = now - self._read_at[slots]
         ttl_s = self._ttl_s(is_negative)
         is_fresh = is_found & (ages_s < ttl_s)
-        return Probe(slots, is_fresh & ~is_negative, is_fresh & is_negative, ages_s, ttl_s)
+        stay_s = max(self._settings.stale_while_revalidate_s, self._settings.stale_if_error_s)
+        is_stale = is_found & ~is_fresh & ~is_negative & (ages_s < ttl_s + stay_s)
+        is_row, is_missing = is_fresh & ~is_negative, is_fresh & is_negative
+        return Probe(slots, is_row, is_missing, is_stale, ages_s, ttl_s)
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order they are stored."""
@@ -111,6 +115,11 @@ class RowCache:
         self._is_negative[slots] = ~has_row
         self._is_visited[slots] = False
         self._rows.put(slots, stored)
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """TEMPORARY until the cache's own."""
+        if max_bytes == 0:
+            self.clear()
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Forget the keys; returns how many were cached."""

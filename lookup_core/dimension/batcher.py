@@ -76,6 +76,17 @@ class Batcher:
             return None
         return self._take_turns() or None
 
+    def drop_deserted(self) -> None:
+        """Forget the keys that nobody waits for any more, before their turn."""
+        for name, channel in list(self._channels.items()):
+            wanted = [_without_deserted(run) for run in channel.runs]
+            channel.runs = deque(run for run in wanted if run.flights)
+            if not channel.runs:
+                del self._channels[name]
+        self._queued = sum(
+            len(run.flights) for channel in self._channels.values() for run in channel.runs
+        )
+
     def check_invariants(self) -> None:
         """For tests: what is counted is what is queued, and nobody is in turn without keys."""
         runs = [run for channel in self._channels.values() for run in channel.runs]

@@ -4,55 +4,65 @@ A pure state after the model of dask's worker state machine: events come in with
 goes out as values. Owns no clock, task or socket; the engine sleeps until `next_deadline`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer, rowless_answer
-from lookup_core.cache.cached_answers import cached_answers
-from lookup_core.cache.row_cache import RowCache
-from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
-from lookup_core.dimension.batcher import Batcher, KeyRun
+from lookup_core.answer import Answer
+from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
-from lookup_core.dimension.explanation import Explanation, explain_asked, explain_unaskable
+from lookup_core.dimension.explanation import Explainer, Explanation
+from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.landing import Crash, Landing, Waiters, waiters_by_lookup
+from lookup_core.dimension.known_answers import KeyGroup, KnownAnswers
+from lookup_core.dimension.landing import Landing, waiters_by_lookup
+from lookup_core.dimension.lookup_shares import (
+    Share,
+    shares_of_expired,
+    shares_of_failure,
+    shares_of_rows,
+)
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
-from lookup_core.settings import CacheMode, DimensionSettings
+from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 
 _OVERLOAD_RETRY_S = 1.0
+_DESERTED_SHARE = 10  # of the keys that may wait; few of them cost less than to look for them
+_REVALIDATION = ChannelId(-1)  # what is read anew for nobody takes its turns as one channel
 
 
 class DimensionState:
     """One dimension's cache, flights, queue and queries; `now` is monotonic seconds.
 
-    `seed` makes the hashes of byte keys unpredictable for whoever chooses the keys.
+    `seed` makes the hashes of byte keys unpredictable for whoever chooses the keys. Raises
+    BackendError when the default row does not fit the schema.
     """
 
     def __init__(
         self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int = 0
     ) -> None:
         self._settings = settings
-        self._schema = schema
-        self._seed = seed
-        self._cache = RowCache(schema, settings.cache)
+        self._known = KnownAnswers(settings, schema, seed=seed)
         self._flights = FlightTable()
         self._batcher = Batcher(settings.batch)
-        self._queries = QueryTable(settings.batch.max_in_flight)
+        self._queries = QueryTable()
+        self._guard = StoreGuard(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
         self._retry = RetryPolicy(settings.retry)
-        self._outcomes = dict.fromkeys(Outcome, 0)
+        self._failed = FailedTries(self._retry, self._guard)
+        self._own_ids = count(-1, -1)  # of lookups that nobody asked for; all others are positive
+        self._outcomes = np.zeros(len(Outcome), np.int64)
         self._coalesced = 0
         self._retries = 0
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
@@ -62,22 +72,18 @@ class DimensionState:
 
         Raises Overloaded, before any change, when too many keys wait already.
         """
-        positions = askable_keys(request.keys)
-        keys = self._canonical(request.keys.columns, positions)
-        probe = self._cache.probe(keys, now)
-        is_miss = ~(probe.is_row | probe.is_missing)
-        self._admit(int(is_miss.sum()))
-        known = cached_answers(self._cache, probe, positions=positions, columns=request.columns)
-        answers = [*unaskable_answers(request.keys), *known]
-        if is_miss.any():
-            missed = np.flatnonzero(is_miss).astype(np.int32)
-            self._wait(request, positions[missed], keys=keys.take(missed), now=now)
-        self._count(answers)
-        return answers
+        known = self._known.look_up(request, now, is_store_down=self._guard.is_open)
+        self._admit(len(known.unknown.positions))
+        if known.unknown.positions.size:
+            self._wait(request, known.unknown, now)
+        if known.outdated.positions.size:
+            self._revalidate(request, known.outdated, now)
+        self._count(known.answers)
+        return known.answers
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
-        if not self._queries.has_slot:
+        if not self._guard.has_slot(self._queries.in_flight):
             return None
         query = self._queries.restart_due(now) or self._start_query(now)
         if query is None:
@@ -108,28 +114,38 @@ class DimensionState:
         retry_at = self._retry.after_miss(query.misses + 1, now=now)
         patient = self._waiting.lasting_beyond(retry_at, waiters)
         postponed = Postponement.of_missing(landing, waiters, patient=patient)
-        answers = self._answers(landing, postponed.answered_now(waiters))
-        self._keep(query, landing, is_last_try=retry_at == NEVER, now=now)
+        shares = shares_of_rows(
+            landing,
+            postponed.answered_now(waiters),
+            waiting=self._waiting,
+            known=self._known,
+        )
+        self._known.keep(query, landing, is_last_try=retry_at == NEVER, now=now)
+        self._guard.on_success(query.sent_at, now, in_flight=query.beside)
         self._postpone(query, postponed, retry_at)
-        return self._land(query, answers)
+        return self._land(query, shares)
 
     def on_failure(
         self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
     ) -> Effects:
-        """A query failed: park it for another try, or tell all that wait. Keeps nothing.
+        """A query failed: let its keys wait for another try, or tell all that wait. Keeps nothing.
 
-        `jitter` in [0, 1) spreads the delay over its upper half.
+        A batch that the store refuses because of a value is parted until the key is found. `jitter`
+        in [0, 1) spreads the delay over its upper half.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        query.failures += 1
-        retry_at = self._retry.after_failure(query.failures, code=code, now=now, jitter=jitter)
-        if retry_at < self._waiting.latest_deadline(query.flights):
-            self._retries += 1
+        latest_s = self._waiting.latest_deadline(query.flights)
+        retry_at = self._failed.retry_at(query, code, latest_s=latest_s, now=now, jitter=jitter)
+        if retry_at == NEVER:
+            return self._give_up(query, code, now)
+        self._retries += 1
+        if self._failed.is_parted(code):
+            self._queries.halve(query, retry_at)
+        else:
             self._queries.park(query, retry_at)
-            return Effects()
-        return self._land(query, self._answers(Crash(code), waiters_by_lookup(query.flights)))
+        return Effects()
 
     def leave(self, lookup_id: LookupId) -> Effects:
         """Nobody waits for this lookup any more; harmless when it has ended."""
@@ -137,24 +153,32 @@ class DimensionState:
         return Effects() if lookup is None else Effects(cancelled=self._desert([lookup]))
 
     def expire(self, now: float) -> Effects:
-        """End what has waited for its whole time with the outcome `timeout`."""
+        """End what has waited for its whole time, also by rows that may stand in for a failure.
+
+        The outcome is `timeout`, or what is known to be wrong with the store.
+        """
         expired = self._waiting.pop_expired(now)
-        deliveries = []
-        for lookup in expired:
-            positions = np.array(list(lookup.flights), np.int32)
-            answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
-            deliveries.append(Delivery(lookup.id, answer, is_last=True))
-        self._count([delivery.answer for delivery in deliveries])
-        return Effects(deliveries, self._desert(expired))
+        code = ErrorCode.UPSTREAM_UNAVAILABLE if self._guard.is_open else ErrorCode.TIMEOUT
+        shares = shares_of_expired(expired, code, known=self._known, now=now)
+        deliveries = [Delivery(*share, is_last) for share, is_last in shares]
+        return Effects(self._told(deliveries), self._desert(expired))
+
+    def start_probe_if_due(self, now: float) -> bool:
+        """Whether to ask the store for a sign of life now; then `on_probe` tells how it ended."""
+        return self._guard.start_probe_if_due(now)
+
+    def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
+        """The store gave a sign of life, or failed to; `jitter` in [0, 1)."""
+        self._guard.on_probe(error, now=now, jitter=jitter)
 
     def count_timed_out(self, keys: int) -> None:
         """So many keys were not asked for in their time: others were before them."""
         self._outcomes[Outcome.TIMEOUT] += keys
 
     def next_deadline(self) -> float | None:
-        """When `expire` or `next_order` will have something to do without another event."""
-        times = [self._waiting.next_deadline()]
-        if self._queries.has_slot:
+        """When there will be something to do without another event."""
+        times = [self._waiting.next_deadline(), self._guard.next_probe_at()]
+        if self._guard.has_slot(self._queries.in_flight):
             times += [self._batcher.next_deadline(), self._queries.next_retry()]
         return min((time for time in times if time is not None), default=None)
 
@@ -163,111 +187,110 @@ class DimensionState:
 
         Returns how many cached entries went.
         """
-        if keys is None:
+        key_ids, cached = self._known.forget(keys)
+        if keys is None or key_ids is None:
             self._flights.detach_all()
-            count = self._cache.clear()
+            self._invalidations[origin] += cached
         else:
-            canonical = self._canonical(keys.columns, askable_keys(keys))
-            self._flights.detach(canonical.ids())
-            count = self._cache.invalidate(canonical)
-        self._invalidations[origin] += count if keys is None else keys.size
-        return count
+            self._flights.detach(key_ids)
+            self._invalidations[origin] += keys.size
+        return cached
+
+    def limit_cache(self, share: float) -> None:
+        """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
+        self._known.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """Where the answer to each key would come from; counts as no visit."""
-        explained = [explain_unaskable(keys, position) for position in range(keys.size)]
-        positions = askable_keys(keys)
-        canonical = self._canonical(keys.columns, positions)
-        probe = self._cache.peek(canonical, now)
-        flights = [self._flights.get(key_id) for key_id in canonical.ids()]
-        retries = [self._queries.retry_at(each.batch_id) if each else None for each in flights]
-        asked = explain_asked(probe, flights, retries=retries, now=now)
-        for position, explanation in zip(positions, asked, strict=True):
-            explained[position] = explanation
-        return explained
+        explainer = Explainer(self._known, self._flights, self._queries, self._guard)
+        return explainer.explain(keys, now)
 
     def statistics(self, now: float) -> DimensionStatistics:
         """Levels and totals now."""
         return DimensionStatistics(
-            outcomes=dict(self._outcomes),
+            outcomes={outcome: int(self._outcomes[outcome]) for outcome in Outcome},
             coalesced_keys=self._coalesced,
             retries=self._retries,
             invalidations=dict(self._invalidations),
             waiting_keys=self._waiting.keys,
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
-            concurrency_limit=self._queries.limit,
-            oldest_row_age_s=self._cache.oldest_age_s(now),
-            cache=self._cache.statistics(),
+            concurrency_limit=self._guard.limit,
+            breaker_state=self._guard.breaker_state,
+            oldest_row_age_s=self._known.cache.oldest_age_s(now),
+            cache=self._known.cache.statistics(),
         )
 
     def check_invariants(self) -> None:
         """For tests."""
-        self._cache.check_invariants()
+        self._known.cache.check_invariants()
         self._waiting.check_invariants()
         self._flights.check_invariants()
         self._batcher.check_invariants()
         self._queries.check_invariants()
+        self._guard.check_invariants()
+        assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
-    def _canonical(
-        self, columns: pa.RecordBatch, positions: npt.NDArray[np.int32]
-    ) -> CanonicalKeys:
-        if len(positions) < columns.num_rows:
-            columns = columns.take(pa.array(positions))
-        return canonical_keys(columns, seed=self._seed)
+    def _admit(self, keys: int) -> None:
+        if self._has_room(keys):
+            return
+        raise Overloaded(
+            ErrorCode.OVERLOADED,
+            f"{self._held_keys} keys wait for {self._settings.name}; at most"
+            f" {self._settings.max_waiting_keys} may",
+            retry_after_s=_OVERLOAD_RETRY_S,
+        )
 
-    def _admit(self, count: int) -> None:
-        limit = self._settings.max_waiting_keys
+    @property
+    def _held_keys(self) -> int:
         # Queued keys take memory until their turn, also when nobody waits for them any more.
-        held = max(self._waiting.keys, len(self._batcher))
-        if held + count > limit:
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{held} keys wait for {self._settings.name}; at most {limit} may",
-                retry_after_s=_OVERLOAD_RETRY_S,
-            )
+        return max(self._waiting.keys, len(self._batcher))
 
-    def _wait(
-        self,
-        request: LookupRequest,
-        positions: npt.NDArray[np.int32],
-        *,
-        keys: CanonicalKeys,
-        now: float,
-    ) -> None:
-        places, deadline_s = positions.tolist(), request.deadline_s
+    def _has_room(self, keys: int) -> bool:
+        return self._held_keys + keys <= self._settings.max_waiting_keys
+
+    def _wait(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
+        places, deadline_s = group.positions.tolist(), request.deadline_s
         flights, new = self._flights.join(
-            request.id, keys.ids(), positions=places, deadline_s=deadline_s
+            request.id, group.keys.ids(), positions=places, deadline_s=deadline_s
         )
         open_flights = dict(zip(places, flights, strict=True))
         self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, open_flights))
         self._coalesced += len(flights) - len(new)
         if new:
-            run = KeyRun([flights[index] for index in new], request.keys.columns, positions[new])
+            run = KeyRun(
+                [flights[index] for index in new], request.keys.columns, group.positions[new]
+            )
             self._batcher.add(request.channel, run, now)
+
+    def _revalidate(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
+        """Read rows anew that were served stale: a lookup of our own, which gets no deliveries."""
+        is_idle = np.array([self._flights.get(key_id) is None for key_id in group.keys.ids()])
+        idle = np.flatnonzero(is_idle).astype(np.int32)
+        if self._guard.is_open or not idle.size or not self._has_room(len(idle)):
+            return
+        own = LookupRequest(
+            id=LookupId(next(self._own_ids)),
+            channel=_REVALIDATION,
+            keys=request.keys,
+            columns=request.columns,
+            deadline_s=now + self._settings.timeout_s,
+        )
+        self._wait(own, KeyGroup(group.positions[idle], group.keys.take(idle)), now)
 
     def _start_query(self, now: float) -> Query | None:
         runs = self._batcher.next_batch(now)
-        return None if runs is None else self._queries.start(runs, now)
+        if runs is None:
+            return None
+        self._guard.on_sent(now)
+        return self._queries.start(runs, now)
 
-    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
-        if self._settings.cache.mode is CacheMode.NONE:
-            return
-        may_keep = np.array([flight.may_keep for flight in query.flights])
-        is_known = landing.is_known(is_last_try=is_last_try)
-        kept = np.flatnonzero(may_keep & is_known).astype(np.int32)
-        row_of = landing.row_of[kept]
-        rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
-        keys = self._canonical(query.keys, kept)
-        self._cache.fill(keys, row_of >= 0, rows=rows, read_at=query.sent_at, now=now)
-
-    def _answers(self, landing: Landing | Crash, waiters: Waiters) -> list[tuple[LookupId, Answer]]:
-        return [
-            (lookup_id, answer)
-            for lookup_id, (positions, ordinals) in waiters.items()
-            for answer in landing.answers(positions, ordinals, self._waiting.get(lookup_id).columns)
-        ]
+    def _give_up(self, query: Query, code: ErrorCode, now: float) -> Effects:
+        if code is ErrorCode.KEY_REJECTED:
+            code = self._known.condemn(query, now)
+        shares = shares_of_failure(query, code, waiting=self._waiting, known=self._known, now=now)
+        return self._land(query, shares)
 
     def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
         if postponed.is_postponed.any():
@@ -275,23 +298,31 @@ class DimensionState:
             missed = self._queries.split_off(query, postponed.is_postponed, retry_at)
             self._flights.postpone(missed.flights, postponed.lookups, until=retry_at)
 
-    def _land(self, query: Query, answers: list[tuple[LookupId, Answer]]) -> Effects:
+    def _land(self, query: Query, shares: Iterable[Share]) -> Effects:
         self._queries.end(query.id)
         self._flights.land(query.flights)
-        effects = Effects()
-        for lookup_id, answer in answers:
+        deliveries = []
+        for lookup_id, answer in shares:
             is_last = self._waiting.answer(lookup_id, answer.positions.tolist())
-            effects.deliveries.append(Delivery(lookup_id, answer, is_last))
-        self._count([answer for _, answer in answers])
-        return effects
+            deliveries.append(Delivery(lookup_id, answer, is_last))
+        return Effects(self._told(deliveries))
+
+    def _told(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Those that somebody asked for, counted."""
+        told = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
+        self._count([delivery.answer for delivery in told])
+        return told
 
     def _desert(self, lookups: Sequence[WaitingLookup]) -> list[BatchId]:
         flights = {flight for lookup in lookups for flight in lookup.flights.values()}
         deserted = self._flights.leave({lookup.id for lookup in lookups}, flights)
+        # Else they would add up while the store is down, and keep newcomers out.
+        slack = self._settings.max_waiting_keys // _DESERTED_SHARE
+        if len(self._batcher) > 2 * self._waiting.keys + slack:
+            self._batcher.drop_deserted()
         batch_ids = {flight.batch_id for flight in deserted if flight.batch_id is not None}
         return self._queries.end_deserted(batch_ids)
 
     def _count(self, answers: list[Answer]) -> None:
         for answer in answers:
-            for outcome, count in enumerate(np.bincount(answer.outcomes, minlength=len(Outcome))):
-                self._outcomes[Outcome(outcome)] += int(count)
+            self._outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))

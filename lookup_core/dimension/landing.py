@@ -77,24 +77,6 @@ class Landing:
             yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """A query that failed for good: every one of its keys has the same outcome."""
-
-    code: ErrorCode
-
-    def answers(
-        self,
-        positions: npt.NDArray[np.int32],
-        ordinals: npt.NDArray[np.int32],
-        columns: Sequence[str],
-    ) -> Iterator[Answer]:
-        """The answer to one lookup's keys."""
-        del ordinals, columns  # the same whatever the key, and without rows
-        outcome = Outcome.TIMEOUT if self.code is ErrorCode.TIMEOUT else Outcome.ERROR
-        yield rowless_answer(positions, outcome, error=self.code)
-
-
 def waiters_by_lookup(flights: Sequence[Flight]) -> Waiters:
     """All who wait for a query's keys; a lookup that waits for none of them is not in it."""
     found: dict[LookupId, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))

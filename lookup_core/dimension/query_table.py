@@ -16,6 +16,13 @@ from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import BatchId, Flight
 
 
+@dataclass(slots=True)
+class Bisection:
+    """The search of one batch for the keys that the store refuses; shared by all its parts."""
+
+    queries_left: int
+
+
 @dataclass(slots=True, eq=False)
 class Query:
     """One batch of keys through all its tries; failures and misses are counted apart."""
@@ -24,8 +31,12 @@ class Query:
     flights: list[Flight]
     keys: pa.RecordBatch  # [flights] typed
     sent_at: float  # the last try; what it brings may be as old as that
-    failures: int = 0  # tries that failed
+    is_first_try: bool = True
+    beside: int = 1  # how many queries were at the backend when it was sent, itself included
+    losses: int = 0  # tries that ended with their connection
+    failures: int = 0  # other tries that failed
     misses: int = 0  # tries that found no row for any of these keys
+    bisection: Bisection | None = None  # since the store refused a value of the batch
 
     @property
     def is_deserted(self) -> bool:
@@ -34,10 +45,9 @@ class Query:
 
 
 class QueryTable:
-    """Queries by id; slots are those of `max_in_flight`."""
+    """Queries by id; how many may be at the backend is the guard's to say."""
 
-    def __init__(self, max_in_flight: int) -> None:
-        self.limit = max_in_flight
+    def __init__(self) -> None:
         self._ids = count(1)
         self._at_backend: dict[BatchId, Query] = {}
         self._parked: dict[BatchId, Query] = {}
@@ -48,11 +58,6 @@ class QueryTable:
         """How many are at the backend."""
         return len(self._at_backend)
 
-    @property
-    def has_slot(self) -> bool:
-        """Whether another one may go to the backend."""
-        return len(self._at_backend) < self.limit
-
     def start(self, runs: list[KeyRun], now: float) -> Query:
         """A new query at the backend."""
         batch_id = BatchId(next(self._ids))
@@ -61,19 +66,18 @@ class QueryTable:
             flight.batch_id = batch_id
         pieces = [run.source.take(pa.array(run.rows)) for run in runs]
         query = Query(batch_id, flights, pa.concat_batches(pieces), sent_at=now)
-        self._at_backend[batch_id] = query
-        return query
+        return self._sent(query)
 
     def restart_due(self, now: float) -> Query | None:
         """A parked query whose time has come, at the backend again."""
         batch_id = self._retries.pop_due(now)
         if batch_id is None:
             return None
-        query = self._at_backend[batch_id] = self._parked.pop(batch_id)
-        query.sent_at = now
+        query = self._parked.pop(batch_id)
+        query.sent_at, query.is_first_try = now, False
         for flight in query.flights:
             flight.postponed_to = 0.0  # whoever joins from now on is answered by this try
-        return query
+        return self._sent(query)
 
     def at_backend(self, batch_id: BatchId) -> Query | None:
         """The query of this name; None if it is not at the backend (any more)."""
@@ -89,22 +93,25 @@ class QueryTable:
         """Let a query leave the backend and wait for its next try."""
         self._add_parked(self._at_backend.pop(query.id), retry_at)
 
+    def halve(self, query: Query, retry_at: float) -> None:
+        """Part a query at the backend into two, parked until then; a single key stays as it is.
+
+        Keys that nobody waits for any more are left out.
+        """
+        self._at_backend.pop(query.id)
+        wanted = [at for at, flight in enumerate(query.flights) if flight.waiters]
+        middle = (len(wanted) + 1) // 2
+        for ordinals in filter(None, (wanted[:middle], wanted[middle:])):
+            self._add_parked(self._part(query, np.array(ordinals)), retry_at)
+
     def split_off(self, query: Query, is_missed: npt.NDArray[np.bool_], retry_at: float) -> Query:
         """Part a query that landed from the keys that are asked again; those are parked.
 
         Their query is a new one with its own time: whatever still comes for the old one cannot be
         taken for its answer.
         """
-        ordinals = np.flatnonzero(is_missed)
-        missed = replace(
-            query,
-            id=BatchId(next(self._ids)),
-            flights=[query.flights[ordinal] for ordinal in ordinals.tolist()],
-            keys=query.keys.take(pa.array(ordinals)),
-            misses=query.misses + 1,
-        )
-        for flight in missed.flights:
-            flight.batch_id = missed.id
+        missed = self._part(query, np.flatnonzero(is_missed))
+        missed.misses += 1
         query.flights = [query.flights[each] for each in np.flatnonzero(~is_missed).tolist()]
         query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
         self._add_parked(missed, retry_at)
@@ -128,8 +135,7 @@ class QueryTable:
         return at_backend
 
     def check_invariants(self) -> None:
-        """For tests: slots are kept, a query is in one place, and somebody waits for it."""
-        assert len(self._at_backend) <= self.limit
+        """For tests: a query is in one place, and somebody waits for it."""
         assert not self._at_backend.keys() & self._parked.keys()
         for query in (*self._at_backend.values(), *self._parked.values()):
             assert not query.is_deserted
@@ -138,6 +144,22 @@ class QueryTable:
             assert (self.retry_at(query.id) is None) == (query.id in self._at_backend)
         self._retries.check_invariants()
         assert len(self._retries) == len(self._parked)
+
+    def _sent(self, query: Query) -> Query:
+        self._at_backend[query.id] = query
+        query.beside = len(self._at_backend)
+        return query
+
+    def _part(self, query: Query, ordinals: npt.NDArray[np.intp]) -> Query:
+        part = replace(
+            query,
+            id=BatchId(next(self._ids)),
+            flights=[query.flights[ordinal] for ordinal in ordinals.tolist()],
+            keys=query.keys.take(pa.array(ordinals)),
+        )
+        for flight in part.flights:
+            flight.batch_id = part.id
+        return part
 
     def _add_parked(self, query: Query, retry_at: float) -> None:
         self._parked[query.id] = query

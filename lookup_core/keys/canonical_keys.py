@@ -64,6 +64,14 @@ def canonical_keys(columns: pa.RecordBatch, *, seed: int = 0) -> CanonicalKeys:
     return CanonicalKeys(_hashes(parts, seed), parts)
 
 
+def keys_of_ids(key_ids: Sequence[KeyId], *, seed: int = 0) -> CanonicalKeys:
+    """The keys that have these ids, in the same order; `seed` is the one they were made with."""
+    if not key_ids or isinstance(key_ids[0], int):
+        return CanonicalKeys(np.array(key_ids, np.uint64), None)
+    parts = pa.array(key_ids, pa.binary())
+    return CanonicalKeys(_hashes(parts, seed), parts)
+
+
 def has_number_keys(schema: DimensionSchema) -> bool:
     """Whether the dimension's keys are their own hashes, so that no bytes need be kept."""
     return len(schema.key) == 1 and is_number(schema.key.field(0).type)

@@ -63,6 +63,10 @@ class PostgresBackend:
         self._lookup = _Lookup(table.schema, table.lookup_query)
         return table.schema
 
+    async def probe(self, *, timeout_s: float) -> None:
+        """A query that touches no table; raises BackendError within `timeout_s`."""
+        await self._connections.run("SELECT 1", [], timeout_s=timeout_s)
+
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys.
 

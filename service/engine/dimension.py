@@ -25,6 +25,7 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from service.backends.interface import Backend, FetchedRows
+from service.engine.backend_call import backend_call
 from service.engine.fetching import checked_fetch
 from service.engine.observer import NullObserver, Observer, QueryResult
 from service.engine.schema_watch import SchemaWatch
@@ -32,6 +33,8 @@ from service.engine.schema_watch import SchemaWatch
 log = structlog.get_logger()
 
 Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
+
+_PROBE_TIMEOUT_S = 1.0
 
 HTTP_CHANNEL = ChannelId(0)  # all plain requests take turns as one channel
 
@@ -99,6 +102,8 @@ class Dimension:
             while True:
                 now = self._clock()
                 self._carry_out(self._state.expire(now))
+                if self._state.start_probe_if_due(now):
+                    tasks.create_task(self._probe(self._state))
                 while (order := self._state.next_order(now)) is not None:
                     self._queries[order.id] = tasks.create_task(self._query(self._state, order))
                 await self._pause(self._state.next_deadline())
@@ -180,6 +185,11 @@ class Dimension:
         """Forget keys, or all for None; returns how many cached entries went."""
         return self._known_state().invalidate(keys, origin)
 
+    def limit_cache(self, share: float) -> None:
+        """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
+        if self._state is not None:
+            self._state.limit_cache(share)
+
     def statistics(self) -> DimensionStatistics:
         """Levels and totals; zeros before the schema is known."""
         if self._state is None:
@@ -224,6 +234,19 @@ class Dimension:
                 seconds=self._clock() - started_at,
                 result=result,
             )
+
+    async def _probe(self, state: DimensionState) -> None:
+        error: ErrorCode | None = None
+        try:
+            call = self._backend.probe(timeout_s=_PROBE_TIMEOUT_S)
+            await backend_call(call, timeout_s=_PROBE_TIMEOUT_S)
+        except BackendError as failure:
+            error = failure.code
+        else:
+            log.info("dimension.store_is_back", dimension=self.name)
+        jitter = random.random()  # noqa: S311 -- spreads probes, guards nothing
+        state.on_probe(error, now=self._clock(), jitter=jitter)
+        self._wake.set()  # queries may go, or the next probe has its time
 
     def _landed(self, state: DimensionState, order: QueryOrder, fetched: FetchedRows) -> Effects:
         try:

@@ -44,6 +44,7 @@ def _described(dimension: Dimension) -> dict[str, Any]:
         "backend": {
             "queries_in_flight": statistics.queries_in_flight,
             "concurrency_limit": statistics.concurrency_limit,
+            "breaker": statistics.breaker_state.label,
             "queued_keys": statistics.queued_keys,
             "retries": statistics.retries,
         },
@@ -88,6 +89,8 @@ def _cache(dimension: Dimension, statistics: DimensionStatistics) -> dict[str, A
         "invalidations": {origin.value: n for origin, n in statistics.invalidations.items()},
         "ttl_s": settings.ttl_s,
         "negative_ttl_s": settings.negative_ttl_s,
+        "stale_while_revalidate_s": settings.stale_while_revalidate_s,
+        "stale_if_error_s": settings.stale_if_error_s,
     }
 
 

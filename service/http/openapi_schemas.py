@@ -5,8 +5,10 @@ Made of the enums and models that the code itself uses, so that they cannot drif
 
 from typing import Any
 
+from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
+from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import EvictionReason, InvalidationOrigin
 from service.http.lookup_request import InvalidateRequest, LookupRequest
@@ -19,6 +21,7 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _SECONDS: Schema = {"type": "number", "minimum": 0}
 _COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
 _OUTCOMES = [outcome.label for outcome in Outcome]
+_BREAKER: Schema = {"type": "string", "enum": [state.label for state in BreakerState]}
 _KEY_CODES = [code.value for code in ErrorCode]
 
 
@@ -83,7 +86,11 @@ def _dimension() -> Schema:
         cache=_cache(counts),
         freshness=_object(staleness_s=_SECONDS),
         backend=_object(
-            queries_in_flight=_COUNT, concurrency_limit=_COUNT, queued_keys=_COUNT, retries=_COUNT
+            queries_in_flight=_COUNT,
+            concurrency_limit=_COUNT,
+            breaker=_BREAKER,
+            queued_keys=_COUNT,
+            retries=_COUNT,
         ),
         waiting_keys=_COUNT,
         coalesced_keys=_COUNT,
@@ -105,18 +112,21 @@ def _cache(counts: Schema) -> Schema:
         invalidations={**counts, "propertyNames": {"enum": [o.value for o in InvalidationOrigin]}},
         ttl_s=_SECONDS,
         negative_ttl_s=_SECONDS,
+        stale_while_revalidate_s=_SECONDS,
+        stale_if_error_s=_SECONDS,
     )
 
 
 def _explanation() -> Schema:
     return _object(
         dimension=_TEXT,
-        state={"type": "string", "enum": ["cached", "missing_cached", "in_flight", "absent"]},
+        state={"type": "string", "enum": [state.value for state in KeyState]},
         reason=_TEXT,
         age_ms=_COUNT_OR_NULL,
-        expires_in_ms=_COUNT_OR_NULL,
+        expires_in_ms={"type": ["integer", "null"], "description": "Negative for a stale row."},
         waiters=_COUNT,
         retry_in_ms=_COUNT_OR_NULL,
+        breaker=_BREAKER,
     )
 
 

@@ -32,6 +32,7 @@ _GAUGES: tuple[tuple[Metric, _Reader], ...] = (
     (metrics.CACHE_BYTES, lambda statistics: statistics.cache.bytes),
     (metrics.IN_FLIGHT_RECORDS, lambda statistics: statistics.waiting_keys),
     (metrics.CONCURRENCY_LIMIT, lambda statistics: statistics.concurrency_limit),
+    (metrics.BREAKER_STATE, lambda statistics: statistics.breaker_state),
     (metrics.DIMENSION_STALENESS_SECONDS, lambda statistics: statistics.oldest_row_age_s),
 )
 

@@ -107,6 +107,10 @@ RETRIES = Metric(
 CONCURRENCY_LIMIT = Metric(
     "sidelook_concurrency_limit", "Queries to the dimension's store that may run at once."
 )
+BREAKER_STATE = Metric(
+    "sidelook_breaker_state",
+    "Whether queries go to the dimension's store: 0 yes, 1 it is being probed, 2 they are held.",
+)
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",

@@ -30,6 +30,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "multiplier": 2.0,
             "on_missing": {"max_retries": 0, "delay_s": 1.0},
         },
+        "default": None,
         "timeout_s": 2.0,
         "max_waiting_keys": 200_000,
     }

@@ -1,6 +1,7 @@
 """Snapshots of a dimension: every label is there from the start, at zero."""
 
 from lookup_core.outcome import Outcome
+from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
 from lookup_core.statistics import (
     CacheStatistics,
@@ -26,6 +27,7 @@ def test_nothing_happened_before_the_start() -> None:
         queued_keys=0,
         queries_in_flight=0,
         concurrency_limit=3,
+        breaker_state=BreakerState.CLOSED,
         oldest_row_age_s=0.0,
         cache=CacheStatistics(0, 0, 7, dict.fromkeys(EvictionReason, 0)),
     )

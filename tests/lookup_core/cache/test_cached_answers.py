@@ -17,7 +17,9 @@ SCHEMA = DimensionSchema(
 
 def filled(*, at: float, **names: str | None) -> RowCache:
     """A cache with rows and absences that came in one after the other: `k7="Ada"`."""
-    cache = RowCache(SCHEMA, CacheSettings(ttl_s=100.0, negative_ttl_s=100.0))
+    cache = RowCache(
+        SCHEMA, CacheSettings(ttl_s=100.0, negative_ttl_s=100.0, stale_if_error_s=50.0)
+    )
     for key, name in names.items():
         columns = pa.record_batch([pa.array([int(key[1:])], pa.int64())], SCHEMA.key)
         has_row = np.array([name is not None])
@@ -43,7 +45,13 @@ def told(cache: RowCache, *keys: int, columns: tuple[str, ...], now: float) -> l
             if answer.rows is None
             else dict(zip(answer.positions.tolist(), answer.rows.to_pylist(), strict=True)),
         )
-        for answer in cached_answers(cache, probe, positions=positions, columns=columns)
+        for answer in cached_answers(
+            cache,
+            probe,
+            is_served_stale=probe.is_stale,
+            positions=positions,
+            columns=columns,
+        )
     ]
 
 
@@ -58,6 +66,19 @@ def test_rows_and_absences_are_told_apart() -> None:
             [2500, 2500, 2500],
             {10: {"tier": 4}, 13: {"tier": 3}, 14: {"tier": 4}},
         ),
+    ]
+
+
+def test_stale_rows_are_told_apart() -> None:
+    """Rows beyond their time come with the others, under an outcome of their own."""
+    cache = filled(at=0.0, k7="Ada", k8=None)
+    later = filled(at=90.0, k9="Bert")
+
+    assert told(cache, 7, 8, columns=("tier",), now=120.0) == [
+        ({10: Outcome.STALE}, [120_000], {10: {"tier": 3}})
+    ]
+    assert told(later, 9, columns=("tier",), now=120.0) == [
+        ({10: Outcome.HIT}, [30_000], {10: {"tier": 4}})
     ]
 
 

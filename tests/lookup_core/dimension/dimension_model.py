@@ -1,17 +1,23 @@
 """A dimension's rules once more, one key at a time over lists: slow, plain, and without sharing.
 
 What the real state is compared with; which keys make a query it learns from the real one, and
-checks that they may.
+checks that they may. The guard is a second one of the same kind, which has tests of its own.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lookup_core.errors import ErrorCode
+from lookup_core.protection.store_guard import StoreGuard
 from tests.lookup_core.dimension.dimension_script import FAULTY, Key, Order, Seen, Told
 
 TTL_S = 10.0
 NEGATIVE_TTL_S = 5.0
+REVALIDATE_S = 2.0
+IF_ERROR_S = 6.0
+REFUSED_S = 30.0
+TIMEOUT_S = 2.0
+NEVER = float("inf")
 RETRY_DELAY_S = 1.0
 MISSING_RETRIES = 1
 MISSING_DELAY_S = 1.5
@@ -24,7 +30,10 @@ class Query:
     keys: list[int]  # also those that were given up since
     sent_at: float
     failures: int = 0
+    losses: int = 0
     misses: int = 0
+    beside: int = 1
+    searches_left: list[int] = field(default_factory=list)  # shared by the parts of a refused one
     due: float | None = None
     is_postponed: bool = False  # parked because there were no rows
 
@@ -44,7 +53,7 @@ class NaiveDimension:
     """All flights in a list, the cache in a dictionary; one retry of errors, one of absences."""
 
     max_keys: int
-    max_in_flight: int
+    guard: StoreGuard
     cache: dict[int, tuple[str | None, float]] = field(
         default_factory=dict
     )  # {key: (name or absence, since)}
@@ -53,37 +62,47 @@ class NaiveDimension:
     at_backend: dict[int, Query] = field(default_factory=dict)  # {batch: query}
     parked: list[Query] = field(default_factory=list)  # in the order in which they were made
     ages: dict[tuple[int, int], float] = field(default_factory=dict)  # {(lookup, position): s}
+    refused: dict[int, float] = field(default_factory=dict)  # {key: until when}
+    own: int = 0  # lookups so far that nobody asked for; they have negative numbers
 
     def submit(self, lookup: int, keys: list[Key], *, deadline: float, now: float) -> Told:
         """What is answered at once; the rest waits."""
         words: Told = {}
+        beyond_s = max(REVALIDATE_S, IF_ERROR_S if self.guard.is_open else 0.0)
+        outdated = []
         for position, key in enumerate(keys):
             if not isinstance(key, int):
                 words[position] = "error type" if key == FAULTY else "missing"
-            elif self._is_fresh(key, now):
-                name, since = self.cache[key]
-                words[position] = "missing" if name is None else f"hit {name}"
-                self.ages[lookup, position] = now - since
+            elif self._is_fresh(key, now) or self._is_stale(key, now, beyond_s):
+                words[position] = self._cached(key, (lookup, position), now)
+                outdated += [(position, key)] if self._is_stale(key, now, REVALIDATE_S) else []
+            elif self.refused.get(key, 0.0) > now:
+                words[position] = "error key_rejected"
             else:
                 self._join(key, (lookup, position), deadline)
                 self.deadlines[lookup] = deadline
+        self._revalidate(outdated, now)
         return words
 
     def may_send(self, now: float) -> bool:
         """Whether there is a slot, and something to send."""
-        has_slot = len(self.at_backend) < self.max_in_flight
+        has_slot = self.guard.has_slot(len(self.at_backend))
         return has_slot and bool(self._queued() or self._due_at(now))
 
     def take(self, order: Order, now: float) -> None:
         """Check that this is what may be sent now, and that nothing is left out."""
         due = self._due_at(now)
+        if not due:
+            self.guard.on_sent(now)
         query = self._restarted(order, due) if due else self._begun(order, self._queued())
         query.sent_at, query.due, query.is_postponed = now, None, False
         self.at_backend[order.batch] = query
+        query.beside = len(self.at_backend)
 
     def land(self, batch: int, names: dict[int, str], now: float) -> Seen:
         """Rows came for a query; what has no row may be asked again."""
         query = self.at_backend.pop(batch)
+        self.guard.on_success(query.sent_at, now, in_flight=query.beside)
         is_last_try = query.misses == MISSING_RETRIES
         retry_at = now + MISSING_DELAY_S
         again = replace(query, keys=[], misses=query.misses + 1, due=retry_at, is_postponed=True)
@@ -108,17 +127,19 @@ class NaiveDimension:
     def fail(self, batch: int, code: ErrorCode, now: float) -> Seen:
         """A query failed."""
         query = self.at_backend.pop(batch)
-        waiting = [lookup for flight in self._of(query) for lookup, _ in flight.waiters]
-        latest = max(self.deadlines[lookup] for lookup in waiting)
-        query.failures += 1
-        if code.is_retryable and query.failures == 1 and now + RETRY_DELAY_S < latest:
-            query.due = now + RETRY_DELAY_S
-            self.parked.append(query)
+        self.guard.on_failure(code, sent_at=query.sent_at, now=now)
+        due = self._due_after(query, code, now)
+        if due < NEVER:
+            self._park(query, due, is_parted=code in {ErrorCode.TIMEOUT, ErrorCode.KEY_REJECTED})
             return Seen()
+        if code is ErrorCode.KEY_REJECTED and len(query.keys) == 1:
+            self.refused[query.keys[0]] = now + REFUSED_S
+        elif code is ErrorCode.KEY_REJECTED:
+            code = ErrorCode.UPSTREAM_REJECTED
         seen = Seen()
-        word = "timeout timeout" if code is ErrorCode.TIMEOUT else f"error {code}"
         for flight in self._of(query):
-            self._tell(seen, flight.waiters, word)
+            for waiter in flight.waiters:
+                self._tell(seen, [waiter], self._instead(flight.key, waiter, code, now))
             flight.waiters = []
         return self._ended(seen)
 
@@ -137,29 +158,111 @@ class NaiveDimension:
     def expire(self, now: float) -> Seen:
         """The clock is looked at."""
         seen = Seen()
+        code = ErrorCode.UPSTREAM_UNAVAILABLE if self.guard.is_open else ErrorCode.TIMEOUT
         for lookup in [each for each, deadline in self.deadlines.items() if deadline <= now]:
-            open_positions = [p for f in self.flights for each, p in f.waiters if each == lookup]
-            seen.answers[lookup] = dict.fromkeys(open_positions, "timeout timeout")
+            waiters = [(f.key, each) for f in self.flights for each in f.waiters]
+            for key, waiter in [(key, each) for key, each in waiters if each[0] == lookup]:
+                self._tell(seen, [waiter], self._instead(key, waiter, code, now))
             seen.ended.append(lookup)
             seen.cancelled.extend(self.leave(lookup).cancelled)
-        return seen
+        return _to_callers(seen)
 
     def invalidate(self, keys: Iterable[int]) -> int:
         """These keys have changed."""
         for flight in self.flights:
             if flight.key in keys and flight.query is not None:
                 flight.is_overtaken = True
+        for key in keys:
+            self.refused.pop(key, None)
         return sum(self.cache.pop(key, None) is not None for key in set(keys))
 
     def next_deadline(self) -> float | None:
         """When something is to be done, while nothing can be sent now."""
-        has_slot = len(self.at_backend) < self.max_in_flight
-        times = [*self.deadlines.values(), *(map(self._due, self.parked) if has_slot else ())]
+        probe_at = self.guard.next_probe_at()
+        times = [*self.deadlines.values(), *([] if probe_at is None else [probe_at])]
+        if self.guard.has_slot(len(self.at_backend)):
+            times += map(self._due, self.parked)
         return min(times, default=None)
+
+    def callers(self) -> set[int]:
+        """Those who wait, without the lookups that nobody asked for."""
+        return {lookup for lookup in self.deadlines if lookup > 0}
+
+    def waiting_keys(self) -> int:
+        """How many keys are waited for, over all lookups."""
+        return sum(len(flight.waiters) for flight in self.flights)
 
     def _is_fresh(self, key: int, now: float) -> bool:
         name, since = self.cache.get(key, (None, -1e9))
         return now - since < (NEGATIVE_TTL_S if name is None else TTL_S)
+
+    def _is_stale(self, key: int, now: float, beyond_s: float) -> bool:
+        name, since = self.cache.get(key, (None, 0.0))
+        return name is not None and TTL_S <= now - since < TTL_S + beyond_s
+
+    def _cached(self, key: int, waiter: tuple[int, int], now: float) -> str:
+        name, since = self.cache[key]
+        self.ages[waiter] = now - since
+        if name is None:
+            return "missing"
+        return f"{'hit' if self._is_fresh(key, now) else 'stale'} {name}"
+
+    def _instead(self, key: int, waiter: tuple[int, int], code: ErrorCode, now: float) -> str:
+        """What a failure is told as: a row that may stand in for it, or the error."""
+        is_row = self._is_fresh(key, now) and self.cache[key][0] is not None
+        if code.is_retryable and (is_row or self._is_stale(key, now, IF_ERROR_S)):
+            return self._cached(key, waiter, now)
+        return "timeout timeout" if code is ErrorCode.TIMEOUT else f"error {code}"
+
+    def _revalidate(self, outdated: list[tuple[int, int]], now: float) -> None:
+        joinable = {flight.key for flight in self.flights if not flight.is_overtaken}
+        idle = [(position, key) for position, key in outdated if key not in joinable]
+        if not idle or self.guard.is_open:
+            return
+        self.own -= 1
+        self.deadlines[self.own] = now + TIMEOUT_S
+        for position, key in idle:
+            self._join(key, (self.own, position), now + TIMEOUT_S)
+
+    def _due_after(self, query: Query, code: ErrorCode, now: float) -> float:
+        """When a query that failed is asked again."""
+        if code is ErrorCode.KEY_REJECTED:
+            return self._due_after_refusal(query, now)
+        waiting = [lookup for flight in self._of(query) for lookup, _ in flight.waiters]
+        due = self._due_by_rules(query, code, now)
+        if due >= max(self.deadlines[lookup] for lookup in waiting):
+            return NEVER
+        is_held = code.is_retryable and self.guard.is_open
+        return due if is_held or self.guard.take_retry(now) else NEVER
+
+    def _due_by_rules(self, query: Query, code: ErrorCode, now: float) -> float:
+        if code is ErrorCode.CONNECTION_LOST:
+            query.losses += 1
+            if query.losses == 1:
+                return now
+        query.failures += 1
+        if code.is_retryable and self.guard.is_open:
+            return now
+        return now + RETRY_DELAY_S if code.is_retryable and query.failures == 1 else NEVER
+
+    @staticmethod
+    def _due_after_refusal(query: Query, now: float) -> float:
+        if len(query.keys) == 1:
+            return NEVER
+        query.searches_left = query.searches_left or [64]
+        query.searches_left[0] -= 2
+        return now if query.searches_left[0] >= 0 else NEVER
+
+    def _park(self, query: Query, due: float, *, is_parted: bool) -> None:
+        flights = self._of(query)
+        middle = (len(flights) + 1) // 2
+        parts = [flights[:middle], flights[middle:]] if is_parted else [flights]
+        for part in filter(None, parts):
+            keys = [flight.key for flight in part] if is_parted else query.keys
+            parked = replace(query, keys=keys, due=due)
+            self.parked.append(parked)
+            for flight in part:
+                flight.query = parked
 
     def _join(self, key: int, waiter: tuple[int, int], deadline: float) -> None:
         for flight in self.flights:
@@ -196,7 +299,8 @@ class NaiveDimension:
         return query
 
     def _of(self, query: Query) -> list[Flight]:
-        return [flight for flight in self.flights if flight.query is query]
+        flights = [flight for flight in self.flights if flight.query is query]
+        return sorted(flights, key=lambda flight: query.keys.index(flight.key))
 
     def _is_patient(self, lookup: int, again: Query) -> bool:
         return self.deadlines[lookup] > self._due(again)
@@ -217,4 +321,10 @@ class NaiveDimension:
         seen.ended.extend(set(seen.answers) - waiting)
         for lookup in seen.ended:
             del self.deadlines[lookup]
-        return seen
+        return _to_callers(seen)
+
+
+def _to_callers(seen: Seen) -> Seen:
+    """Nothing is delivered of what nobody asked for."""
+    answers = {lookup: words for lookup, words in seen.answers.items() if lookup > 0}
+    return Seen(answers, [each for each in seen.ended if each > 0], seen.cancelled)

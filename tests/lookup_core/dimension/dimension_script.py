@@ -61,13 +61,24 @@ def settings(
     retry: RetrySettings | None = None,
     mode: CacheMode = CacheMode.PARTIAL,
     max_waiting_keys: int = 1000,
+    stale_while_revalidate_s: float = 0.0,
+    stale_if_error_s: float = 0.0,
+    default: Mapping[str, object] | None = None,
 ) -> DimensionSettings:
     """Rows live 10 s, absences 5 s; a query may take 2 s; a retry comes after 1 s."""
+    cache = CacheSettings(
+        mode=mode,
+        ttl_s=10.0,
+        negative_ttl_s=5.0,
+        stale_while_revalidate_s=stale_while_revalidate_s,
+        stale_if_error_s=stale_if_error_s,
+    )
     return DimensionSettings(
         "customers",
-        cache=CacheSettings(mode=mode, ttl_s=10.0, negative_ttl_s=5.0),
+        cache=cache,
         batch=batch or BatchSettings(),
         retry=retry or RetrySettings(max_retries=0, initial_s=1.0),
+        default=default,
         timeout_s=2.0,
         max_waiting_keys=max_waiting_keys,
     )

@@ -22,18 +22,23 @@ from hypothesis.stateful import (
 
 from lookup_core.dimension.dimension_events import Effects
 from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import BatchId, Flight, FlightTable, LookupId
+from lookup_core.dimension.known_answers import KnownAnswers
 from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension.retry_policy import NEVER
 from lookup_core.dimension.waiting_lookups import WaitingLookups
 from lookup_core.errors import ErrorCode
+from lookup_core.protection.store_guard import StoreGuard
 from lookup_core.settings import BatchSettings, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension import dimension_script
 from tests.lookup_core.dimension.dimension_model import (
+    IF_ERROR_S,
     MISSING_DELAY_S,
     MISSING_RETRIES,
+    REVALIDATE_S,
     NaiveDimension,
 )
 from tests.lookup_core.dimension.dimension_script import (
@@ -48,6 +53,8 @@ from tests.lookup_core.dimension.dimension_script import (
 MAX_KEYS, MAX_IN_FLIGHT = 3, 2
 SETTINGS = dimension_script.settings(
     batch=BatchSettings(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT),
+    stale_while_revalidate_s=REVALIDATE_S,
+    stale_if_error_s=IF_ERROR_S,
     retry=RetrySettings(
         max_retries=1,
         initial_s=1.0,
@@ -55,7 +62,13 @@ SETTINGS = dimension_script.settings(
     ),
 )
 KEYS = range(5)
-CODES = (ErrorCode.UPSTREAM_UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.FORBIDDEN)
+CODES = (
+    ErrorCode.UPSTREAM_UNAVAILABLE,
+    ErrorCode.CONNECTION_LOST,
+    ErrorCode.TIMEOUT,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.KEY_REJECTED,
+)
 
 keys_of_a_request = st.lists(st.sampled_from([*KEYS, None, FAULTY]), max_size=5)
 
@@ -68,7 +81,7 @@ class DimensionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.script = DimensionScript(SETTINGS, state_class=self.state_class)
-        self.model = NaiveDimension(max_keys=MAX_KEYS, max_in_flight=MAX_IN_FLIGHT)
+        self.model = NaiveDimension(max_keys=MAX_KEYS, guard=StoreGuard(MAX_IN_FLIGHT))
         self.table: dict[int, int | None] = dict.fromkeys(KEYS)  # {key: version; None: no row}
         self.versions = 0
         self.floor = dict.fromkeys(KEYS, 0)  # {key: versions below are known to be out of date}
@@ -126,11 +139,30 @@ class DimensionMachine(RuleBasedStateMachine):
 
         self._check(self.script.fail(batch, code), self.model.fail(batch, code, self.script.now))
 
-    @precondition(lambda self: self.model.deadlines)
+    @precondition(lambda self: self._is_probe_due())
+    @rule(error=st.sampled_from([None, None, ErrorCode.UPSTREAM_UNAVAILABLE]))
+    def probe(self, error: ErrorCode | None) -> None:
+        """The store is asked for a sign of life."""
+        now = self.script.now
+
+        assert self.script.state.start_probe_if_due(now)
+        assert self.model.guard.start_probe_if_due(now)
+        self.script.state.on_probe(error, now=now, jitter=0.5)
+        self.model.guard.on_probe(error, now=now, jitter=0.5)
+
+    @rule()
+    def evict(self) -> None:
+        """The cache has to give up its room for a moment."""
+        self.script.state.limit_cache(0.0)
+        self.script.state.limit_cache(1.0)
+
+        self.model.cache.clear()
+
+    @precondition(lambda self: self.model.callers())
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         """A caller gives up, and gets no more answers."""
-        lookup = data.draw(st.sampled_from(sorted(self.model.deadlines)))
+        lookup = data.draw(st.sampled_from(sorted(self.model.callers())))
         self.asked = {at: key for at, key in self.asked.items() if at[0] != lookup}
 
         self._check(self.script.leave(lookup), self.model.leave(lookup))
@@ -159,8 +191,8 @@ class DimensionMachine(RuleBasedStateMachine):
     @invariant()
     def callers_wait_for_what_is_open(self) -> None:
         """Nobody waits who has all answers, and nobody is forgotten."""
-        assert {lookup for lookup, _ in self.asked} == set(self.model.deadlines)
-        assert self.script.state.statistics(0.0).waiting_keys == len(self.asked)
+        assert {lookup for lookup, _ in self.asked} == self.model.callers()
+        assert self.script.state.statistics(0.0).waiting_keys == self.model.waiting_keys()
 
     @invariant()
     def nothing_is_sent_without_need(self) -> None:
@@ -175,10 +207,16 @@ class DimensionMachine(RuleBasedStateMachine):
         self._check(self.script.expire(), self.model.expire(self.script.now))
 
         assert self.asked == {}
+        if self._is_probe_due():
+            self.probe(None)
         assert self.script.order() is None
         statistics = self.script.state.statistics(self.script.now)
         assert (statistics.queued_keys, statistics.queries_in_flight) == (0, 0)
         assert self.script.state.next_deadline() is None
+
+    def _is_probe_due(self) -> bool:
+        due_at = self.model.guard.next_probe_at()
+        return due_at is not None and due_at <= self.script.now
 
     def _send_all(self) -> None:
         while self.model.may_send(self.script.now):
@@ -200,7 +238,7 @@ class DimensionMachine(RuleBasedStateMachine):
             age_s = self.model.ages.get((lookup, position), 0.0)
             assert self.script.ages[lookup, position] == age_s
             label, _, name = word.partition(" ")
-            if label in {"hit", "fetched"}:
+            if label in {"hit", "fetched", "stale"}:
                 assert name.startswith(f"{key}@")
                 assert int(name.partition("@")[2]) >= floor
 
@@ -212,17 +250,16 @@ TestDimension.settings = settings(max_examples=150, stateful_step_count=50)
 class KeepsOvertakenLoads(DimensionState):
     """A slow load revives an invalidated value: the fault of many caches."""
 
-    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
-        for flight in query.flights:
-            flight.may_keep = True
-        super()._keep(query, landing, is_last_try=is_last_try, now=now)
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+        self._known = _KeepsAll(SETTINGS, SCHEMA, seed=0)
 
 
 class JoinsOvertakenLoads(DimensionState):
     """A newcomer gets what was read before the change that it knows of."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
         self._flights = _NeverDetaches()
 
 
@@ -256,16 +293,16 @@ class CachesErrors(DimensionState):
         no_rows = pa.record_batch([pa.nulls(0, pa.utf8())], SCHEMA.columns)
         none = np.zeros(0, np.int32)
         nothing = Landing.of_rows(len(query.flights), none, rows=no_rows, age_ms=0)
-        self._keep(query, nothing, is_last_try=True, now=now)
+        self._known.keep(query, nothing, is_last_try=True, now=now)
         return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
 
 
 class BelievesTheFirstTry(DimensionState):
     """An absence is kept although the row may still come."""
 
-    def _keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
-        del is_last_try  # this is the fault
-        super()._keep(query, landing, is_last_try=True, now=now)
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._known = _BelievesAll(SETTINGS, SCHEMA, seed=0)
 
 
 class WaitsInVain(DimensionState):
@@ -312,6 +349,46 @@ class AgesFromTheLanding(DimensionState):
         return super().on_rows(batch_id, ordinals=ordinals, rows=rows, now=now)
 
 
+class BlamesTheBatch(DimensionState):
+    """One key that the store refuses makes an error of all that are asked with it."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._failed = _NeverParts(self._retry, self._guard)
+
+
+class AsksWhileTheStoreIsDown(DimensionState):
+    """Every lookup knocks at a store that is known to be away."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._guard.has_slot = lambda in_flight: in_flight < MAX_IN_FLIGHT  # type: ignore[method-assign]
+
+
+class _NeverParts(FailedTries):
+    def retry_at(
+        self, query: Query, code: ErrorCode, *, latest_s: float, now: float, jitter: float
+    ) -> float:
+        """Give up at once where a value was refused."""
+        at = super().retry_at(query, code, latest_s=latest_s, now=now, jitter=jitter)
+        return NEVER if code is ErrorCode.KEY_REJECTED else at
+
+
+class _KeepsAll(KnownAnswers):
+    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+        """Forget what has overtaken the query."""
+        for flight in query.flights:
+            flight.may_keep = True
+        super().keep(query, landing, is_last_try=is_last_try, now=now)
+
+
+class _BelievesAll(KnownAnswers):
+    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+        """Take every try for the last one."""
+        del is_last_try  # this is the fault
+        super().keep(query, landing, is_last_try=True, now=now)
+
+
 class _NobodyIsInAHurry(WaitingLookups):
     def lasting_beyond(self, time_s: float, lookup_ids: Iterable[LookupId]) -> set[LookupId]:
         """Take everybody for patient."""
@@ -345,6 +422,8 @@ class _KeepsDeserted(FlightTable):
         JoinsTheNextTry,
         CountsTogether,
         AgesFromTheLanding,
+        BlamesTheBatch,
+        AsksWhileTheStoreIsDown,
     ],
 )
 def test_model_finds_broken_twins(broken: type[DimensionState]) -> None:

@@ -394,7 +394,7 @@ def test_statistics_count_what_happened() -> None:
     zeros = dict.fromkeys(Outcome, 0)
     assert statistics.outcomes == zeros | {Outcome.FETCHED: 1, Outcome.HIT: 2, Outcome.MISSING: 1}
     assert (statistics.coalesced_keys, statistics.retries) == (2, 1)
-    assert statistics.invalidations == {InvalidationOrigin.ADMIN: 2}
+    assert statistics.invalidations[InvalidationOrigin.ADMIN] == 2
     assert (statistics.waiting_keys, statistics.queued_keys) == (4, 1)
     assert (statistics.queries_in_flight, statistics.concurrency_limit) == (0, 1)
     assert (statistics.oldest_row_age_s, statistics.cache.rows) == (0.0, 0)

@@ -1,114 +1,159 @@
 """The words for where a key's answer would come from."""
 
-import numpy as np
-import pyarrow as pa
+import pytest
 
-from lookup_core.cache.row_cache import Probe
-from lookup_core.dimension.explanation import (
-    Explanation,
-    KeyState,
-    explain_asked,
-    explain_unaskable,
-)
-from lookup_core.dimension.flight_table import BatchId, Flight, LookupId
+from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
-from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.settings import OnMissingSettings, RetrySettings
+from tests.lookup_core.dimension.dimension_script import FAULTY, DimensionScript, Key, settings
+
+RETRIES = RetrySettings(
+    max_retries=1, initial_s=1.0, on_missing=OnMissingSettings(max_retries=1, delay_s=1.5)
+)
 
 
-def probe(*, is_row: bool = False, is_missing: bool = False) -> Probe:
-    """What the cache knows of one key: read 1.5 s ago, good for 10 s."""
-    return Probe(
-        slots=np.zeros(1, np.int32),
-        is_row=np.array([is_row]),
-        is_missing=np.array([is_missing]),
-        ages_s=np.array([1.5]),
-        ttl_s=np.array([10.0]),
+@pytest.fixture
+def script() -> DimensionScript:
+    """Rows live 10 s; they may be served for 2 s more while they are read, 6 s more on errors."""
+    return DimensionScript(
+        settings(retry=RETRIES, stale_while_revalidate_s=2.0, stale_if_error_s=6.0)
     )
 
 
-def explained(
-    probed: Probe, flight: Flight | None = None, *, retry_at: float | None = None
-) -> Explanation:
-    """The explanation of the one key."""
-    (explanation,) = explain_asked(probed, [flight], retries=[retry_at], now=2.0)
+def explained(script: DimensionScript, key: Key = 7) -> Explanation:
+    """The explanation of one key."""
+    (explanation,) = script.explain(key)
     return explanation
 
 
-def test_cached_row_tells_its_age() -> None:
+def open_breaker(script: DimensionScript) -> None:
+    """Let a store that is away be known as such."""
+    for lookup in range(100, 103):
+        script.submit(lookup, lookup)
+        order = script.order()
+        assert order is not None
+        script.fail(order.batch)
+
+
+def test_cached_row_tells_its_age(script: DimensionScript) -> None:
     """A hit tells how old it is and how long it will live."""
-    assert explained(probe(is_row=True)) == Explanation(
+    script.keep({7: "Ada"})
+    script.now = 1.5
+
+    assert explained(script) == Explanation(
         KeyState.CACHED,
         "answered from the cache until it expires or is invalidated",
         age_ms=1500,
         expires_in_ms=8500,
+        breaker="closed",
     )
 
 
 def test_cached_absence_is_told_apart() -> None:
     """That there is no row is known for a time, too."""
-    assert explained(probe(is_missing=True)).state is KeyState.MISSING_CACHED
+    script = DimensionScript()
+    script.submit(1, 7)
+    script.order()
+    script.land(1, {})
+
+    assert explained(script).state is KeyState.MISSING_CACHED
 
 
-def test_cache_comes_before_flights() -> None:
-    """A lookup of a cached key waits for nothing, even when somebody is fetching it."""
-    flight = Flight(7, [(LookupId(1), 0)])
+def test_stale_row_tells_what_is_done(script: DimensionScript) -> None:
+    """Beyond its time a row is answered and read anew; later it only stands in for failures."""
+    script.keep({7: "Ada"})
+    script.now = 11.0
+    beyond = "beyond its time: answered at once, and read anew, which"
+    assert explained(script).reason == f"{beyond} a lookup begins"
 
-    assert explained(probe(is_row=True), flight).state is KeyState.CACHED
+    script.submit(1, 7)
+
+    assert explained(script) == Explanation(
+        KeyState.STALE,
+        f"{beyond} is under way",
+        age_ms=11_000,
+        expires_in_ms=-1000,
+        waiters=1,
+        breaker="closed",
+    )
+    script.now = 13.0
+    assert explained(script).reason == (
+        "beyond its time: read anew, and the answer only if that fails"
+    )
 
 
-def test_flight_tells_where_it_is() -> None:
+def test_flight_tells_where_it_is(script: DimensionScript) -> None:
     """Queued or sent: a lookup would wait with those who wait already."""
-    waiters = [(LookupId(1), 0), (LookupId(2), 0)]
+    script.submit(1, 7)
+    script.submit(2, 7)
+    with_others = "a lookup would wait with the others"
 
-    assert explained(probe(), Flight(7, waiters)) == Explanation(
+    queued = explained(script)
+    script.order()
+
+    assert queued == Explanation(
         KeyState.IN_FLIGHT,
-        "queued for the next query; a lookup would wait with the others",
+        f"queued for the next query; {with_others}",
         waiters=2,
+        breaker="closed",
     )
-    assert explained(probe(), Flight(7, waiters, BatchId(1))) == Explanation(
-        KeyState.IN_FLIGHT, "at the backend; a lookup would wait with the others", waiters=2
+    assert explained(script).reason == f"at the store; {with_others}"
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "delay_ms"),
+    [(ErrorCode.TIMEOUT, "the query failed", 1000), (None, "no row was found", 1500)],
+)
+def test_parked_key_tells_when_it_is_asked(
+    script: DimensionScript, code: ErrorCode | None, why: str, delay_ms: int
+) -> None:
+    """Between two tries a key tells why it waits, and how long from now; never in the past."""
+    script.submit(1, 7)
+    script.order()
+    script.land(1, {}) if code is None else script.fail(1, code)
+
+    parked = f"parked until the next try, because {why}; a lookup would wait with the others"
+    assert explained(script) == Explanation(
+        KeyState.IN_FLIGHT, parked, waiters=1, retry_in_ms=delay_ms, breaker="closed"
     )
+    script.now = 5.0
+    assert explained(script).retry_in_ms == 0
 
 
-def test_parked_key_tells_when_it_is_asked() -> None:
-    """Between two tries of its query a key tells why it waits, and how long from now."""
-    failed = Flight(7, [(LookupId(1), 0)], BatchId(1))
-    missed = Flight(7, [(LookupId(1), 0)], BatchId(1), postponed_to=2.8)
-
-    assert explained(probe(), failed, retry_at=2.5) == Explanation(
-        KeyState.IN_FLIGHT,
-        "parked until the next try, because the query failed; a lookup would wait with the others",
-        waiters=1,
-        retry_in_ms=500,
-    )
-    assert explained(probe(), missed, retry_at=2.75) == Explanation(
-        KeyState.IN_FLIGHT,
-        "parked until the next try, because no row was found; a lookup would wait with the others",
-        waiters=1,
-        retry_in_ms=750,
-    )
-
-
-def test_overdue_try_is_due_now() -> None:
-    """A try that waits for a free slot is due, not in the past."""
-    flight = Flight(7, [(LookupId(1), 0)], BatchId(1))
-
-    assert explained(probe(), flight, retry_at=1.0).retry_in_ms == 0
-
-
-def test_unknown_key_asks_the_backend() -> None:
+def test_unknown_key_asks_the_store(script: DimensionScript) -> None:
     """What is neither cached nor on its way has to be fetched."""
-    assert explained(probe()) == Explanation(
-        KeyState.ABSENT, "not cached: a lookup asks the backend"
+    assert explained(script) == Explanation(
+        KeyState.ABSENT, "not cached: a lookup asks the store", breaker="closed"
     )
 
 
-def test_unaskable_key_tells_why() -> None:
-    """A NULL and a faulty key never reach the backend, for different reasons."""
-    columns = pa.record_batch({"id": pa.nulls(2, pa.int64())})
-    keys = TypedKeys(columns, np.array([0], np.int32), {1: ErrorCode.TYPE})
+def test_open_breaker_is_told(script: DimensionScript) -> None:
+    """While the store is away a key tells that it will be asked when it is back."""
+    open_breaker(script)
 
-    assert [explain_unaskable(keys, 0), explain_unaskable(keys, 1)] == [
-        Explanation(KeyState.UNASKABLE, "a NULL part matches nothing"),
-        Explanation(KeyState.UNASKABLE, "refused before any query: type"),
-    ]
+    assert explained(script) == Explanation(
+        KeyState.ABSENT,
+        "not cached: a lookup asks the store, once it answers again",
+        breaker="open",
+    )
+
+
+def test_refused_key_tells_until_when(script: DimensionScript) -> None:
+    """A key whose value the store refused is not asked for a while."""
+    script.submit(1, 7)
+    script.order()
+    script.fail(1, ErrorCode.KEY_REJECTED)
+    script.now = 10.0
+
+    assert explained(script) == Explanation(
+        KeyState.REFUSED, "the store refused its value; asked again in 20 s", breaker="closed"
+    )
+
+
+def test_unaskable_key_tells_why(script: DimensionScript) -> None:
+    """A NULL and a faulty key never reach the store, for different reasons."""
+    null, faulty = script.explain(None, FAULTY)
+
+    assert null.reason == "a NULL part matches nothing"
+    assert faulty.reason == "refused before any query: type"
+    assert {null.state, faulty.state} == {KeyState.UNASKABLE}

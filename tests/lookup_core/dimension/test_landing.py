@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lookup_core.answer import Answer
 from lookup_core.dimension.flight_table import Flight, LookupId
-from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Crash, Landing, waiters_by_lookup
+from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Landing, waiters_by_lookup
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
 
@@ -111,22 +111,6 @@ def test_absence_is_known_from_the_last_try(is_last_try: bool, known: list[bool]
     landing = landing_of(3, numbers(0, 2, 2), ROWS)
 
     assert landing.is_known(is_last_try=is_last_try).tolist() == known
-
-
-def test_crash_tells_all_the_same() -> None:
-    """A failed query gives each of its keys the error, never an absence."""
-    answers = Crash(ErrorCode.FORBIDDEN).answers(numbers(3, 1), numbers(0, 1), ["name"])
-
-    assert plain(answers) == [
-        ([3, 1], {Outcome.ERROR}, None, {3: ErrorCode.FORBIDDEN, 1: ErrorCode.FORBIDDEN})
-    ]
-
-
-def test_crash_in_time_is_a_timeout() -> None:
-    """A query that took too long has an outcome of its own."""
-    answers = Crash(ErrorCode.TIMEOUT).answers(numbers(3), numbers(0), ["name"])
-
-    assert plain(answers) == [([3], {Outcome.TIMEOUT}, None, {3: ErrorCode.TIMEOUT})]
 
 
 def test_waiters_are_found_by_lookup() -> None:

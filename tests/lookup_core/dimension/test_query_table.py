@@ -1,4 +1,4 @@
-"""Queries at the backend and between two tries, and the slots that they hold."""
+"""Queries at the backend and between two tries."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from tests.lookup_core.dimension.key_runs import run_of
 
 @pytest.fixture
 def table() -> QueryTable:
-    """Two slots."""
-    return QueryTable(2)
+    """No query yet."""
+    return QueryTable()
 
 
 def parked(table: QueryTable, *, retry_at: float) -> Query:
@@ -34,13 +34,13 @@ def test_query_has_the_keys_of_its_runs(table: QueryTable) -> None:
     table.check_invariants()
 
 
-def test_queries_take_slots_until_they_end(table: QueryTable) -> None:
-    """As many queries as there are slots; the end of one frees its own."""
-    first, _ = table.start([run_of(1)], 0.0), table.start([run_of(2)], 0.0)
+def test_queries_are_counted_until_they_end(table: QueryTable) -> None:
+    """A query is at the backend until it ends, and knows how many were when it was sent."""
+    first, second = table.start([run_of(1)], 0.0), table.start([run_of(2)], 0.0)
 
-    assert (table.in_flight, table.has_slot) == (2, False)
+    assert (table.in_flight, first.beside, second.beside) == (2, 1, 2)
     assert table.end(first.id)
-    assert (table.in_flight, table.has_slot) == (1, True)
+    assert table.in_flight == 1
 
 
 def test_query_ends_once(table: QueryTable) -> None:

@@ -1,0 +1,192 @@
+"""What is answered without asking the store: from the cache, from quarantine, by the default row.
+
+Holds what was learnt, fresh or stale. Does not know who waits for what: see `dimension_state`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.answer import Answer, rowless_answer
+from lookup_core.cache.cached_answers import cached_answers
+from lookup_core.cache.row_cache import Probe, RowCache
+from lookup_core.default_row import default_row
+from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
+from lookup_core.dimension.dimension_events import LookupRequest
+from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.query_table import Query
+from lookup_core.dimension.stale_rows import StaleRows
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import ErrorCode
+from lookup_core.keys.canonical_keys import CanonicalKeys, KeyId, canonical_keys, keys_of_ids
+from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.outcome import Outcome
+from lookup_core.protection.quarantine import Quarantine
+from lookup_core.settings import CacheMode, DimensionSettings
+
+Positions = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """Keys of one lookup with their positions in it."""
+
+    positions: Positions
+    keys: CanonicalKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a lookup's keys: answers, and those that are left to ask for."""
+
+    answers: list[Answer]
+    unknown: KeyGroup
+    outdated: KeyGroup  # answered with a stale row, to be read anew
+
+
+class KnownAnswers:
+    """The cache of one dimension and what stands beside it; `now` is monotonic seconds.
+
+    Raises BackendError when the default row does not fit the schema.
+    """
+
+    def __init__(self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int) -> None:
+        self._settings = settings
+        self._seed = seed
+        self.cache = RowCache(schema, settings.cache)
+        self._quarantine = Quarantine()
+        self._stale = StaleRows(self.cache, settings.cache)
+        self._default = None
+        if settings.default is not None:
+            self._default = default_row(settings.default, schema.columns)
+
+    def canonical(self, columns: pa.RecordBatch, positions: Positions) -> CanonicalKeys:
+        """The keys at these positions of a batch in their canonical form."""
+        if len(positions) < columns.num_rows:
+            columns = columns.take(pa.array(positions))
+        return canonical_keys(columns, seed=self._seed)
+
+    def look_up(self, request: LookupRequest, now: float, *, is_store_down: bool) -> Known:
+        """What is known of the keys; counts as a visit.
+
+        While the store is down, rows that may stand in for a failure do so at once.
+        """
+        positions = askable_keys(request.keys)
+        keys = self.canonical(request.keys.columns, positions)
+        probe = self.cache.probe(keys, now)
+        is_outdated = self._stale.while_revalidating(probe)
+        is_served = is_outdated | self._stale.if_error(probe) if is_store_down else is_outdated
+        is_unknown = ~(probe.is_row | probe.is_missing | is_served)
+        known = cached_answers(
+            self.cache,
+            probe,
+            is_served_stale=is_served,
+            positions=positions,
+            columns=request.columns,
+        )
+        answers = [*unaskable_answers(request.keys), *known]
+        unknown = _group(keys, positions, is_unknown)
+        if len(self._quarantine):
+            refused, unknown = self._parted(unknown, now)
+            answers += refused
+        answers = self.with_default(answers, request.columns)
+        return Known(answers, unknown, _group(keys, positions, is_outdated))
+
+    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+        """Keep what a query brought, but for what an invalidation has overtaken."""
+        if self._settings.cache.mode is CacheMode.NONE:
+            return
+        may_keep = np.array([flight.may_keep for flight in query.flights])
+        is_known = landing.is_known(is_last_try=is_last_try)
+        kept = np.flatnonzero(may_keep & is_known).astype(np.int32)
+        row_of = landing.row_of[kept]
+        rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
+        keys = self.canonical(query.keys, kept)
+        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=query.sent_at, now=now)
+
+    def with_default(self, answers: Sequence[Answer], columns: Sequence[str]) -> list[Answer]:
+        """The same, the default row in the place of absences if there is one."""
+        if self._default is None:
+            return list(answers)
+        row = self._default.select(columns)
+        return [_defaulted(answer, row) for answer in answers]
+
+    def failed(
+        self,
+        key_ids: Sequence[KeyId],
+        positions: Positions,
+        *,
+        columns: Sequence[str],
+        code: ErrorCode,
+        now: float,
+    ) -> Iterator[Answer]:
+        """The answers to keys of one lookup that failed: stale rows where they may, else the error.
+
+        Key i is at `positions[i]` of the lookup.
+        """
+        if self._stale.may_serve(code):
+            keys = keys_of_ids(key_ids, seed=self._seed)
+            for answer in self._stale.instead_of_error(
+                keys, positions=positions, columns=columns, now=now
+            ):
+                yield answer
+                positions = np.setdiff1d(positions, answer.positions)
+        if positions.size:
+            outcome = Outcome.TIMEOUT if code is ErrorCode.TIMEOUT else Outcome.ERROR
+            yield rowless_answer(positions, outcome, error=code)
+
+    def is_revalidated(self, probe: Probe) -> npt.NDArray[np.bool_]:
+        """Which keys of a probe are answered with a stale row, and read anew."""
+        return self._stale.while_revalidating(probe)
+
+    def condemn(self, query: Query, now: float) -> ErrorCode:
+        """Note a key that the store refuses; several are only told that one of them was refused."""
+        if len(query.flights) > 1:
+            return ErrorCode.UPSTREAM_REJECTED
+        self._quarantine.add(query.flights[0].key_id, now)
+        return ErrorCode.KEY_REJECTED
+
+    def refused_until(self, key_id: KeyId, now: float) -> float | None:
+        """Until when this key counts as refused; None if it does not."""
+        return self._quarantine.until(key_id, now)
+
+    def forget(self, keys: TypedKeys | None) -> tuple[Sequence[KeyId] | None, int]:
+        """Forget keys, all for None: which ones (None for all), and how many were cached."""
+        if keys is None:
+            self._quarantine.clear()
+            return None, self.cache.clear()
+        canonical = self.canonical(keys.columns, askable_keys(keys))
+        key_ids = canonical.ids()
+        self._quarantine.remove(key_ids)
+        return key_ids, self.cache.invalidate(canonical)
+
+    def peek(self, keys: TypedKeys, now: float) -> tuple[Positions, CanonicalKeys, Probe]:
+        """What the cache knows of the keys that may be asked; leaves no trace."""
+        positions = askable_keys(keys)
+        canonical = self.canonical(keys.columns, positions)
+        return positions, canonical, self.cache.peek(canonical, now)
+
+    def _parted(self, group: KeyGroup, now: float) -> tuple[list[Answer], KeyGroup]:
+        is_refused = self._quarantine.is_in(group.keys.ids(), now)
+        if not is_refused.any():
+            return [], group
+        refused = group.positions[is_refused]
+        answer = rowless_answer(refused, Outcome.ERROR, error=ErrorCode.KEY_REJECTED)
+        return [answer], _group(group.keys, group.positions, ~is_refused)
+
+
+def _group(keys: CanonicalKeys, positions: Positions, is_in: npt.NDArray[np.bool_]) -> KeyGroup:
+    chosen = np.flatnonzero(is_in).astype(np.int32)
+    return KeyGroup(positions[chosen], keys.take(chosen))
+
+
+def _defaulted(answer: Answer, row: pa.RecordBatch) -> Answer:
+    if answer.rows is not None or not answer.size or answer.outcomes[0] != Outcome.MISSING:
+        return answer
+    outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
+    return replace(
+        answer, outcomes=outcomes, rows=row.take(pa.array(np.zeros(answer.size, np.int32)))
+    )

@@ -1,0 +1,115 @@
+"""Whether a store is asked at all: a circuit breaker, after Nygard ("Release It!", 2007).
+
+Counts what tells of the store itself. Keys that are refused, callers who give up and requests that
+were shed are no failures; that choice is the caller's. While it is open nothing but probes goes to
+the store: no caller's query is risked to find out whether it is back.
+"""
+
+from collections import deque
+from enum import IntEnum
+
+from lookup_core.errors import ErrorCode
+
+_FAILURES_IN_A_ROW = 3
+_WINDOW = 20  # results
+_LEAST_RESULTS = 10  # before a share of them counts
+_FAILED_SHARE = 0.5
+_FIRST_PROBE_S = 0.1
+_LONGEST_PAUSE_S = 0.5  # so that a store that is back is found within a second
+_LONGEST_AUTH_PAUSE_S = 30.0  # servers lock roles out that fail to log in too often
+
+
+class BreakerState(IntEnum):
+    """The values are those of the metric."""
+
+    CLOSED = 0
+    HALF_OPEN = 1
+    OPEN = 2
+
+    @property
+    def label(self) -> str:
+        """The lower-case word that JSON shows."""
+        return self.name.lower()
+
+
+class CircuitBreaker:
+    """One store's breaker; `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._state = BreakerState.CLOSED
+        self._in_a_row = 0  # failures since the last success
+        self._results: deque[bool] = deque(maxlen=_WINDOW)  # whether each was a success
+        self._probe_at = 0.0  # while open
+        self._pause_s = _FIRST_PROBE_S
+
+    @property
+    def state(self) -> BreakerState:
+        """Closed, open, or half open while a probe is under way."""
+        return self._state
+
+    @property
+    def allows_query(self) -> bool:
+        """Whether queries go to the store."""
+        return self._state is BreakerState.CLOSED
+
+    def on_success(self, now: float) -> None:
+        """The store answered a query, be it one that was sent before the breaker opened."""
+        del now  # a sign of life counts at once
+        if self._state is not BreakerState.CLOSED:
+            self._close()
+        self._in_a_row = 0
+        self._results.append(True)
+
+    def on_failure(self, code: ErrorCode, now: float) -> None:
+        """A query failed because of the store."""
+        if self._state is not BreakerState.CLOSED:
+            return  # sent before: it tells nothing new
+        self._in_a_row += 1
+        self._results.append(False)
+        if self._in_a_row >= _FAILURES_IN_A_ROW or self._is_share_reached():
+            self._state = BreakerState.OPEN
+            self._pause_s = _FIRST_PROBE_S
+            self._probe_at = now + self._next_pause_s(code)
+
+    def probe_due_at(self) -> float | None:
+        """When to ask for a sign of life; None while closed, or while one is asked for."""
+        return self._probe_at if self._state is BreakerState.OPEN else None
+
+    def start_probe(self, now: float) -> None:
+        """A probe goes."""
+        assert self._state is BreakerState.OPEN
+        assert now >= self._probe_at
+        self._state = BreakerState.HALF_OPEN
+
+    def on_probe_success(self, now: float) -> None:
+        """The store is back; harmless when a query has shown it already."""
+        del now  # queries go from now on
+        self._close()
+
+    def on_probe_failure(self, code: ErrorCode, now: float, jitter: float) -> None:
+        """The store is still away; `jitter` in [0, 1) spreads the pause over its upper half."""
+        if self._state is BreakerState.HALF_OPEN:
+            self._state = BreakerState.OPEN
+            self._probe_at = now + self._next_pause_s(code) * (0.5 + jitter / 2)
+
+    def check_invariants(self) -> None:
+        """For tests."""
+        assert len(self._results) <= _WINDOW
+        is_closed = self._state is BreakerState.CLOSED
+        assert not is_closed or self._in_a_row < _FAILURES_IN_A_ROW
+        assert (self.probe_due_at() is not None) == (self._state is BreakerState.OPEN)
+
+    def _is_share_reached(self) -> bool:
+        failed = self._results.count(False)
+        return len(self._results) >= _LEAST_RESULTS and failed >= _FAILED_SHARE * len(self._results)
+
+    def _next_pause_s(self, code: ErrorCode) -> float:
+        is_auth = code is ErrorCode.UPSTREAM_AUTH
+        pause_s = min(self._pause_s, _LONGEST_AUTH_PAUSE_S if is_auth else _LONGEST_PAUSE_S)
+        self._pause_s = 2 * pause_s
+        return pause_s
+
+    def _close(self) -> None:
+        self._state = BreakerState.CLOSED
+        self._in_a_row = 0
+        self._results.clear()

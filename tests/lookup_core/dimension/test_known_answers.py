@@ -1,0 +1,112 @@
+"""What is answered without the store, and what of it is kept."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.dimension_events import LookupRequest
+from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension.known_answers import Known, KnownAnswers
+from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.query_table import QueryTable
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.settings import CacheMode
+from tests.lookup_core.dimension.dimension_script import SCHEMA, Key, settings, told, typed
+from tests.lookup_core.dimension.key_runs import run_of
+
+
+def known_answers(*, mode: CacheMode = CacheMode.PARTIAL) -> KnownAnswers:
+    """Rows may be served for 2 s beyond their 10 s, and for 6 s if the store is away."""
+    chosen = settings(mode=mode, stale_while_revalidate_s=2.0, stale_if_error_s=6.0)
+    return KnownAnswers(chosen, SCHEMA, seed=0)
+
+
+def keep(known: KnownAnswers, *keys: int, may_keep: bool = True) -> None:
+    """A query has brought a row for each key, at 0 s."""
+    canonical = known.canonical(typed(*keys).columns, np.arange(len(keys), dtype=np.int32))
+    query = QueryTable().start([run_of(*keys)], 0.0)
+    for flight, key_id in zip(query.flights, canonical.ids(), strict=True):
+        flight.key_id, flight.may_keep = key_id, may_keep
+    rows = pa.record_batch([pa.array([f"row {key}" for key in keys])], SCHEMA.columns)
+    landing = Landing.of_rows(len(keys), np.arange(len(keys), dtype=np.int32), rows=rows, age_ms=0)
+    known.keep(query, landing, is_last_try=True, now=0.0)
+
+
+def look_up(known: KnownAnswers, *keys: Key, now: float = 1.0, is_down: bool = False) -> Known:
+    """A lookup."""
+    request = LookupRequest(LookupId(1), ChannelId(0), typed(*keys), ("name",), 100.0)
+    return known.look_up(request, now, is_store_down=is_down)
+
+
+def test_unknown_keys_keep_their_positions() -> None:
+    """What is known is answered; what is left are keys at their positions in the lookup."""
+    known = known_answers()
+    keep(known, 7)
+
+    found = look_up(known, 8, None, 7, 9)
+
+    assert told(found.answers) == {1: "missing", 2: "hit row 7"}
+    assert found.unknown.positions.tolist() == [0, 3]
+    assert found.unknown.keys.size == 2
+    assert found.outdated.positions.size == 0
+
+
+def test_outdated_keys_are_told() -> None:
+    """Just beyond its time a row is an answer, and read anew; later only if the store is away."""
+    known = known_answers()
+    keep(known, 7)
+
+    just_beyond, later = look_up(known, 7, now=11.0), look_up(known, 7, now=13.0, is_down=True)
+
+    assert told(just_beyond.answers) == told(later.answers) == {0: "stale row 7"}
+    assert just_beyond.outdated.positions.tolist() == [0]
+    assert later.outdated.positions.size == 0
+    assert look_up(known, 7, now=13.0).unknown.positions.tolist() == [0]
+
+
+@pytest.mark.parametrize("mode", CacheMode)
+def test_overtaken_rows_are_not_kept(mode: CacheMode) -> None:
+    """What an invalidation has overtaken is not kept; without a cache nothing is."""
+    known = known_answers(mode=mode)
+    keep(known, 7, may_keep=False)
+    keep(known, 8)
+
+    assert look_up(known, 7).unknown.positions.size == 1
+    assert look_up(known, 8).unknown.positions.size == (mode is CacheMode.NONE)
+
+
+def test_refused_key_is_known_for_a_while() -> None:
+    """A single key that the store refuses is answered so from now on; of several none is blamed."""
+    known = known_answers()
+    canonical = known.canonical(typed(7).columns, np.zeros(1, np.int32))
+    query = QueryTable().start([run_of(7)], 0.0)
+    query.flights[0].key_id = canonical.ids()[0]
+
+    assert known.condemn(query, 0.0) is ErrorCode.KEY_REJECTED
+    several = QueryTable().start([run_of(8, 9)], 0.0)
+    assert known.condemn(several, 0.0) is ErrorCode.UPSTREAM_REJECTED
+
+    assert known.refused_until(canonical.ids()[0], 1.0) == 30.0
+    assert told(look_up(known, 8, 7).answers) == {1: "error key_rejected"}
+    assert look_up(known, 8, 9).unknown.positions.tolist() == [0, 1]
+
+
+def test_forgotten_keys_are_unknown() -> None:
+    """Keys or all are forgotten, and it is told how many rows went."""
+    known = known_answers()
+    keep(known, 7, 8, 9)
+
+    key_ids, count = known.forget(typed(7, 5, None))
+
+    assert (len(key_ids or ()), count) == (2, 1)
+    assert known.forget(None) == (None, 2)
+
+
+def test_default_row_must_fit() -> None:
+    """A default row with a column that there is not is refused."""
+    with pytest.raises(BackendError) as caught:
+        KnownAnswers(settings(default={"nome": "x"}), SCHEMA, seed=0)
+
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+    assert "did you mean name?" in caught.value.detail
