@@ -4,6 +4,7 @@ Not the decision when it does: see `dimension.known_answers`.
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 
 import pyarrow as pa
 from pyarrow import types
@@ -26,25 +27,34 @@ def default_row(values: Mapping[str, object], columns: pa.Schema) -> pa.RecordBa
 
 
 def _array(field: pa.Field, value: object) -> pa.Array:
-    is_flag = isinstance(value, bool)
-    if value is not None and is_flag != types.is_boolean(field.type):
-        raise _unfit(f"column {field.name} is {field.type}, which {value!r} is not")
     try:
-        return _converted(field.type, value)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-    ) as error:
+        return pa.array([_exact(field.type, value)], field.type)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise _unfit(f"column {field.name} is {field.type}, which {value!r} is not") from error
 
 
-def _converted(kind: pa.DataType, value: object) -> pa.Array:
-    is_parsed = isinstance(value, str) and not (types.is_string(kind) or types.is_binary(kind))
-    if is_parsed:
-        return pa.array([value]).cast(kind)
-    return pa.array([value], kind)
+def _exact(kind: pa.DataType, value: object) -> object:
+    """The value as Arrow takes it for this type; Arrow alone would take 1.5 or True for an int."""
+    if value is None:
+        return None
+    if isinstance(value, bool) != types.is_boolean(kind):
+        raise TypeError
+    if types.is_list(kind):
+        return _exact_items(kind, value)
+    if isinstance(value, float) and types.is_decimal(kind):
+        return Decimal(repr(value))  # as it was written
+    if isinstance(value, float) and not types.is_floating(kind):
+        raise TypeError
+    is_text = types.is_string(kind) or types.is_binary(kind)
+    if isinstance(value, str) and not is_text:
+        return pa.array([value]).cast(kind)[0].as_py()
+    return value
+
+
+def _exact_items(kind: pa.DataType, value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError
+    return [_exact(kind.value_type, item) for item in value]
 
 
 def _unfit(reason: str) -> BackendError:

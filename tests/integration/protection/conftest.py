@@ -1,0 +1,31 @@
+"""What the tests of protection share: a server of their own, and a short folder for a sidecar.
+
+Their server crashes on purpose, so it is not the one of the other integration tests.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The server of these tests."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: sockets have short paths
+    server = PostgresServer(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where a sidecar has its files."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short, as above
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""What protects a store, together: which failures tell of it, and what follows."""
+
+import pytest
+
+from lookup_core.errors import ErrorCode
+from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.protection.store_guard import StoreGuard
+
+OF_THE_STORE = {
+    ErrorCode.TIMEOUT,
+    ErrorCode.UPSTREAM_UNAVAILABLE,
+    ErrorCode.UPSTREAM_AUTH,
+    ErrorCode.CONNECTION_LOST,
+}
+
+
+def failing(code: ErrorCode, times: int = 3) -> StoreGuard:
+    """A guard whose store has failed so, in queries one after the other."""
+    guard = StoreGuard(10)
+    for now in range(times):
+        guard.on_failure(code, sent_at=float(now), now=now + 0.5)
+    return guard
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_only_the_stores_own_failures_open_it(code: ErrorCode) -> None:
+    """A store that refuses a question lives; a key that is bad is no trouble of the store."""
+    assert failing(code).is_open is (code in OF_THE_STORE)
+
+
+def test_refusals_are_signs_of_life() -> None:
+    """An answer of any kind begins the count of failures anew; a defect of ours does not."""
+    guard = failing(ErrorCode.TIMEOUT, 2)
+    guard.on_failure(ErrorCode.KEY_REJECTED, sent_at=3.0, now=3.0)
+    guard.on_failure(ErrorCode.TIMEOUT, sent_at=4.0, now=4.0)
+    guard.on_failure(ErrorCode.TIMEOUT, sent_at=5.0, now=5.0)
+    assert guard.breaker_state is BreakerState.CLOSED
+
+    guard.on_failure(ErrorCode.INTERNAL, sent_at=6.0, now=6.0)
+    guard.on_failure(ErrorCode.TIMEOUT, sent_at=7.0, now=7.0)
+
+    assert guard.breaker_state is BreakerState.OPEN
+
+
+def test_slots_are_those_of_the_limit() -> None:
+    """As many queries as the limit says; none while the breaker is open."""
+    guard = StoreGuard(2)
+
+    assert (guard.has_slot(1), guard.has_slot(2)) == (True, False)
+    assert not failing(ErrorCode.UPSTREAM_UNAVAILABLE).has_slot(0)
+
+
+def test_timeouts_lower_the_limit() -> None:
+    """A store that is slow gets fewer queries; one that is away gets none, and keeps its limit."""
+    assert failing(ErrorCode.TIMEOUT, 1).limit == 7
+    assert failing(ErrorCode.UPSTREAM_UNAVAILABLE, 1).limit == 10
+
+
+def test_success_is_told_to_all() -> None:
+    """Rows raise the limit again and count as a sign of life."""
+    guard = failing(ErrorCode.TIMEOUT, 1)
+    for _ in range(30):
+        guard.on_success(5.0, 5.01, in_flight=guard.limit)
+
+    assert guard.limit > 7
+
+
+def test_retries_are_earned() -> None:
+    """Ten at first; each five queries one more."""
+    guard = StoreGuard(8)
+    taken = [guard.take_retry(0.0) for _ in range(11)]
+    for _ in range(5):
+        guard.on_sent(0.0)
+
+    assert taken == [True] * 10 + [False]
+    assert guard.take_retry(0.0)
+
+
+def test_probe_starts_when_due() -> None:
+    """No probe while the breaker is closed; then one at its time, and one after each failure."""
+    assert not StoreGuard(1).start_probe_if_due(1e9)
+    guard = failing(ErrorCode.UPSTREAM_UNAVAILABLE)
+    due_at = guard.next_probe_at()
+    assert due_at is not None
+    assert not guard.start_probe_if_due(due_at - 0.01)
+    assert guard.start_probe_if_due(due_at)
+    assert guard.next_probe_at() is None
+
+    guard.on_probe(ErrorCode.TIMEOUT, now=due_at, jitter=0.5)
+    assert guard.breaker_state is BreakerState.OPEN
+    assert guard.start_probe_if_due(due_at + 1)
+    guard.on_probe(None, now=due_at + 1, jitter=0.5)
+
+    assert guard.breaker_state is BreakerState.CLOSED
+    guard.check_invariants()
