@@ -1,0 +1,80 @@
+"""What a reader may see of a real table that changes: each case is a line of the documentation."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from service.backends.postgres import PostgresBackend
+from service.backends.postgres_settings import PostgresSettings
+from service.engine.dimension import Dimension
+from tests.integration.postgres_server import Database
+from tests.integration.postgres_tables import put_table
+from tests.service.engine import running
+from tests.service.engine.running import PATIENCE_S, told, typed
+
+ROWS = pa.table({"id": pa.array([7, 8]), "name": ["Ada", "Bert"]})
+TTL_S = 600.0
+MARRY = "UPDATE dimension SET name = name || ' Smith'"
+
+
+@dataclass(slots=True)
+class HandClock:
+    """A clock that tests set."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+@pytest.fixture
+def table(database: Database) -> PostgresSettings:
+    """7 is Ada and 8 is Bert."""
+    return put_table(database, ROWS, key=["id"])
+
+
+@asynccontextmanager
+async def customers(table: PostgresSettings, clock: HandClock) -> AsyncIterator[Dimension]:
+    """The table as a dimension whose rows live for ten minutes."""
+    async with PostgresBackend(table) as backend, asyncio.TaskGroup() as tasks:
+        dimension = Dimension(running.settings(), backend, clock=clock)
+        task = tasks.create_task(dimension.run())
+        await dimension.wait_until_described(PATIENCE_S)
+        yield dimension
+        task.cancel()
+
+
+async def names(dimension: Dimension, *keys: int) -> dict[int, str]:
+    """What a reader sees."""
+    return told(await dimension.lookup(typed(*keys), columns=None, timeout_s=PATIENCE_S))
+
+
+async def test_unannounced_change_shows_when_the_row_expires(
+    table: PostgresSettings, database: Database
+) -> None:
+    """A change that nobody tells of is seen when the row expires, and not before."""
+    clock = HandClock()
+    async with customers(table, clock) as dimension:
+        assert await names(dimension, 7) == {0: "fetched Ada"}
+        database.execute(MARRY)
+
+        clock.now += TTL_S - 1
+        assert await names(dimension, 7) == {0: "hit Ada"}
+        clock.now += 1
+        assert await names(dimension, 7) == {0: "fetched Ada Smith"}
+
+
+async def test_rows_of_a_transaction_may_be_seen_half(
+    table: PostgresSettings, database: Database
+) -> None:
+    """Of a transaction that changes two rows a reader may see one new and one old."""
+    async with customers(table, HandClock()) as dimension:
+        await names(dimension, 7)
+        database.execute(MARRY)
+
+        assert await names(dimension, 7, 8) == {0: "hit Ada", 1: "fetched Bert Smith"}
