@@ -5,13 +5,14 @@ Only the order of things: connections, catalog, types and errors have modules of
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.postgres_catalog import PostgresCatalog
 from service.backends.postgres_connections import PostgresConnections, Records
@@ -57,7 +58,7 @@ class PostgresBackend:
 
         async def run(query: str, arguments: Sequence[Any]) -> Records:
             left_s = deadline_s - asyncio.get_running_loop().time()
-            return await self._connections.run(query, arguments, timeout_s=left_s)
+            return (await self._connections.run(query, arguments, timeout_s=left_s)).records
 
         table = await PostgresCatalog(run).read_table(self._settings)
         self._lookup = _Lookup(table.schema, table.lookup_query)
@@ -65,7 +66,12 @@ class PostgresBackend:
 
     async def probe(self, *, timeout_s: float) -> None:
         """A query that touches no table; raises BackendError within `timeout_s`."""
-        await self._connections.run("SELECT 1", [], timeout_s=timeout_s)
+        try:
+            await self._connections.run("SELECT 1", [], timeout_s=timeout_s)
+        except BackendError as error:
+            if error.code is ErrorCode.TIMEOUT:
+                await self._connections.expire()
+            raise
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys.
@@ -75,7 +81,8 @@ class PostgresBackend:
         """
         assert self._lookup is not None, "describe comes first"
         lookup = self._lookup
-        records = await self._connections.run(
+        reply = await self._connections.run(
             lookup.query, key_arguments(keys, lookup.schema.key), timeout_s=timeout_s
         )
-        return fetched_rows(records, lookup.schema.columns, key_count=keys.num_rows)
+        fetched = fetched_rows(reply.records, lookup.schema.columns, key_count=keys.num_rows)
+        return replace(fetched, store=reply.store)

@@ -21,7 +21,7 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
         "the server or a pooler before it broke the protocol",
     ),
     "0A": (ErrorCode.SCHEMA_CHANGED, "the table is not what it was when it was described"),
-    "22": (ErrorCode.UPSTREAM_REJECTED, "the server rejected a value of this batch of keys"),
+    "22": (ErrorCode.KEY_REJECTED, "the server refused a value of this batch of keys"),
     "26": (ErrorCode.UPSTREAM_REJECTED, "a prepared statement is gone; behind PgBouncer say so"),
     "28": (ErrorCode.UPSTREAM_AUTH, "the server does not let the role of the DSN in"),
     "28P01": (ErrorCode.UPSTREAM_AUTH, "the server refused the password"),

@@ -120,7 +120,7 @@ async def test_sessions_stay_read_only(database: Database) -> None:
     query = f"SELECT {', '.join(f'current_setting($${name}$$)' for name in names)}"
     await connections.open()
 
-    shown = [await connections.run(query, [], timeout_s=PATIENCE_S) for _ in range(2)]
+    shown = [(await connections.run(query, [], timeout_s=PATIENCE_S)).records for _ in range(2)]
     with pytest.raises(BackendError) as caught:
         await connections.run("CREATE TABLE written (id int4)", [], timeout_s=PATIENCE_S)
     await connections.close()

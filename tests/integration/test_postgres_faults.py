@@ -11,9 +11,12 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
+from service.engine.dimension import Dimension
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 from tests.integration.postgres_tables import put_table
+from tests.service.engine import running
+from tests.service.engine.running import told, typed
 
 GRACE_S = 0.25  # how much later than its timeout a fetch may end
 PATIENCE_S = 5.0  # what would be a failure of the test, not of the backend
@@ -151,60 +154,97 @@ async def test_connections_stay_within_bounds(proxied: PostgresSettings, proxy: 
     assert proxy.connections_total <= 2
 
 
-async def test_cut_connection_is_replaced(proxied: PostgresSettings, proxy: FaultProxy) -> None:
-    """A connection that was cut while idle is not noticed by whoever asks next."""
+async def test_cut_connection_is_lost_once(proxied: PostgresSettings, proxy: FaultProxy) -> None:
+    """A connection that was cut while idle fails whoever asks next, and nobody after that."""
     async with described(proxied) as backend:
         proxy.cut()
 
+        assert (await failure_of(backend)).code is ErrorCode.CONNECTION_LOST
         assert await names(backend) == ["two"]
 
 
-async def test_cut_query_is_asked_again(
+async def test_cut_query_is_a_lost_connection(
     proxied: PostgresSettings, proxy: FaultProxy, database: Database
 ) -> None:
-    """A connection that is cut in the middle of a query costs a second try, inside the deadline."""
+    """A connection that is cut in the middle of a query is told at once, and replaced."""
     async with asyncio.timeout(PATIENCE_S), described(proxied) as backend:
         with database.locked("dimension"):
-            task = asyncio.ensure_future(names(backend))
+            task = asyncio.ensure_future(failure_of(backend))
             await database.wait_for(IS_BLOCKED)
             proxy.cut()
-            await asyncio.sleep(0)
 
-        assert await task == ["two"]
+            assert (await task).code is ErrorCode.CONNECTION_LOST
+        assert await names(backend) == ["two"]
     assert proxy.connections_total == 2
 
 
-async def test_killed_session_is_replaced(settings: PostgresSettings, database: Database) -> None:
-    """A session that the server ended while it was idle is not noticed by whoever asks next."""
-    async with described(settings) as backend:
-        database.execute(TERMINATE)
-
-        assert await names(backend) == ["two"]
-
-
-async def test_killed_query_is_asked_again(settings: PostgresSettings, database: Database) -> None:
-    """A session that the server ends in the middle of a query costs a second try."""
-    async with asyncio.timeout(PATIENCE_S), described(settings) as backend:
-        with database.locked("dimension"):
-            task = asyncio.ensure_future(names(backend))
-            await database.wait_for(IS_BLOCKED)
-            database.execute(TERMINATE)
-
-        assert await task == ["two"]
-
-
-async def test_query_is_asked_twice_at_most(settings: PostgresSettings, database: Database) -> None:
-    """When the second try breaks, too, the engine decides what comes next."""
+async def test_killed_query_is_a_lost_connection(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """A session that the server ends in the middle of a query is told as what it is."""
     async with asyncio.timeout(PATIENCE_S), described(settings) as backend:
         with database.locked("dimension"):
             task = asyncio.ensure_future(failure_of(backend))
-            for _ in range(2):
-                await database.wait_for(IS_BLOCKED)
-                database.execute(TERMINATE)
+            await database.wait_for(IS_BLOCKED)
+            database.execute(TERMINATE)
             failure = await task
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.CONNECTION_LOST
     assert failure.is_retryable
+
+
+async def test_lost_connections_are_nobodys_trouble(
+    proxied: PostgresSettings, proxy: FaultProxy, database: Database
+) -> None:
+    """In a dimension a lost connection costs a second try, and no caller an error."""
+    async with PostgresBackend(proxied) as backend, asyncio.TaskGroup() as tasks:
+        dimension = Dimension(running.settings(), backend)
+        task = tasks.create_task(dimension.run())
+        await dimension.wait_until_described(PATIENCE_S)
+        proxy.cut()
+        idle = await dimension.lookup(typed(1), columns=None, timeout_s=PATIENCE_S)
+        with database.locked("dimension"):
+            asked = asyncio.ensure_future(
+                dimension.lookup(typed(2), columns=None, timeout_s=PATIENCE_S)
+            )
+            await database.wait_for(IS_BLOCKED)
+            database.execute(TERMINATE)
+        killed = await asked
+        task.cancel()
+
+    assert (told(idle), told(killed)) == ({0: "fetched one"}, {0: "fetched two"})
+    assert dimension.statistics().retries == 2
+
+
+async def test_reply_names_its_server(settings: PostgresSettings, database: Database) -> None:
+    """Rows come with the identity of the server that sent them, the same for all connections."""
+    async with described(settings) as backend:
+        fetched = [await backend.fetch(KEYS, timeout_s=PATIENCE_S) for _ in range(2)]
+
+    ((identifier,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
+    assert {each.store for each in fetched} == {f"{identifier}/1"}
+
+
+async def test_probe_touches_no_table(settings: PostgresSettings, database: Database) -> None:
+    """A locked table does not hide that the server lives."""
+    async with described(settings) as backend:
+        with database.locked("dimension"):
+            await backend.probe(timeout_s=1.0)
+
+
+async def test_silent_network_is_left_by_a_probe(
+    proxied: PostgresSettings, proxy: FaultProxy
+) -> None:
+    """After a probe without an answer no old connection is used: they may be dead, all of them."""
+    async with described(proxied) as backend:
+        proxy.hold()
+        with pytest.raises(BackendError) as caught:
+            await backend.probe(timeout_s=0.1)
+        proxy.cut()
+        proxy.release()
+
+        assert caught.value.code is ErrorCode.TIMEOUT
+        assert await names(backend) == ["two"]
 
 
 async def test_vanished_server_is_unavailable(
@@ -268,4 +308,4 @@ async def test_closing_ends_running_queries(settings: PostgresSettings, database
             start_s = loop.time()
 
         assert loop.time() - start_s < 1.0 + GRACE_S
-        assert (await task).code is ErrorCode.UPSTREAM_UNAVAILABLE
+        assert (await task).code is ErrorCode.CONNECTION_LOST

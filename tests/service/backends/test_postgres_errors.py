@@ -12,7 +12,7 @@ from service.backends.postgres_errors import explained, mapped_errors
 STATES = {
     "08003": ErrorCode.UPSTREAM_UNAVAILABLE,
     "0A000": ErrorCode.SCHEMA_CHANGED,
-    "22P02": ErrorCode.UPSTREAM_REJECTED,
+    "22P02": ErrorCode.KEY_REJECTED,
     "26000": ErrorCode.UPSTREAM_REJECTED,
     "28000": ErrorCode.UPSTREAM_AUTH,
     "28P01": ErrorCode.UPSTREAM_AUTH,
@@ -88,7 +88,7 @@ def test_unknown_kind_takes_its_base() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (asyncpg.DataError("invalid input for query argument $1"), ErrorCode.UPSTREAM_REJECTED),
+        (asyncpg.DataError("invalid input for query argument $1"), ErrorCode.KEY_REJECTED),
         (asyncpg.OutdatedSchemaCacheError("type changed"), ErrorCode.SCHEMA_CHANGED),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.UPSTREAM_REJECTED),
         (ValueError("invalid port"), ErrorCode.UPSTREAM_UNAVAILABLE),
