@@ -55,7 +55,10 @@ def _wrong_totals(totals: Totals) -> Iterator[str]:
     # Equal keys of a batch travel once: the sidecar sees fewer of each kind, but never more.
     for outcome, keys in totals.sidecar_outcomes.items():
         if keys > totals.outcomes.get(outcome, 0):
-            yield f"{name}: the sidecar counts {keys} keys {outcome}, more than there are records"
+            yield (
+                f"{name}: the sidecar counts {keys} keys {outcome}, but the join only"
+                f" {totals.outcomes.get(outcome, 0)}; did somebody else look keys up meanwhile?"
+            )
     if totals.queries != totals.sidecar_queries:
         yield (
             f"{name}: PostgreSQL executed {totals.queries} queries, "

@@ -4,6 +4,7 @@ No part is defined here, and nothing is decided beyond the order of start and st
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -46,6 +47,9 @@ from service.stream.handler import StreamHandler
 log = structlog.get_logger()
 
 DRAIN_S = 10.0  # for what is in flight when the drain begins
+# Connections not accepted yet; the kernel may allow fewer. With aiohttp's 128 a burst of callers
+# is lost, by TCP for a second and by a Unix socket for good, instead of being served or refused.
+BACKLOG = 4096
 REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -199,19 +203,24 @@ async def _listeners(settings: Settings, parts: ServiceParts) -> AsyncIterator[N
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
             app = application(parts, _access(settings, hosts=None))
-            await _serve(app, parts.limits, where=listen.unix, stack=stack)
+            await _serve(app, parts.limits, key="unix", where=listen.unix, stack=stack)
         if listen.http is not None:
             hosts = LOOPBACK_HOSTS | {listen.http.host}
             app = application(parts, _access(settings, hosts=hosts))
-            await _serve(app, parts.limits, where=listen.http, stack=stack)
+            await _serve(app, parts.limits, key="http", where=listen.http, stack=stack)
         if listen.health is not None:
             app = health_application(parts)
-            await _serve(app, parts.limits, where=listen.health, stack=stack)
+            await _serve(app, parts.limits, key="health", where=listen.health, stack=stack)
         yield
 
 
 async def _serve(
-    app: web.Application, limits: Limits, *, where: Path | HostPort, stack: AsyncExitStack
+    app: web.Application,
+    limits: Limits,
+    *,
+    key: str,
+    where: Path | HostPort,
+    stack: AsyncExitStack,
 ) -> None:
     # Bound before the runner is entered: a socket may only be closed after its server.
     bound = stack.enter_context(unix_socket(where)) if isinstance(where, Path) else None
@@ -220,14 +229,15 @@ async def _serve(
     stack.push_async_callback(runner.cleanup)
     site: web.BaseSite
     if isinstance(where, HostPort):
-        site = web.TCPSite(runner, where.host, where.port)
+        site = web.TCPSite(runner, where.host, where.port, backlog=BACKLOG)
     else:
         assert bound is not None
-        site = web.SockSite(runner, bound)
+        site = web.SockSite(runner, bound, backlog=BACKLOG)
     try:
         await site.start()
     except OSError as error:
-        raise ConfigurationError([f"listen: {where}: {error.strerror or error}"]) from error
+        reason = os.strerror(error.errno) if error.errno else error
+        raise ConfigurationError([f"listen.{key}: {where}: {reason}"]) from error
 
 
 def _access(settings: Settings, *, hosts: frozenset[str] | None) -> Access:

@@ -26,7 +26,7 @@ def json_body(body: bytes) -> object:
     try:
         return _decoder(text).decode(text)
     except json.JSONDecodeError as error:
-        raise _bad_json(f"{error.msg} at character", error.pos) from error
+        raise _bad_json(f"the body is not JSON: {error.msg} at character", error.pos) from error
     except RecursionError as error:
         raise _bad_json("nested too deeply at character", _deep_position(text)) from error
     except ValueError as error:  # an integer of thousands of digits

@@ -195,7 +195,7 @@ def test_taken_port_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) 
             run_on_event_loop(app.run(chosen))
 
     (fault,) = caught.value.faults
-    assert fault.startswith(f"listen: 127.0.0.1:{port}: ")
+    assert fault.startswith(f"listen.http: 127.0.0.1:{port}: ")
     assert "address already in use" in fault.lower()
     assert not (tmp_path / "sidelook.sock").exists()
 

@@ -16,9 +16,9 @@ def test_valid_json_is_parsed_exactly() -> None:
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"", "Expecting value at character 0"),
-        (b'{"keys": [1,}', "Expecting value at character 12"),
-        (b"[1] x", "Extra data at character 4"),
+        (b"", "the body is not JSON: Expecting value at character 0"),
+        (b'{"keys": [1,}', "the body is not JSON: Expecting value at character 12"),
+        (b"[1] x", "the body is not JSON: Extra data at character 4"),
         (b'["\xff"]', "not UTF-8 at byte 2"),
         (b"[1, NaN]", "NaN is not JSON, at character 4"),
         (b'["NaN", -Infinity]', "-Infinity is not JSON, at character 8"),
