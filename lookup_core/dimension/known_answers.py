@@ -47,6 +47,9 @@ class Known:
     outdated: KeyGroup  # answered with a stale row, to be read anew
 
 
+_NO_KEYS = KeyGroup(np.zeros(0, np.int32), CanonicalKeys(np.zeros(0, np.uint64), None))
+
+
 class KnownAnswers:
     """The cache of one dimension and what stands beside it; `now` is monotonic seconds.
 
@@ -89,11 +92,12 @@ class KnownAnswers:
         )
         answers = [*unaskable_answers(request.keys), *known]
         unknown = _group(keys, positions, is_unknown)
+        outdated = _group(keys, positions, is_outdated)
         if len(self._quarantine):
             refused, unknown = self._parted(unknown, now)
             answers += refused
         answers = self.with_default(answers, request.columns)
-        return Known(answers, unknown, _group(keys, positions, is_outdated))
+        return Known(answers, unknown, outdated)
 
     def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
         """Keep what a query brought, but for what an invalidation has overtaken."""
@@ -179,6 +183,8 @@ class KnownAnswers:
 
 
 def _group(keys: CanonicalKeys, positions: Positions, is_in: npt.NDArray[np.bool_]) -> KeyGroup:
+    if not is_in.any():  # as a rule: this is the way of the hits
+        return _NO_KEYS
     chosen = np.flatnonzero(is_in).astype(np.int32)
     return KeyGroup(positions[chosen], keys.take(chosen))
 
