@@ -27,7 +27,12 @@ class ConcurrencyLimit:
         return int(self._limit)
 
     def on_success(self, sent_at: float, now: float, in_flight: int) -> None:
-        """A query that was sent beside so many (itself included) brought its rows."""
+        """A query that was sent beside so many (itself included) brought its rows.
+
+        What was sent before the last decrease tells of the time before it, and is ignored.
+        """
+        if sent_at < self._decreased_at:
+            return
         seconds = now - sent_at
         is_alone = in_flight <= max(1, self.limit // 2)
         if is_alone:
@@ -38,10 +43,7 @@ class ConcurrencyLimit:
             self._limit = min(self._max, self._limit + 1 / self._limit)
 
     def on_overload(self, sent_at: float, now: float) -> None:
-        """A query took too long, or was refused for lack of room.
-
-        What was sent before the last decrease tells of the time before it, and is ignored.
-        """
+        """A query took too long, or was refused for lack of room; ignored like a success is."""
         if sent_at >= self._decreased_at:
             self._limit = max(1.0, self._limit * _DECREASE)
             self._decreased_at = now

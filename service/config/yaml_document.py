@@ -45,6 +45,9 @@ def parse_yaml_document(text: str) -> YamlDocument:
         values = _yaml().load(text)
     except YAMLError as error:
         raise ConfigurationError([_without_source(error)]) from error
+    except ValueError as error:  # its text may show the value, and does not say where it stands
+        fault = "has a date that does not exist, or a number too long; write it in quotes"
+        raise ConfigurationError([fault]) from error
     except RecursionError as error:
         raise ConfigurationError(["nested too deeply"]) from error
     if root is None or values is None:

@@ -47,6 +47,26 @@ def test_one_round_lowers_it_once() -> None:
     assert limit.limit == 7
 
 
+def test_earlier_queries_do_not_raise_it() -> None:
+    """Rows that were on their way before the last decrease do not take it back."""
+    limit = lowered()
+    for _ in range(9):
+        limit.on_success(0.9, 1.1, 10)
+
+    assert limit.limit == 7
+
+
+def test_earlier_queries_teach_nothing() -> None:
+    """How long queries took before the last decrease is not what is usual after it."""
+    limit = lowered()
+    limit.on_success(0.0, 10.0, 1)
+    limit.on_success(2.0, 2.05, 1)
+
+    limit.on_success(3.0, 3.2, 7)
+
+    assert limit.limit == 4
+
+
 def test_success_raises_it_slowly() -> None:
     """A round of queries that uses the limit up raises it by about one, at most to the bound."""
     limit = lowered()
@@ -85,6 +105,16 @@ def test_fast_store_is_never_throttled_by_noise() -> None:
     assert limit.limit == 10
 
 
+def test_slow_query_alone_is_no_overload() -> None:
+    """One query that takes long while hardly any other runs does not lower the limit."""
+    limit = ConcurrencyLimit(10)
+    limit.on_success(0.0, 0.05, 1)
+
+    limit.on_success(1.0, 3.0, 5)
+
+    assert limit.limit == 10
+
+
 def test_slow_queries_are_the_usual_ones() -> None:
     """Where a query takes long also when it runs alone, that is no overload."""
     limit = ConcurrencyLimit(10)
@@ -94,6 +124,18 @@ def test_slow_queries_are_the_usual_ones() -> None:
     limit.on_success(100.0, 100.9, 10)
 
     assert limit.limit == 10
+
+
+@given(st.integers(1, 50), st.lists(st.integers(1, 60), min_size=1))
+def test_quick_queries_never_lower_it(most: int, beside: list[int]) -> None:
+    """Below a tenth of a second nothing is slow, however many queries run side by side."""
+    limit, seen = ConcurrencyLimit(most), [0]
+    limit.on_overload(0.0, 0.0)
+    for in_flight in beside:
+        limit.on_success(1.0, 1.099, in_flight)
+        seen.append(limit.limit)
+
+    assert seen == sorted(seen)
 
 
 @given(

@@ -1,6 +1,12 @@
 """Keys that are kept out for a while."""
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from lookup_core.protection.quarantine import Quarantine
+
+KEYS = list(range(8))
 
 
 def test_key_is_kept_out_for_a_while() -> None:
@@ -46,3 +52,58 @@ def test_keys_can_be_let_in_again() -> None:
     assert quarantine.is_in([1, 2, 3], 1.0).tolist() == [False, True, True]
     quarantine.clear()
     assert quarantine.is_in([1, 2, 3], 1.0).tolist() == [False, False, False]
+
+
+class QuarantineMachine(RuleBasedStateMachine):
+    """Keys that are refused, let in and asked for while time goes by, against a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quarantine = Quarantine()
+        self.added: dict[int, float] = {}  # {key: when it was last refused}
+        self.now = 0.0
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 29.5, 30.0, 31.0]))
+    def wait(self, seconds: float) -> None:
+        """Time goes by."""
+        self.now += seconds
+
+    @rule(key=st.sampled_from(KEYS))
+    def add(self, key: int) -> None:
+        """The store refuses a key."""
+        self.quarantine.add(key, self.now)
+        self.added[key] = self.now
+
+    @rule(keys=st.sets(st.sampled_from(KEYS)))
+    def remove(self, keys: set[int]) -> None:
+        """Keys are invalidated."""
+        self.quarantine.remove(keys)
+        for key in keys:
+            self.added.pop(key, None)
+
+    @rule()
+    def clear(self) -> None:
+        """All keys are invalidated."""
+        self.quarantine.clear()
+        self.added.clear()
+
+    @rule()
+    def ask(self) -> None:
+        """Many keys are asked for at once; afterwards only those kept out take memory."""
+        is_out = [key in self.added and self.now < self.added[key] + 30 for key in KEYS]
+
+        assert self.quarantine.is_in(KEYS, self.now).tolist() == is_out
+        assert len(self.quarantine) == sum(is_out)
+
+    @invariant()
+    def ends_are_those_of_the_model(self) -> None:
+        """Each key is kept out for as long as since its last refusal, and no other is."""
+        ends = {key: at + 30 for key, at in self.added.items() if self.now < at + 30}
+
+        found = {key: self.quarantine.until(key, self.now) for key in KEYS}
+
+        assert {key: until for key, until in found.items() if until is not None} == ends
+
+
+TestModel = QuarantineMachine.TestCase
+TestModel.settings = settings(max_examples=40, stateful_step_count=25)

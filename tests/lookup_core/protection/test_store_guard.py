@@ -30,15 +30,14 @@ def test_only_the_stores_own_failures_open_it(code: ErrorCode) -> None:
 
 def test_refusals_are_signs_of_life() -> None:
     """An answer of any kind begins the count of failures anew; a defect of ours does not."""
-    guard = failing(ErrorCode.TIMEOUT, 2)
-    guard.on_failure(ErrorCode.KEY_REJECTED, sent_at=3.0, now=3.0)
+    guard, states = failing(ErrorCode.TIMEOUT, 2), []
+    for code in (ErrorCode.KEY_REJECTED, *[ErrorCode.TIMEOUT] * 2, ErrorCode.INTERNAL):
+        guard.on_failure(code, sent_at=3.0, now=3.0)
+        states.append(guard.breaker_state)
+
     guard.on_failure(ErrorCode.TIMEOUT, sent_at=4.0, now=4.0)
-    guard.on_failure(ErrorCode.TIMEOUT, sent_at=5.0, now=5.0)
-    assert guard.breaker_state is BreakerState.CLOSED
 
-    guard.on_failure(ErrorCode.INTERNAL, sent_at=6.0, now=6.0)
-    guard.on_failure(ErrorCode.TIMEOUT, sent_at=7.0, now=7.0)
-
+    assert states == [BreakerState.CLOSED] * 4
     assert guard.breaker_state is BreakerState.OPEN
 
 
@@ -77,19 +76,25 @@ def test_retries_are_earned() -> None:
 
 
 def test_probe_starts_when_due() -> None:
-    """No probe while the breaker is closed; then one at its time, and one after each failure."""
+    """No probe while the breaker is closed; then each one at its time, and once."""
     assert not StoreGuard(1).start_probe_if_due(1e9)
     guard = failing(ErrorCode.UPSTREAM_UNAVAILABLE)
     due_at = guard.next_probe_at()
     assert due_at is not None
+
     assert not guard.start_probe_if_due(due_at - 0.01)
     assert guard.start_probe_if_due(due_at)
+    assert not guard.start_probe_if_due(due_at)
     assert guard.next_probe_at() is None
 
-    guard.on_probe(ErrorCode.TIMEOUT, now=due_at, jitter=0.5)
-    assert guard.breaker_state is BreakerState.OPEN
-    assert guard.start_probe_if_due(due_at + 1)
-    guard.on_probe(None, now=due_at + 1, jitter=0.5)
 
-    assert guard.breaker_state is BreakerState.CLOSED
+def test_probes_go_on_until_one_is_answered() -> None:
+    """A probe that fails is followed by another, one that is answered by queries."""
+    guard, states = failing(ErrorCode.UPSTREAM_UNAVAILABLE), []
+    for now, error in ((10.0, ErrorCode.TIMEOUT), (20.0, None)):
+        assert guard.start_probe_if_due(now)
+        guard.on_probe(error, now=now, jitter=0.5)
+        states.append(guard.breaker_state)
+
+    assert states == [BreakerState.OPEN, BreakerState.CLOSED]
     guard.check_invariants()

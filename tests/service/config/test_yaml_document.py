@@ -41,6 +41,14 @@ def test_every_repeated_key_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("value", ["2024-02-30", "9" * 5000])
+def test_impossible_values_are_told(value: str) -> None:
+    """A value that looks like a date or a number, and is none that there can be, is a fault."""
+    assert faults_of(f"a: {value}") == (
+        "has a date that does not exist, or a number too long; write it in quotes",
+    )
+
+
 def test_anchors_share_values() -> None:
     """Anchors and merges are usual, and no repeated keys."""
     document = parse_yaml_document("a: &x {k: 1, l: 2}\nb: *x\nc: {<<: *x, k: 3}\n")
