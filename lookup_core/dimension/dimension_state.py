@@ -4,6 +4,7 @@ A pure state after the model of dask's worker state machine: events come in with
 goes out as values. Owns no clock, task or socket; the engine sleeps until `next_deadline`.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import count
 
@@ -28,17 +29,16 @@ from lookup_core.dimension.lookup_shares import (
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.totals import Totals
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.dimension.waiting_room import WaitingRoom
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, Overloaded
+from lookup_core.errors import ErrorCode
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.outcome import Outcome
 from lookup_core.protection.store_guard import StoreGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 
-_OVERLOAD_RETRY_S = 1.0
-_DESERTED_SHARE = 10  # of the keys that may wait; few of them cost less than to look for them
 _REVALIDATION = ChannelId(-1)  # what is read anew for nobody takes its turns as one channel
 
 
@@ -59,13 +59,12 @@ class DimensionState:
         self._queries = QueryTable()
         self._guard = StoreGuard(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
+        self._room = WaitingRoom(settings, self._waiting, self._batcher)
         self._retry = RetryPolicy(settings.retry)
         self._failed = FailedTries(self._retry, self._guard)
         self._own_ids = count(-1, -1)  # of lookups that nobody asked for; all others are positive
-        self._outcomes = np.zeros(len(Outcome), np.int64)
-        self._coalesced = 0
-        self._retries = 0
-        self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
+        self._is_new_first = True
+        self._totals = Totals()
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what can be answered now; the other keys wait, and come as deliveries.
@@ -73,19 +72,19 @@ class DimensionState:
         Raises Overloaded, before any change, when too many keys wait already.
         """
         known = self._known.look_up(request, now, is_store_down=self._guard.is_open)
-        self._admit(len(known.unknown.positions))
+        self._room.admit(len(known.unknown.positions))
         if known.unknown.positions.size:
             self._wait(request, known.unknown, now)
         if known.outdated.positions.size:
             self._revalidate(request, known.outdated, now)
-        self._count(known.answers)
+        self._totals.count_answers(known.answers)
         return known.answers
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
         if not self._guard.has_slot(self._queries.in_flight):
             return None
-        query = self._queries.restart_due(now) or self._start_query(now)
+        query = self._next_query(now)
         if query is None:
             return None
         # Not less for those who wait less long: a newcomer with more time may join. When all have
@@ -140,7 +139,7 @@ class DimensionState:
         retry_at = self._failed.retry_at(query, code, latest_s=latest_s, now=now, jitter=jitter)
         if retry_at == NEVER:
             return self._give_up(query, code, now)
-        self._retries += 1
+        self._totals.retries += 1
         if self._failed.is_parted(code):
             self._queries.halve(query, retry_at)
         else:
@@ -157,11 +156,16 @@ class DimensionState:
 
         The outcome is `timeout`, or what is known to be wrong with the store.
         """
-        expired = self._waiting.pop_expired(now)
         code = ErrorCode.UPSTREAM_UNAVAILABLE if self._guard.is_open else ErrorCode.TIMEOUT
-        shares = shares_of_expired(expired, code, known=self._known, now=now)
-        deliveries = [Delivery(*share, is_last) for share, is_last in shares]
-        return Effects(self._told(deliveries), self._desert(expired))
+        return self._end(self._waiting.pop_expired(now), code, now)
+
+    def abandon(self, code: ErrorCode) -> Effects:
+        """Tell all that wait that it failed, and end all queries: nobody can be answered any more.
+
+        Not by rows that may stand in for a failure: they are no longer what was promised.
+        """
+        self._known.forget(None)
+        return self._end(self._waiting.pop_expired(math.inf), code, now=0.0)
 
     def start_probe_if_due(self, now: float) -> bool:
         """Whether to ask the store for a sign of life now; then `on_probe` tells how it ended."""
@@ -173,7 +177,7 @@ class DimensionState:
 
     def count_timed_out(self, keys: int) -> None:
         """So many keys were not asked for in their time: others were before them."""
-        self._outcomes[Outcome.TIMEOUT] += keys
+        self._totals.count_timed_out(keys)
 
     def next_deadline(self) -> float | None:
         """When there will be something to do without another event."""
@@ -190,10 +194,10 @@ class DimensionState:
         key_ids, cached = self._known.forget(keys)
         if keys is None or key_ids is None:
             self._flights.detach_all()
-            self._invalidations[origin] += cached
+            self._totals.count_invalidations(origin, cached)
         else:
             self._flights.detach(key_ids)
-            self._invalidations[origin] += keys.size
+            self._totals.count_invalidations(origin, keys.size)
         return cached
 
     def limit_cache(self, share: float) -> None:
@@ -208,10 +212,10 @@ class DimensionState:
     def statistics(self, now: float) -> DimensionStatistics:
         """Levels and totals now."""
         return DimensionStatistics(
-            outcomes={outcome: int(self._outcomes[outcome]) for outcome in Outcome},
-            coalesced_keys=self._coalesced,
-            retries=self._retries,
-            invalidations=dict(self._invalidations),
+            outcomes=self._totals.outcomes,
+            coalesced_keys=self._totals.coalesced_keys,
+            retries=self._totals.retries,
+            invalidations=self._totals.invalidations,
             waiting_keys=self._waiting.keys,
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
@@ -232,24 +236,6 @@ class DimensionState:
         assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
-    def _admit(self, keys: int) -> None:
-        if self._has_room(keys):
-            return
-        raise Overloaded(
-            ErrorCode.OVERLOADED,
-            f"{self._held_keys} keys wait for {self._settings.name}; at most"
-            f" {self._settings.max_waiting_keys} may",
-            retry_after_s=_OVERLOAD_RETRY_S,
-        )
-
-    @property
-    def _held_keys(self) -> int:
-        # Queued keys take memory until their turn, also when nobody waits for them any more.
-        return max(self._waiting.keys, len(self._batcher))
-
-    def _has_room(self, keys: int) -> bool:
-        return self._held_keys + keys <= self._settings.max_waiting_keys
-
     def _wait(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
         places, deadline_s = group.positions.tolist(), request.deadline_s
         flights, new = self._flights.join(
@@ -257,7 +243,7 @@ class DimensionState:
         )
         open_flights = dict(zip(places, flights, strict=True))
         self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, open_flights))
-        self._coalesced += len(flights) - len(new)
+        self._totals.coalesced_keys += len(flights) - len(new)
         if new:
             run = KeyRun(
                 [flights[index] for index in new], request.keys.columns, group.positions[new]
@@ -268,7 +254,7 @@ class DimensionState:
         """Read rows anew that were served stale: a lookup of our own, which gets no deliveries."""
         is_idle = np.array([self._flights.get(key_id) is None for key_id in group.keys.ids()])
         idle = np.flatnonzero(is_idle).astype(np.int32)
-        if self._guard.is_open or not idle.size or not self._has_room(len(idle)):
+        if self._guard.is_open or not idle.size or not self._room.has_room(len(idle)):
             return
         own = LookupRequest(
             id=LookupId(next(self._own_ids)),
@@ -278,6 +264,13 @@ class DimensionState:
             deadline_s=now + self._settings.timeout_s,
         )
         self._wait(own, KeyGroup(group.positions[idle], group.keys.take(idle)), now)
+
+    def _next_query(self, now: float) -> Query | None:
+        """New keys and further tries have turns: the search for a bad key delays no others."""
+        self._is_new_first = not self._is_new_first
+        if self._is_new_first:
+            return self._start_query(now) or self._queries.restart_due(now)
+        return self._queries.restart_due(now) or self._start_query(now)
 
     def _start_query(self, now: float) -> Query | None:
         runs = self._batcher.next_batch(now)
@@ -294,7 +287,7 @@ class DimensionState:
 
     def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
         if postponed.is_postponed.any():
-            self._retries += 1
+            self._totals.retries += 1
             missed = self._queries.split_off(query, postponed.is_postponed, retry_at)
             self._flights.postpone(missed.flights, postponed.lookups, until=retry_at)
 
@@ -307,22 +300,20 @@ class DimensionState:
             deliveries.append(Delivery(lookup_id, answer, is_last))
         return Effects(self._told(deliveries))
 
+    def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
+        shares = shares_of_expired(lookups, code, known=self._known, now=now)
+        deliveries = [Delivery(*share, is_last) for share, is_last in shares]
+        return Effects(self._told(deliveries), self._desert(lookups))
+
     def _told(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Those that somebody asked for, counted."""
         told = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
-        self._count([delivery.answer for delivery in told])
+        self._totals.count_answers(delivery.answer for delivery in told)
         return told
 
     def _desert(self, lookups: Sequence[WaitingLookup]) -> list[BatchId]:
         flights = {flight for lookup in lookups for flight in lookup.flights.values()}
         deserted = self._flights.leave({lookup.id for lookup in lookups}, flights)
-        # Else they would add up while the store is down, and keep newcomers out.
-        slack = self._settings.max_waiting_keys // _DESERTED_SHARE
-        if len(self._batcher) > 2 * self._waiting.keys + slack:
-            self._batcher.drop_deserted()
+        self._room.drop_deserted()
         batch_ids = {flight.batch_id for flight in deserted if flight.batch_id is not None}
         return self._queries.end_deserted(batch_ids)
-
-    def _count(self, answers: list[Answer]) -> None:
-        for answer in answers:
-            self._outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))

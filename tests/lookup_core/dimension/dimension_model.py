@@ -27,6 +27,7 @@ MISSING_DELAY_S = 1.5
 class Query:
     """Keys that are asked together; while it is parked, it is due at some time."""
 
+    batch: int
     keys: list[int]  # also those that were given up since
     sent_at: float
     failures: int = 0
@@ -63,6 +64,7 @@ class NaiveDimension:
     parked: list[Query] = field(default_factory=list)  # in the order in which they were made
     ages: dict[tuple[int, int], float] = field(default_factory=dict)  # {(lookup, position): s}
     refused: dict[int, float] = field(default_factory=dict)  # {key: until when}
+    last_batch: int = 0  # batches have numbers in the order in which they were made
     own: int = 0  # lookups so far that nobody asked for; they have negative numbers
 
     def submit(self, lookup: int, keys: list[Key], *, deadline: float, now: float) -> Told:
@@ -91,10 +93,12 @@ class NaiveDimension:
 
     def take(self, order: Order, now: float) -> None:
         """Check that this is what may be sent now, and that nothing is left out."""
-        due = self._due_at(now)
-        if not due:
+        due, queued = self._due_at(now), self._queued()
+        # Where there is both, they have turns; that either gets one is a test of its own.
+        is_new = order.batch > self.last_batch
+        if is_new:
             self.guard.on_sent(now)
-        query = self._restarted(order, due) if due else self._begun(order, self._queued())
+        query = self._begun(order, queued) if is_new else self._restarted(order, due)
         query.sent_at, query.due, query.is_postponed = now, None, False
         self.at_backend[order.batch] = query
         query.beside = len(self.at_backend)
@@ -121,7 +125,9 @@ class NaiveDimension:
             self._tell(seen, done, "missing" if name is None else f"fetched {name}")
             self.ages |= dict.fromkeys(done, now - query.sent_at)
             flight.waiters = patient
-        self.parked += [again] if again.keys else []
+        if again.keys:
+            again.batch = self._new_batch()
+            self.parked.append(again)
         return self._ended(seen)
 
     def fail(self, batch: int, code: ErrorCode, now: float) -> Seen:
@@ -259,7 +265,8 @@ class NaiveDimension:
         parts = [flights[:middle], flights[middle:]] if is_parted else [flights]
         for part in filter(None, parts):
             keys = [flight.key for flight in part] if is_parted else query.keys
-            parked = replace(query, keys=keys, due=due)
+            batch = self._new_batch() if is_parted else query.batch
+            parked = replace(query, batch=batch, keys=keys, due=due)
             self.parked.append(parked)
             for flight in part:
                 flight.query = parked
@@ -275,6 +282,10 @@ class NaiveDimension:
             flight.is_overtaken = True
         self.flights.append(Flight(key, [waiter]))
 
+    def _new_batch(self) -> int:
+        self.last_batch += 1
+        return self.last_batch
+
     def _queued(self) -> list[Flight]:
         return [flight for flight in self.flights if flight.query is None]
 
@@ -282,16 +293,16 @@ class NaiveDimension:
         return [query for query in self.parked if self._due(query) <= now]
 
     def _restarted(self, order: Order, due: list[Query]) -> Query:
-        first = min(map(self._due, due))
-        query = next(
-            each for each in due if each.due == first and sorted(each.keys) == sorted(order.keys)
-        )
+        query = next(each for each in due if each.batch == order.batch)
+        assert query.due == min(map(self._due, due))
+        assert query.keys == order.keys
         self.parked.remove(query)
         return query
 
     def _begun(self, order: Order, queued: list[Flight]) -> Query:
         assert len(order.keys) == len(set(order.keys)) == min(self.max_keys, len(queued))
-        query = Query(order.keys, 0.0)
+        assert order.batch == self._new_batch()
+        query = Query(order.batch, order.keys, 0.0)
         for flight in queued:
             if flight.key in order.keys:
                 flight.query = query

@@ -176,6 +176,10 @@ class DimensionScript:
         """Nobody waits for the lookup any more."""
         return self._seen(self.state.leave(LookupId(lookup)))
 
+    def abandon(self, code: ErrorCode) -> Seen:
+        """Nothing can be answered any more."""
+        return self._seen(self.state.abandon(code))
+
     def expire(self) -> Seen:
         """The clock is looked at."""
         return self._seen(self.state.expire(self.now))

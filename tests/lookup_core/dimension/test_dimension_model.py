@@ -433,7 +433,7 @@ def test_model_finds_broken_twins(broken: type[DimensionState]) -> None:
         state_class = broken
 
     quick = settings(
-        max_examples=1000,
+        max_examples=2000,
         stateful_step_count=40,
         phases=[Phase.generate],
         derandomize=True,

@@ -231,3 +231,47 @@ def test_overtaken_query_retries_for_its_own() -> None:
 
     assert script.order() == Order(1, [7])
     assert script.land(1, {7: "Ada"}) == Seen({1: {0: "fetched Ada"}}, ended=[1])
+
+
+# The end of a schema
+
+
+def test_abandoned_lookups_are_all_told(script: DimensionScript) -> None:
+    """When the schema is no longer true all who wait hear of it, and all queries end."""
+    script.submit(1, 7)
+    order = script.order()
+    script.submit(2, 7, 8)  # joins the first, and waits in the queue
+    assert order is not None
+
+    seen = script.abandon(ErrorCode.SCHEMA_CHANGED)
+
+    assert seen == Seen(
+        {1: {0: "error schema_changed"}, 2: {0: "error schema_changed", 1: "error schema_changed"}},
+        ended=[1, 2],
+        cancelled=[order.batch],
+    )
+    assert script.order() is None
+    assert script.land(order.batch, {7: "old"}) == NOTHING
+
+
+def test_abandoned_rows_stand_in_for_nothing() -> None:
+    """Rows that were kept for failures are of another table now."""
+    script = DimensionScript(settings(stale_if_error_s=60.0))
+    script.keep({7: "Ada"})
+    script.now = 30.0
+    script.submit(1, 7)
+
+    assert script.abandon(ErrorCode.FORBIDDEN).answers == {1: {0: "error forbidden"}}
+
+
+def test_abandoned_parked_query_is_gone() -> None:
+    """What waited for another try is not asked again."""
+    script = DimensionScript(TWO_TRIES)
+    script.submit(1, 7)
+    script.order()
+    script.fail(1)
+
+    assert script.abandon(ErrorCode.SCHEMA_CHANGED).cancelled == []
+    script.now = 10.0
+    assert script.order() is None
+    assert script.submit(2, 7) == {}

@@ -202,6 +202,25 @@ def test_search_for_refused_keys_is_bounded(script: DimensionScript) -> None:
     assert script.order() is None
 
 
+def test_search_for_refused_keys_delays_no_others() -> None:
+    """New keys and the parts of a refused batch have the slots in turns."""
+    one_slot = BatchSettings(max_keys=4, max_in_flight=1)
+    script = DimensionScript(settings(batch=one_slot))
+    script.submit(1, 1, 2, 3, 4)
+    script.order()
+    script.submit(2, 5, 6, 7, 8, 9, 10)
+    script.fail(1, ErrorCode.KEY_REJECTED)
+    sent = []
+    while (order := script.order()) is not None:
+        sent.append(order.keys)
+        script.land(order.batch, {})
+
+    assert sent in (
+        [[1, 2], [5, 6, 7, 8], [3, 4], [9, 10]],
+        [[5, 6, 7, 8], [1, 2], [9, 10], [3, 4]],
+    )
+
+
 def test_keys_given_up_are_not_searched(script: DimensionScript) -> None:
     """A part of a refused batch that nobody waits for any more is dropped."""
     script.submit(1, 1, 2)
