@@ -18,8 +18,9 @@ class FaultProxy:
         self.requests_total = 0  # chunks that clients sent since the start
         self.delay_s = 0.0  # before each chunk, in each direction
         self._upstream_path = upstream_path
-        self._passes = asyncio.Event()
-        self._passes.set()
+        self._requests_pass = asyncio.Event()
+        self._replies_pass = asyncio.Event()
+        self.release()
         self._arrival = asyncio.Condition()
         self._held_chunks_total = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -53,11 +54,17 @@ class FaultProxy:
 
     def hold(self) -> None:
         """Swallow everything from now on; connections are still accepted."""
-        self._passes.clear()
+        self._requests_pass.clear()
+        self._replies_pass.clear()
+
+    def hold_replies(self) -> None:
+        """Swallow what the server says; it still hears, and works for nobody."""
+        self._replies_pass.clear()
 
     def release(self) -> None:
         """Let what was swallowed through, and all that follows."""
-        self._passes.set()
+        self._requests_pass.set()
+        self._replies_pass.set()
 
     def cut(self) -> None:
         """Reset all connections that are open now."""
@@ -88,12 +95,13 @@ class FaultProxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool
     ) -> None:
+        passes = self._requests_pass if is_request else self._replies_pass
         try:
             while chunk := await reader.read(_CHUNK_BYTES):
                 self.requests_total += is_request
-                if not self._passes.is_set():
+                if not passes.is_set():
                     await self._tell_held()
-                    await self._passes.wait()
+                    await passes.wait()
                 await asyncio.sleep(self.delay_s)
                 writer.write(chunk)
                 await writer.drain()

@@ -96,6 +96,11 @@ class PostgresServer:
         """What the server writes about itself."""
         return self._server.log
 
+    @property
+    def system_user(self) -> str | None:
+        """Whose processes the server's are, if the tests run as root."""
+        return self._server.system_user
+
     def new_database(self, options: str = "") -> Database:
         """An empty database; the options are those of CREATE DATABASE."""
         name = f"test_{next(self._numbers)}"

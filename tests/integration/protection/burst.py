@@ -6,7 +6,6 @@ Bytes written before anything is read: a full client takes longer to ask than th
 import asyncio
 import json
 import socket
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 TIMEOUT_MS = 20_000  # nobody is to give up meanwhile
+_GREETING = b"GET /v1/dimensions HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +26,25 @@ class Burst:
     @classmethod
     @asynccontextmanager
     async def connected(cls, path: Path, connections: int) -> "AsyncIterator[Burst]":
-        """Open them, one after the other: a socket's backlog is shorter than they are many."""
+        """Open them, each accepted: a server takes longer to accept than to answer."""
         streams: list[Stream] = []
         try:
-            for _ in range(connections):
+            while len(streams) < connections:
                 streams.append(await _connection(path))
+            for _, writer in streams:
+                writer.write(_GREETING)
+            for reader, _ in streams:
+                await _answer(reader)
             yield cls(streams)
         finally:
             for _, writer in streams:
                 writer.close()
 
     async def ask(self, table: str, keys: Sequence[int]) -> list[Any]:
-        """Ask for each key in a request of its own, all at once; the answers, in their order.
-
-        With more keys than connections the next one is asked when a connection has its answer.
-        """
-        waiting = deque(enumerate(keys))
-        answers: list[Any] = [None] * len(keys)
-
-        async def ask_on(stream: Stream) -> None:
-            while waiting:
-                place, key = waiting.popleft()
-                stream[1].write(_request(table, key))
-                answers[place] = await _answer(stream[0])
-
-        async with asyncio.TaskGroup() as tasks:
-            for stream in self.streams:
-                tasks.create_task(ask_on(stream))
-        return answers
+        """Ask for each key on a connection of its own, all at once; the answers, in their order."""
+        for (_, writer), key in zip(self.streams, keys, strict=True):
+            writer.write(_request(table, key))
+        return [await _answer(reader) for reader, _ in self.streams]
 
 
 async def _connection(path: Path) -> Stream:

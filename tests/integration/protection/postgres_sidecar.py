@@ -1,10 +1,12 @@
 """A sidecar as its own process with dimensions from PostgreSQL, each configured by its test.
 
-Starts nothing itself: `SidecarProcess.running` does.
+Knows nothing of the tables; the key is always `id`.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,17 @@ def postgres_sidecar(
     path = folder / "sidelook.yaml"
     path.write_text(json.dumps(configuration))  # which is YAML, too
     return SidecarProcess(folder, (*SERVE, "--config", str(path)))
+
+
+@asynccontextmanager
+async def started(sidecar: SidecarProcess, *, until: str = "/readyz") -> AsyncIterator[None]:
+    """The same as `running`, in threads: the test's loop has a network to play meanwhile."""
+    process = sidecar.running(until=until)
+    await asyncio.to_thread(process.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(process.__exit__, None, None, None)
 
 
 def _dimension(dsn: str, table: str, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Callers that ask a sidecar all the time, and what became of each of their lookups.
+
+A closed loop with a pause: at an outage they get their answers at once, and must not ask faster.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from tests.integration.protection.asker import Answered, Asker
+from tests.integration.protection.customers import ROWS, lies
+
+GRACE_S = 0.25  # how much later than its deadline a lookup may end
+PAUSE_S = 0.02
+KEYS = 10  # of one lookup
+
+
+@dataclass(slots=True)
+class Load:
+    """Lookups of random customers, every tenth without a row."""
+
+    asker: Asker
+    answers: list[Answered] = field(default_factory=list)  # as they came in
+    _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @asynccontextmanager
+    async def by(self, callers: int, *, seed: int = 0) -> AsyncIterator[None]:
+        """So many callers ask meanwhile; at the end each gets the answer that it waits for."""
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(callers):
+                tasks.create_task(self._ask_until(ended, random.Random(seed + number)))  # noqa: S311
+            yield
+            ended.set()
+
+    async def first_success(self, asked_after_s: float, *, within_s: float) -> Answered:
+        """The first lookup that was asked after this moment and got all that it asked for."""
+        async with asyncio.timeout(asked_after_s + within_s - time.monotonic()):
+            return await self._first(lambda it: it.is_complete and it.asked_s >= asked_after_s)
+
+    async def first_failure(self, after_s: float, *, within_s: float) -> Answered:
+        """The first lookup that ended after this moment without an answer to each key."""
+        async with asyncio.timeout(after_s + within_s - time.monotonic()):
+            return await self._first(lambda it: not it.is_complete and it.ended_s >= after_s)
+
+    async def more_answers(self, count: int) -> None:
+        """Wait for so many more."""
+        count += len(self.answers)
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.answers) >= count)
+
+    def late(self) -> list[str]:
+        """Lookups that ended later than their deadline allows."""
+        limit_s = self.asker.timeout_ms / 1000 + GRACE_S
+        late = [answered for answered in self.answers if answered.seconds > limit_s]
+        return [f"{answered.seconds:.3f} s: {answered.outcomes}" for answered in late]
+
+    def lies(self) -> list[str]:
+        """All that was said and is not so."""
+        return [lie for answered in self.answers for lie in lies(answered)]
+
+    def codes(self) -> set[str]:
+        """What went wrong with keys."""
+        return {code for answered in self.answers for code in answered.codes}
+
+    async def _first(self, is_meant: Callable[[Answered], bool]) -> Answered:
+        async with self._arrived:
+            while (found := next(filter(is_meant, self.answers), None)) is None:
+                await self._arrived.wait()
+            return found
+
+    async def _ask_until(self, ended: asyncio.Event, chosen: random.Random) -> None:
+        while not ended.is_set():
+            keys = [chosen.randint(1, ROWS * 10 // 9) for _ in range(KEYS)]
+            answered = await self.asker.ask("customers", keys)
+            async with self._arrived:
+                self.answers.append(answered)
+                self._arrived.notify_all()
+            await asyncio.sleep(PAUSE_S)
