@@ -149,7 +149,9 @@ class DimensionState:
     def leave(self, lookup_id: LookupId) -> Effects:
         """Nobody waits for this lookup any more; harmless when it has ended."""
         lookup = self._waiting.remove(lookup_id)
-        return Effects() if lookup is None else Effects(cancelled=self._desert([lookup]))
+        if lookup is None:
+            return Effects()
+        return Effects(cancelled=[query.id for query in self._desert([lookup])])
 
     def expire(self, now: float) -> Effects:
         """End what has waited for its whole time, also by rows that may stand in for a failure.
@@ -303,7 +305,13 @@ class DimensionState:
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = shares_of_expired(lookups, code, known=self._known, now=now)
         deliveries = [Delivery(*share, is_last) for share, is_last in shares]
-        return Effects(self._told(deliveries), self._desert(lookups))
+        told = self._told(deliveries)
+        cancelled = self._desert(lookups)
+        for query in cancelled:
+            # One that had time enough would have failed with a timeout, had anybody waited longer.
+            if now - query.sent_at >= self._settings.timeout_s / 2:
+                self._guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
+        return Effects(told, [query.id for query in cancelled])
 
     def _told(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Those that somebody asked for, counted."""
@@ -311,7 +319,7 @@ class DimensionState:
         self._totals.count_answers(delivery.answer for delivery in told)
         return told
 
-    def _desert(self, lookups: Sequence[WaitingLookup]) -> list[BatchId]:
+    def _desert(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
         flights = {flight for lookup in lookups for flight in lookup.flights.values()}
         deserted = self._flights.leave({lookup.id for lookup in lookups}, flights)
         self._room.drop_deserted()

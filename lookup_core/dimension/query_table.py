@@ -125,13 +125,13 @@ class QueryTable:
         """When this query is tried again; None if it is not parked."""
         return None if batch_id is None else self._retries.get(batch_id)
 
-    def end_deserted(self, batch_ids: set[BatchId]) -> list[BatchId]:
-        """Take out those that nobody waits for; returns which of them are at the backend."""
+    def end_deserted(self, batch_ids: set[BatchId]) -> list[Query]:
+        """Take out those that nobody waits for; returns those of them at the backend."""
         queries = [self._at_backend.get(name) or self._parked[name] for name in batch_ids]
-        deserted = [query.id for query in queries if query.is_deserted]
-        at_backend = [name for name in deserted if name in self._at_backend]
-        for name in deserted:
-            self.end(name)
+        deserted = [query for query in queries if query.is_deserted]
+        at_backend = [query for query in deserted if query.id in self._at_backend]
+        for query in deserted:
+            self.end(query.id)
         return at_backend
 
     def check_invariants(self) -> None:

@@ -165,12 +165,25 @@ class NaiveDimension:
         """The clock is looked at."""
         seen = Seen()
         code = ErrorCode.UPSTREAM_UNAVAILABLE if self.guard.is_open else ErrorCode.TIMEOUT
+        before = list(self.at_backend.values())
         for lookup in [each for each, deadline in self.deadlines.items() if deadline <= now]:
             waiters = [(f.key, each) for f in self.flights for each in f.waiters]
             for key, waiter in [(key, each) for key, each in waiters if each[0] == lookup]:
                 self._tell(seen, [waiter], self._instead(key, waiter, code, now))
             seen.ended.append(lookup)
             seen.cancelled.extend(self.leave(lookup).cancelled)
+        for sent_at in [each.sent_at for each in before if each not in self.at_backend.values()]:
+            if now - sent_at >= TIMEOUT_S / 2:
+                self.guard.on_failure(ErrorCode.TIMEOUT, sent_at=sent_at, now=now)
+        return _to_callers(seen)
+
+    def abandon(self, code: ErrorCode) -> Seen:
+        """Nothing can be answered any more, and nothing of what is known is right."""
+        seen = Seen(ended=list(self.deadlines), cancelled=list(self.at_backend))
+        for flight in self.flights:
+            self._tell(seen, flight.waiters, f"error {code}")
+        self.cache, self.refused, self.flights, self.deadlines = {}, {}, [], {}
+        self.at_backend, self.parked = {}, []
         return _to_callers(seen)
 
     def invalidate(self, keys: Iterable[int]) -> int:

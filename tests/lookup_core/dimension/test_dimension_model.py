@@ -167,6 +167,12 @@ class DimensionMachine(RuleBasedStateMachine):
 
         self._check(self.script.leave(lookup), self.model.leave(lookup))
 
+    @precondition(lambda self: self.lookups % 8 == 7)  # seldom: it ends all that others began
+    @rule(code=st.sampled_from([ErrorCode.SCHEMA_CHANGED, ErrorCode.TABLE_UNAVAILABLE]))
+    def abandon(self, code: ErrorCode) -> None:
+        """The schema is no longer true."""
+        self._check(self.script.abandon(code), self.model.abandon(code))
+
     @rule(key=st.sampled_from(KEYS), has_row=st.booleans(), told=st.sampled_from(["key", "all"]))
     def change(self, key: int, has_row: bool, told: str) -> None:  # noqa: FBT001  as above
         """A row changes, and the change is told; a row that comes late is not always told of."""
@@ -207,6 +213,7 @@ class DimensionMachine(RuleBasedStateMachine):
         self._check(self.script.expire(), self.model.expire(self.script.now))
 
         assert self.asked == {}
+        self.script.now += 1.0  # the breaker may have opened just now
         if self._is_probe_due():
             self.probe(None)
         assert self.script.order() is None

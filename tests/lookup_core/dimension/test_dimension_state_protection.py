@@ -260,6 +260,19 @@ def test_lookups_wait_while_the_store_is_away(script: DimensionScript) -> None:
     assert keys == {7, 100, 101, 102}
 
 
+def test_impatience_hides_no_outage(script: DimensionScript) -> None:
+    """Callers who give up before a query's own timeout do not hide that the store hangs."""
+    states = []
+    for lookup, patience_s in enumerate((0.9, 0.9, 0.9, 1.0, 1.0, 1.0)):
+        script.submit(lookup, lookup, deadline=script.now + patience_s)
+        script.order()
+        script.now += patience_s
+        script.expire()
+        states.append(script.state.statistics(script.now).breaker_state)
+
+    assert states == [BreakerState.CLOSED] * 5 + [BreakerState.OPEN]
+
+
 def test_waiting_ends_with_what_is_wrong(script: DimensionScript) -> None:
     """Whose time is over while the store is away gets that as the error, never an absence."""
     open_breaker(script)

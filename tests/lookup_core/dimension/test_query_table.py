@@ -134,6 +134,6 @@ def test_deserted_queries_end(table: QueryTable) -> None:
     for flight in (*waiting.flights, *lonely.flights, wanted.flights[0]):
         flight.waiters.clear()
 
-    assert table.end_deserted({waiting.id, lonely.id, wanted.id}) == [lonely.id]
+    assert table.end_deserted({waiting.id, lonely.id, wanted.id}) == [lonely]
     assert (table.in_flight, table.next_retry()) == (1, None)
     table.check_invariants()
