@@ -10,12 +10,20 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.cache_flood import cache_flood
 from bench.fairness import fairness
+from bench.hit_rates import hit_rates
 from bench.memory import memory
 from bench.speed import speed
 
 FOLDER = Path(__file__).parent.parent / "out" / "bench"
-PARTS: dict[str, Callable[..., int]] = {"speed": speed, "fairness": fairness, "memory": memory}
+PARTS: dict[str, Callable[..., int]] = {
+    "speed": speed,
+    "fairness": fairness,
+    "memory": memory,
+    "hit-rates": hit_rates,
+    "flood": cache_flood,
+}
 
 
 def main() -> int:

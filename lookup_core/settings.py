@@ -15,6 +15,13 @@ class CacheMode(StrEnum):
     NONE = "none"  # every lookup asks the backend (flights are still shared)
 
 
+class Match(StrEnum):
+    """What a key with several rows is answered with, where that is no error."""
+
+    FIRST = "first"  # in the backend's order
+    ALL = "all"  # each column is a list
+
+
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
     """Bounds of the cache; an entry is expired at age >= its time to live.

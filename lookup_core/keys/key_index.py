@@ -23,6 +23,7 @@ _REMOVED = -2
 _LEAST_PLACES = 1024
 _FULL = 0.6  # used and removed places; beyond, chains get long
 _ROOMY = 0.5  # used places of a table just made
+_BYTES_BY_LEAST_SLOT = 4 * 2 + 8 + 4  # two places, the hash, and its place among the free ones
 
 
 class KeyIndex:
@@ -64,6 +65,19 @@ class KeyIndex:
         more_places = self._places_for(count, kept=kept) - len(self._table)
         return 4 * more_places + 12 * self.more_slots(count, kept=kept)
 
+    @staticmethod
+    def least_slots(count: int) -> int:
+        """How many slots an index has that was made for so many keys."""
+        slots = _LEAST_PLACES // 2
+        while slots < count:
+            slots *= 2
+        return slots
+
+    @staticmethod
+    def least_bytes(count: int) -> int:
+        """What such an index holds in memory."""
+        return _BYTES_BY_LEAST_SLOT * KeyIndex.least_slots(count)
+
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
         """The slot of each key, ABSENT where there is none."""
         slots = np.full(len(hashes), ABSENT, np.int32)
@@ -100,6 +114,20 @@ class KeyIndex:
         self._removed += len(slots)
         self._free[self._free_count : self._free_count + len(slots)] = slots
         self._free_count += len(slots)
+
+    def shrink(self) -> Slots:
+        """Become as small as the keys allow; what is slot i now was slot `shrink()[i]`."""
+        kept = np.sort(self.used_slots())
+        slot_count = self.least_slots(len(kept))
+        hashes = np.zeros(slot_count, np.uint64)
+        hashes[: len(kept)] = self._hashes[kept]
+        self._hashes = hashes
+        self._free_count = slot_count - len(kept)
+        self._free = np.arange(slot_count, dtype=np.int32) + len(kept)
+        self._table = np.full(2 * slot_count, _EMPTY, np.int32)
+        self._removed = 0
+        self._place(np.arange(len(kept), dtype=np.int32))
+        return kept
 
     def used_slots(self) -> Slots:
         """All slots that hold a key, in no order."""

@@ -25,3 +25,14 @@ class TypedKeys:
     def size(self) -> int:
         """How many keys there are, duplicates included."""
         return int(self.columns.num_rows)
+
+    def part(self, start: int, count: int) -> "TypedKeys":
+        """So many of the keys from `start` on, or as many as there are."""
+        stop = start + count
+        nulls = self.nulls[(self.nulls >= start) & (self.nulls < stop)] - np.int32(start)
+        faults = {
+            position - start: code
+            for position, code in self.faults.items()
+            if start <= position < stop
+        }
+        return TypedKeys(self.columns.slice(start, count), nulls, faults)

@@ -5,18 +5,18 @@ Only the wishes; the cache itself is the engine's.
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from lookup_core.settings import CacheMode, CacheSettings
-from service.config.not_available import not_available
 from service.config.quantity import duration, size
 from service.config.section import Section, written
 
-Unavailable = Annotated[float, duration(), AfterValidator(not_available(0.0, written="0s"))]
-
 
 class Cache(Section):
-    """Bounds of a dimension's cache; an entry expires at age >= its time to live."""
+    """Bounds of a dimension's cache; an entry expires at age >= its time to live.
+
+    A row that has expired stays for the longer of both stale windows.
+    """
 
     mode: CacheMode = Field(
         default=CacheMode.PARTIAL, description="partial: read through; none: nothing is kept"
@@ -24,8 +24,16 @@ class Cache(Section):
     max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
     negative_ttl_s: Annotated[float, duration()] = written("5s", alias="negative_ttl")
-    stale_while_revalidate_s: Unavailable = written("0s", alias="stale_while_revalidate")
-    stale_if_error_s: Unavailable = written("0s", alias="stale_if_error")
+    ttl_jitter: float = Field(
+        default=0.1,
+        ge=0.0,
+        le=0.5,
+        description="each key's times to live are shorter by up to this share of them",
+    )
+    stale_while_revalidate_s: Annotated[float, duration()] = written(
+        "0s", alias="stale_while_revalidate"
+    )
+    stale_if_error_s: Annotated[float, duration()] = written("0s", alias="stale_if_error")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -41,4 +49,7 @@ class Cache(Section):
             max_bytes=self.max_bytes,
             ttl_s=self.ttl_s,
             negative_ttl_s=self.negative_ttl_s,
+            ttl_jitter=self.ttl_jitter,
+            stale_while_revalidate_s=self.stale_while_revalidate_s,
+            stale_if_error_s=self.stale_if_error_s,
         )

@@ -16,7 +16,7 @@ from lookup_core.settings import CacheSettings
 
 TTL_S = 8.0
 NEGATIVE_TTL_S = 2.0
-OVERHEAD_BYTES = 19_456  # of a cache without rows
+OVERHEAD_BYTES = 20_480  # of a cache without rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,22 @@ class CacheKind:
         columns = [_column(values, field.type) for field in self.schema.columns]
         return pa.record_batch(columns, schema=self.schema.columns)
 
-    def cache(self, *, max_bytes: int = 2**20, negative_ttl_s: float = NEGATIVE_TTL_S) -> RowCache:
-        """A cache of this dimension."""
-        settings = CacheSettings(max_bytes=max_bytes, ttl_s=TTL_S, negative_ttl_s=negative_ttl_s)
+    def cache(
+        self,
+        *,
+        max_bytes: int = 2**20,
+        negative_ttl_s: float = NEGATIVE_TTL_S,
+        ttl_jitter: float = 0.0,
+        stay_s: float = 0.0,
+    ) -> RowCache:
+        """A cache of this dimension; expired rows stay for `stay_s`."""
+        settings = CacheSettings(
+            max_bytes=max_bytes,
+            ttl_s=TTL_S,
+            negative_ttl_s=negative_ttl_s,
+            ttl_jitter=ttl_jitter,
+            stale_if_error_s=stay_s,
+        )
         return RowCache(self.schema, settings)
 
     def fill(
@@ -56,8 +69,8 @@ class CacheKind:
         cache.check_invariants()
 
     def found(self, cache: RowCache, probe: Probe) -> list[object]:
-        """What a probe found of each key: its row's values, "missing" or None."""
-        hits = np.flatnonzero(probe.is_row)
+        """What a probe found of each key: its row's values (fresh or stale), "missing" or None."""
+        hits = np.flatnonzero(probe.is_row | probe.is_stale)
         gathered = cache.rows(probe.slots[hits], self.schema.columns.names)
         found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
         for at, row in zip(hits[gathered.order].tolist(), _tuples(gathered.rows), strict=True):

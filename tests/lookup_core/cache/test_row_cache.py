@@ -92,6 +92,53 @@ def test_absences_are_not_kept_without_ttl(kind: CacheKind) -> None:
     assert cache.statistics().rows == 1
 
 
+def test_read_absence_forgets_older_row(kind: CacheKind) -> None:
+    """A row that was found to be gone is not served, even if absences are not kept."""
+    cache = kind.cache(negative_ttl_s=0.0, stay_s=10.0)
+    kind.fill(cache, [1, 2], now=0.0)
+
+    kind.fill(cache, [], missing=[1], now=TTL_S)
+
+    assert kind.found(cache, cache.probe(kind.keys([1, 2]), TTL_S)) == [None, kind.row(2)]
+    assert evictions(cache) == {EvictionReason.REPLACED: 1}
+
+
+def test_expired_row_is_stale_then_gone(kind: CacheKind) -> None:
+    """A row whose time is over is told apart from a fresh one until its stay is over, too."""
+    cache = kind.cache(stay_s=3.0)
+    kind.fill(cache, [1], now=0.0)
+
+    probes = [cache.peek(kind.keys([1]), now) for now in (7.75, 8.0, 10.75, 11.0)]
+
+    assert [bool(probe.is_row[0]) for probe in probes] == [True, False, False, False]
+    assert [bool(probe.is_stale[0]) for probe in probes] == [False, True, True, False]
+    assert kind.found(cache, probes[2]) == [kind.row(1)]
+    assert probes[2].ttl_s.tolist() == [TTL_S]
+
+
+def test_absences_are_not_stale() -> None:
+    """However long rows stay, an absence is known for its own time only."""
+    cache = NUMBERS.cache(stay_s=100.0)
+    NUMBERS.fill(cache, [], missing=[1], now=0.0)
+
+    probe = cache.peek(NUMBERS.keys([1]), NEGATIVE_TTL_S)
+
+    assert (probe.is_missing[0], probe.is_stale[0]) == (False, False)
+
+
+def test_ttl_differs_by_key_within_jitter(kind: CacheKind) -> None:
+    """Rows that were read together expire one after the other, each at the time that it tells."""
+    cache = kind.cache(ttl_jitter=0.5)
+    kind.fill(cache, range(32), now=0.0)
+    ttl_s = cache.peek(kind.keys(range(32)), 0.0).ttl_s
+
+    probe = cache.peek(kind.keys(range(32)), TTL_S * 0.75)
+
+    assert (ttl_s > TTL_S / 2).all()
+    assert (ttl_s <= TTL_S).all()
+    assert probe.is_row.tolist() == (ttl_s > TTL_S * 0.75).tolist()
+
+
 def test_newer_entry_replaces_older(kind: CacheKind) -> None:
     """A row can follow an absence and the other way round; there is one entry a key."""
     cache = kind.cache()

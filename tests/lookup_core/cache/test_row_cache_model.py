@@ -1,4 +1,4 @@
-"""The cache against a dict, through any course of fills, probes, invalidations and time.
+"""The cache against a dict, through any course of fills, probes, invalidations, bounds and time.
 
 A roomy cache knows exactly what the dict knows; a small one less, but never anything else.
 """
@@ -19,13 +19,27 @@ numbers = st.lists(st.integers(0, 40), max_size=15, unique=True)
 class RowCacheMachine(RuleBasedStateMachine):
     """A cache against {number: (value or None, when)}."""
 
-    @initialize(name=st.sampled_from(sorted(KINDS)), max_bytes=SIZES, keeps_absences=st.booleans())
-    def start(self, name: str, max_bytes: int, *, keeps_absences: bool) -> None:
+    @initialize(
+        name=st.sampled_from(sorted(KINDS)),
+        max_bytes=SIZES,
+        keeps_absences=st.booleans(),
+        jitter=st.sampled_from([0.0, 0.5]),
+        stay_s=st.sampled_from([0.0, 3.0]),
+    )
+    def start(
+        self, name: str, max_bytes: int, *, keeps_absences: bool, jitter: float, stay_s: float
+    ) -> None:
         """Any kind of dimension, any size."""
         self.kind = KINDS[name]
         self.negative_ttl_s = NEGATIVE_TTL_S if keeps_absences else 0.0
-        self.cache = self.kind.cache(max_bytes=max_bytes, negative_ttl_s=self.negative_ttl_s)
-        self.max_bytes = max_bytes
+        self.jitter, self.stay_s = jitter, stay_s
+        self.cache = self.kind.cache(
+            max_bytes=max_bytes,
+            negative_ttl_s=self.negative_ttl_s,
+            ttl_jitter=jitter,
+            stay_s=stay_s,
+        )
+        self.is_roomy = max_bytes == ROOMY
         self.held: dict[int, tuple[int | None, float]] = {}
         self.now = 0.0
         self.puts = 0
@@ -38,11 +52,11 @@ class RowCacheMachine(RuleBasedStateMachine):
         self.value += 1
         rows = self.kind.rows([self.value] * int(has_row.sum()))
         self.cache.fill(self.kind.keys(keys), has_row, rows=rows, read_at=self.now, now=self.now)
-        kept = [key for key, has in zip(keys, has_row, strict=True) if has or self.negative_ttl_s]
-        self.puts += len(kept)
-        for key in kept:
-            value = self.value if has_row[keys.index(key)] else None
-            self.held[key] = (value, self.now)
+        for key, has in zip(keys, has_row.tolist(), strict=True):
+            self.held.pop(key, None)
+            if has or self.negative_ttl_s:
+                self.puts += 1
+                self.held[key] = (self.value if has else None, self.now)
 
     @rule(first=st.integers(50, 1_000), count=st.sampled_from([20, 400]))
     def flood(self, first: int, count: int) -> None:
@@ -67,13 +81,14 @@ class RowCacheMachine(RuleBasedStateMachine):
         probe = look(self.kind.keys(keys), self.now)
         found = self.kind.found(self.cache, probe)
         expected = [self._expected(key) for key in keys]
-        if self.max_bytes == ROOMY:
-            assert found == expected
-        else:
-            assert all(one in {None, all_} for one, all_ in zip(found, expected, strict=True))
-        is_known = probe.is_row | probe.is_missing
-        ages = [self.now - self.held[keys[at]][1] for at in np.flatnonzero(is_known)]
-        assert probe.ages_s[is_known].tolist() == ages
+        is_stale = [self._is_stale(key) for key in keys]
+        if self.is_roomy:
+            assert (found, probe.is_stale.tolist()) == (expected, is_stale)
+        assert all(one in {None, all_} for one, all_ in zip(found, expected, strict=True))
+        assert (probe.is_stale <= np.array(is_stale, np.bool_)).all()
+        known = np.flatnonzero(probe.is_row | probe.is_missing | probe.is_stale)
+        assert probe.ages_s[known].tolist() == [self._age_s(keys[at]) for at in known]
+        assert probe.ttl_s[known].tolist() == [self._ttl_s(keys[at]) for at in known]
 
     @rule(keys=st.lists(st.integers(0, 60)))
     def invalidate(self, keys: list[int]) -> None:
@@ -82,13 +97,24 @@ class RowCacheMachine(RuleBasedStateMachine):
         known = {key for key in keys if key in self.held}
         for key in known:
             del self.held[key]
-        assert count == len(known) if self.max_bytes == ROOMY else count <= len(known)
+        assert count == len(known) if self.is_roomy else count <= len(known)
 
     @rule()
     def clear(self) -> None:
         """Forget all."""
         assert self.cache.clear() <= len(self.held)
         self.held.clear()
+
+    @rule(max_bytes=st.sampled_from([0, OVERHEAD_BYTES + 2_000, 2 * OVERHEAD_BYTES, ROOMY]))
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Change the bound; what went for it does not come back."""
+        before = self.cache.statistics()
+        self.cache.set_max_bytes(max_bytes)
+        after = self.cache.statistics()
+        pressure = EvictionReason.PRESSURE
+        assert after.max_bytes == max_bytes
+        assert before.rows - after.rows == after.evictions[pressure] - before.evictions[pressure]
+        self.is_roomy = self.is_roomy and max_bytes == ROOMY
 
     @rule(quarters=st.integers(0, 12))
     def wait(self, quarters: int) -> None:
@@ -105,17 +131,30 @@ class RowCacheMachine(RuleBasedStateMachine):
         gone = sum(statistics.evictions.values())
         assert statistics.rows <= len(self.held)
         assert statistics.rows + gone <= self.puts
-        if self.max_bytes == ROOMY:
+        if self.is_roomy:
             assert (statistics.rows, statistics.rows + gone) == (len(self.held), self.puts)
             assert not statistics.evictions[EvictionReason.SIZE]
 
     def _expected(self, key: int) -> object:
         if key not in self.held:
             return None
-        value, loaded_at = self.held[key]
-        if self.now - loaded_at >= (self.negative_ttl_s if value is None else TTL_S):
+        value = self.held[key][0]
+        stay_s = 0.0 if value is None else self.stay_s
+        if self._age_s(key) >= self._ttl_s(key) + stay_s:
             return None
         return "missing" if value is None else self.kind.row(value)
+
+    def _is_stale(self, key: int) -> bool:
+        is_here = self._expected(key) is not None
+        return is_here and self._age_s(key) >= self._ttl_s(key)
+
+    def _age_s(self, key: int) -> float:
+        return self.now - self.held[key][1]
+
+    def _ttl_s(self, key: int) -> float:
+        share = (int(self.kind.keys([key]).hashes[0]) >> 40) / 2**24
+        whole_s = self.negative_ttl_s if self.held[key][0] is None else TTL_S
+        return whole_s * (1 - self.jitter * share)
 
 
 TestRowCacheMachine = RowCacheMachine.TestCase

@@ -110,6 +110,32 @@ def test_growth_counts_what_is_left(index: KeyIndex) -> None:
     index.check_invariants()
 
 
+def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
+    """What few keys are left take what they would in an index made for them."""
+    slots = index.insert(hashes_of(*range(10_000)))
+    index.remove(slots[:9_400])
+
+    was = index.shrink()
+
+    assert index.bytes == index.least_bytes(600)
+    assert index.slot_count == index.least_slots(600) == 1024
+    found = index.find(hashes_of(*range(10_000)))
+    assert found[:9_400].tolist() == [ABSENT] * 9_400
+    assert was[found[9_400:]].tolist() == slots[9_400:].tolist()
+    index.check_invariants()
+
+
+def test_shrunk_index_grows_again(index: KeyIndex) -> None:
+    """Keys that come later find free slots, and are told from those that stayed."""
+    index.remove(index.insert(hashes_of(*range(2_000)))[1:])
+    index.shrink()
+
+    slots = index.insert(hashes_of(*range(5_000, 7_000)))
+
+    assert len(set(slots.tolist()) | set(index.find(hashes_of(0)).tolist())) == 2_001
+    index.check_invariants()
+
+
 class KeyIndexMachine(RuleBasedStateMachine):
     """An index against {slot: (hash, key)}; keys are numbered, their hashes crowd."""
 
@@ -139,6 +165,14 @@ class KeyIndexMachine(RuleBasedStateMachine):
     def remove_many(self, nth: int) -> None:
         """Remove every nth key."""
         self._remove(set(sorted(self.held)[::nth]))
+
+    @rule()
+    def shrink(self) -> None:
+        """Give back what is not used."""
+        was = self.index.shrink().tolist()
+        assert sorted(was) == sorted(self.held)
+        self.held = {new: self.held[old] for new, old in enumerate(was)}
+        assert self.index.bytes == self.index.least_bytes(len(self.held))
 
     @rule(strangers=crowds)
     def find(self, strangers: list[int]) -> None:

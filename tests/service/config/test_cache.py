@@ -8,19 +8,57 @@ from tests.service.config.configuration import dimension_faults
 
 
 def test_defaults_are_the_engines_defaults() -> None:
-    """The file and the engine agree on what nobody sets."""
-    assert Cache().engine_settings() == CacheSettings()
+    """The file and the engine agree on what nobody sets, but for the jitter of times to live."""
+    assert Cache().engine_settings() == CacheSettings(ttl_jitter=0.1)
 
 
 def test_engine_gets_seconds_and_bytes() -> None:
     """Units end at the configuration."""
     cache = Cache.model_validate(
-        {"mode": "none", "max_bytes": "1KiB", "ttl": "1m", "negative_ttl": "0s"}
+        {
+            "mode": "none",
+            "max_bytes": "1KiB",
+            "ttl": "1m",
+            "negative_ttl": "0s",
+            "ttl_jitter": 0.25,
+            "stale_while_revalidate": "30s",
+            "stale_if_error": "1h",
+        }
     )
 
     assert cache.engine_settings() == CacheSettings(
-        mode=CacheMode.NONE, max_bytes=1024, ttl_s=60.0, negative_ttl_s=0.0
+        mode=CacheMode.NONE,
+        max_bytes=1024,
+        ttl_s=60.0,
+        negative_ttl_s=0.0,
+        ttl_jitter=0.25,
+        stale_while_revalidate_s=30.0,
+        stale_if_error_s=3600.0,
     )
+
+
+@pytest.mark.parametrize("jitter", [0, 0.5])
+def test_jitter_may_be_up_to_half(jitter: float) -> None:
+    """Both ends of the range are taken."""
+    cache = Cache.model_validate({"ttl_jitter": jitter})
+
+    assert cache.engine_settings().ttl_jitter == jitter
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 0.51, "a tenth"])
+def test_other_jitter_is_refused(jitter: object) -> None:
+    """A share outside the range, or none at all, stops the start."""
+    [fault] = dimension_faults(cache={"ttl_jitter": jitter})
+
+    assert fault.startswith("cache.ttl_jitter: ")
+
+
+@pytest.mark.parametrize("name", ["stale_while_revalidate", "stale_if_error"])
+def test_stale_windows_need_a_unit(name: str) -> None:
+    """A bare number says no unit, so that it is refused."""
+    [fault] = dimension_faults(cache={name: 5})
+
+    assert fault.startswith(f"cache.{name}: 5 is not a duration")
 
 
 def test_full_mode_is_not_available() -> None:
@@ -33,11 +71,3 @@ def test_full_mode_is_not_available() -> None:
 def test_other_modes_are_unknown() -> None:
     """A word that is no mode is refused with those that are."""
     assert dimension_faults(cache={"mode": "fast"}) == ["cache.mode: must be 'partial' or 'none'"]
-
-
-@pytest.mark.parametrize("name", ["stale_while_revalidate", "stale_if_error"])
-def test_stale_answers_are_not_available(name: str) -> None:
-    """Stale answers would not be given, so they must not be asked for."""
-    assert dimension_faults(cache={name: "1s"}) == [
-        f"cache.{name}: not available in this version; leave it out, or set it to 0s"
-    ]

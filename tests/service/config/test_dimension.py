@@ -1,12 +1,14 @@
 """One dimension, and what contradicts itself in it."""
 
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import CacheSettings, DimensionSettings, Match
 from tests.service.config.configuration import dimension, dimension_faults
 
 
 def test_little_suffices() -> None:
     """A source and a key make a dimension that the engine runs with its own defaults."""
-    assert dimension().engine_settings("airports") == DimensionSettings(name="airports")
+    expected = DimensionSettings(name="airports", cache=CacheSettings(ttl_jitter=0.1))
+
+    assert dimension().engine_settings("airports") == expected
 
 
 def test_engine_gets_every_part() -> None:
@@ -31,6 +33,14 @@ def test_key_columns_are_not_columns() -> None:
     assert dimension_faults(columns=["name", "faa"]) == [
         "columns: faa: part of the key, so not to be listed here, too"
     ]
+
+
+def test_several_rows_are_an_error_by_default() -> None:
+    """Who expects several rows for a key says which of them count."""
+    rules = [dimension().match, dimension(match="first").match, dimension(match="all").match]
+
+    assert rules == [None, Match.FIRST, Match.ALL]
+    assert dimension_faults(match="last") == ["match: must be 'first' or 'all'"]
 
 
 def test_names_stand_once() -> None:

@@ -71,6 +71,14 @@ def test_faulty_address_is_one_fault() -> None:
     assert [fault.split(": ")[0] for fault in found] == ["source.dsn", "source.path"]
 
 
+def test_index_is_required_by_wish() -> None:
+    """Without the wish a table is looked up without an index, too."""
+    plain = PostgresSource.model_validate(POSTGRES | {"dsn": ADDRESS})
+    strict = PostgresSource.model_validate(POSTGRES | {"dsn": ADDRESS, "require_index": True})
+
+    assert (plain.require_index, strict.require_index) == (False, True)
+
+
 @pytest.mark.parametrize("kind", ["mysql", None, 5])
 def test_other_kinds_are_unknown(kind: object) -> None:
     """A kind that is none is refused with those that are."""

@@ -1,0 +1,136 @@
+"""How often the cache has what is asked for, against plain LRU and S3-FIFO key by key.
+
+Nothing is timed: the cache's speed is no part of this.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from bench.key_trace import KeyTrace, key_traces
+from bench.lru_keys import LruKeys
+from bench.s3_fifo_keys import S3FifoKeys
+from lookup_core.cache.row_cache import RowCache
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
+from lookup_core.settings import CacheSettings
+
+FULL = (1_000_000, 3_000)  # distinct keys, batches
+QUICK = (100_000, 400)
+SHARES = (0.01, 0.1)  # of the distinct keys that a cache has room for
+_WARM = 0.25  # of the batches, which are not counted
+_ROOMY_BYTES = 2**32
+_FILL_KEYS = 1_000
+
+SCHEMA = DimensionSchema(
+    pa.schema({"id": pa.int64()}), pa.schema({"tier": pa.int64(), "score": pa.float64()})
+)
+
+
+class AskedCache(Protocol):
+    """What is compared."""
+
+    def ask(self, batch: Sequence[int]) -> int:
+        """How many of the distinct keys were here; then the others come in."""
+
+
+@dataclass(frozen=True, slots=True)
+class HitRates:
+    """Hits by keys asked for, of one trace in caches of one size, 0 to 1."""
+
+    trace: str
+    capacity: int
+    lru: float
+    s3_fifo: float
+    sidelook: float
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether scans did what they must not: make the cache no better than LRU."""
+        return "scan" in self.trace and self.sidelook <= self.lru
+
+
+class SidelookKeys:
+    """The cache of a dimension, with room for so many keys."""
+
+    def __init__(self, capacity: int) -> None:
+        self._cache = RowCache(SCHEMA, CacheSettings(max_bytes=bytes_of(capacity)))
+
+    def ask(self, batch: Sequence[int]) -> int:
+        """How many of the keys were here; then the others are kept, if the cache likes."""
+        numbers = np.asarray(batch, np.int64)
+        is_hit = self._cache.probe(_keys(numbers), 0.0).is_row
+        _fill(self._cache, numbers[~is_hit])
+        return int(is_hit.sum())
+
+
+def hit_rates(folder: Path, console: Console, *, is_quick: bool) -> int:
+    """Measure, print and write; 1 if scans make the cache no better than LRU."""
+    distinct, batches = QUICK if is_quick else FULL
+    rates = [
+        _rates(trace, int(distinct * share))
+        for share in SHARES
+        for trace in key_traces(distinct, batches)
+    ]
+    console.print(_table(rates, distinct=distinct))
+    (folder / "hit_rates.json").write_text(json.dumps([asdict(each) for each in rates], indent=2))
+    return int(any(each.has_fault for each in rates))
+
+
+def bytes_of(capacity: int) -> int:
+    """How many bytes the cache of a dimension needs for so many keys."""
+    cache = RowCache(SCHEMA, CacheSettings(max_bytes=_ROOMY_BYTES))
+    for first in range(0, capacity, _FILL_KEYS):
+        _fill(cache, np.arange(first, min(first + _FILL_KEYS, capacity)))
+    return cache.bytes
+
+
+def hit_rate(cache: AskedCache, trace: KeyTrace) -> float:
+    """Hits by keys asked for once the cache is warm, 0 to 1."""
+    hits = asked = 0
+    for number, batch in enumerate(trace.keys()):
+        found = cache.ask(batch.tolist())
+        if number >= trace.batches * _WARM:
+            hits, asked = hits + found, asked + len(batch)
+    return hits / asked
+
+
+def _rates(trace: KeyTrace, capacity: int) -> HitRates:
+    return HitRates(
+        trace=trace.name,
+        capacity=capacity,
+        lru=hit_rate(LruKeys(capacity), trace),
+        s3_fifo=hit_rate(S3FifoKeys(capacity), trace),
+        sidelook=hit_rate(SidelookKeys(capacity), trace),
+    )
+
+
+def _fill(cache: RowCache, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    rows = pa.record_batch([pa.array(numbers), pa.array(numbers * 0.5)], schema=SCHEMA.columns)
+    has_row = np.ones(len(numbers), np.bool_)
+    cache.fill(_keys(numbers), has_row, rows=rows, read_at=0.0, now=0.0)
+
+
+def _keys(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> CanonicalKeys:
+    return canonical_keys(pa.record_batch([pa.array(numbers)], schema=SCHEMA.key))
+
+
+def _table(rates: Sequence[HitRates], *, distinct: int) -> Table:
+    title = f"hit rates in %, {distinct:,} distinct keys, and what scans add"
+    table = Table("keys", title=title, title_justify="left")
+    for heading in ("room for keys", "LRU", "S3-FIFO", "Sidelook", "to LRU", "to S3-FIFO"):
+        table.add_column(heading, justify="right")
+    for each in rates:
+        points = [each.sidelook - each.lru, each.sidelook - each.s3_fifo]
+        shown = [f"{100 * rate:.1f}" for rate in (each.lru, each.s3_fifo, each.sidelook)]
+        table.add_row(
+            each.trace, f"{each.capacity:,}", *shown, *(f"{100 * point:+.1f}" for point in points)
+        )
+    return table

@@ -1,0 +1,178 @@
+"""What a cache holds: keys, their rows, and what is known of each by slot.
+
+Counts the bytes of all of it. Neither lifetimes nor the bound are known here: what goes when is
+the cache's and its eviction's business.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lookup_core.cache import ghost_keys, row_store
+from lookup_core.cache.ghost_keys import GhostKeys
+from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.row_store import RowStore
+from lookup_core.cache.segment import stored_bytes
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.canonical_keys import CanonicalKeys, has_number_keys
+from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
+
+Mask = npt.NDArray[np.bool_]
+
+_KEY = "\0key"  # no column of a dimension has a name with a NUL
+_OWN_BYTES_BY_SLOT = 8 + 1 + 1  # read_at, is_negative, visits
+_BYTES_BY_SLOT = _OWN_BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Keys that are to come into one queue, with what is stored of them."""
+
+    queue: RowQueue
+    hashes: npt.NDArray[np.uint64]
+    stored: pa.RecordBatch
+
+    @property
+    def bytes(self) -> int:
+        """What they add to the rows."""
+        return stored_bytes(self.stored)
+
+    def without_first(self, count: int) -> "Newcomers":
+        """All but so many."""
+        kept = self.stored.take(pa.array(np.arange(count, len(self.hashes))))
+        return Newcomers(self.queue, self.hashes[count:], kept)
+
+
+class CachedEntries:
+    """The entries of one cache by slot; slots are valid until the next `add` or `shrink`."""
+
+    def __init__(self, schema: DimensionSchema, max_segment_bytes: Mapping[RowQueue, int]) -> None:
+        # A key that is its own hash is not stored again.
+        key = [] if has_number_keys(schema) else [pa.field(_KEY, pa.binary())]
+        self.index = KeyIndex()
+        stored = pa.schema([*key, *schema.columns])
+        self.rows = RowStore(stored, max_segment_bytes=max_segment_bytes)
+        self.ghosts = GhostKeys()
+        self.read_at = np.zeros(0, np.float64)  # by slot
+        self.is_negative = np.zeros(0, np.bool_)  # by slot
+        self.visits = np.zeros(0, np.uint8)  # by slot, since it came into its queue
+        self._resize()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def bytes(self) -> int:
+        """All that is held: rows, keys, index, ghosts and what is kept by slot."""
+        return self.overhead_bytes + self.rows.row_bytes
+
+    @property
+    def overhead_bytes(self) -> int:
+        """All of it but rows and their keys."""
+        return self.index.bytes + _BYTES_BY_SLOT * len(self.read_at)
+
+    @property
+    def least_bytes(self) -> int:
+        """What would be held after `shrink`."""
+        index = self.index.least_bytes(len(self))
+        slots = self.index.least_slots(len(self))
+        return index + _BYTES_BY_SLOT * slots + self.rows.row_bytes
+
+    @property
+    def bytes_by_slot(self) -> float:
+        """What an entry takes beside its row and key."""
+        return self.overhead_bytes / len(self.read_at)
+
+    def growth_bytes(self, count: int, *, kept: int) -> int:
+        """How much more so many new entries take beside their rows, when so many are left."""
+        more_slots = self.index.more_slots(count, kept=kept)
+        return _BYTES_BY_SLOT * more_slots + self.index.more_bytes(count, kept=kept)
+
+    def find(self, keys: CanonicalKeys) -> Slots:
+        """The slot of each key, ABSENT where there is none."""
+        if keys.parts is None:
+            return self.index.find(keys.hashes)
+        parts = keys.parts
+
+        def is_same_key(slots: Slots, positions: npt.NDArray[np.intp]) -> Mask:
+            stored = self.rows.gather(slots, [_KEY])
+            asked = parts.take(pa.array(positions[stored.order]))
+            is_same = np.zeros(len(slots), np.bool_)
+            equal = pc.equal(stored.rows.column(0), asked)
+            is_same[stored.order] = equal.to_numpy(zero_copy_only=False)
+            return is_same
+
+        return self.index.find(keys.hashes, is_same_key)
+
+    def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
+        """Which keys stand in the main queue, or went lately before they could get there."""
+        is_proven = self.ghosts.is_in(keys.hashes)
+        if (here := np.flatnonzero(found != ABSENT)).size:
+            is_proven[here] |= self.rows.is_in(found[here], RowQueue.MAIN)
+        return is_proven
+
+    def newcomers(
+        self, keys: CanonicalKeys, which: Mask, *, queue: RowQueue, rows: pa.RecordBatch
+    ) -> Newcomers:
+        """Those of the keys, with these rows of theirs (without columns for absences)."""
+        columns, names = rows.columns, rows.schema.names
+        if keys.parts is not None:
+            columns.insert(0, keys.parts.filter(pa.array(which)))
+            names.insert(0, _KEY)
+        stored = pa.record_batch(columns, names=names) if columns else rows
+        return Newcomers(queue, keys.hashes[which], stored)
+
+    def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> None:
+        """Keep them; they are distinct and new."""
+        slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
+        self._resize()
+        self.read_at[slots] = read_at
+        self.visits[slots] = 0
+        start = 0
+        for each in newcomers:
+            own = slots[start : start + len(each.hashes)]
+            self.is_negative[own] = each.queue is RowQueue.ABSENT
+            self.rows.put(own, each.stored, each.queue)
+            start += len(own)
+
+    def forget(self, slots: Slots) -> None:
+        """Let these go, each named once."""
+        self.index.remove(slots)
+        self.rows.remove(slots)
+
+    def shrink(self) -> None:
+        """Give back what so few entries do not need; forgets the ghosts."""
+        kept = self.index.shrink()
+        slot_count = self.index.slot_count
+        self.rows.renumber(kept, slot_count)
+        more = slot_count - len(kept)
+        self.read_at = np.concatenate((self.read_at[kept], np.zeros(more, np.float64)))
+        self.is_negative = np.concatenate((self.is_negative[kept], np.zeros(more, np.bool_)))
+        self.visits = np.concatenate((self.visits[kept], np.zeros(more, np.uint8)))
+        self.ghosts.resize(slot_count)
+
+    def check_invariants(self) -> None:
+        """For tests: index and rows hold the same slots, and nothing has another length."""
+        self.index.check_invariants()
+        self.rows.check_invariants()
+        assert len(self.read_at) == len(self.visits) == len(self.is_negative)
+        assert len(self.read_at) == self.index.slot_count
+        assert self.ghosts.bytes == ghost_keys.BYTES_BY_KEY * self.index.slot_count
+        used = self.index.used_slots()
+        is_absent = self.rows.is_in(used, RowQueue.ABSENT)
+        assert self.is_negative[used].tolist() == is_absent.tolist()
+        assert sum(self.rows.queue_rows(queue) for queue in RowQueue) == len(used)
+
+    def _resize(self) -> None:
+        more = self.index.slot_count - len(self.read_at)
+        if not more:
+            return  # no copies of what is as long as the index
+        self.read_at = np.concatenate((self.read_at, np.zeros(more, np.float64)))
+        self.is_negative = np.concatenate((self.is_negative, np.zeros(more, np.bool_)))
+        self.visits = np.concatenate((self.visits, np.zeros(more, np.uint8)))
+        self.rows.resize(self.index.slot_count)
+        self.ghosts.resize(self.index.slot_count)

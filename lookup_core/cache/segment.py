@@ -1,0 +1,47 @@
+"""A run of rows that are stored, merged and dropped together.
+
+Knows which rows it was made of, not which of them still count: that is the store's business.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from lookup_core.cache.row_queue import RowQueue
+from lookup_core.keys.key_index import Slots
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rows of one queue with their slots."""
+
+    rows: pa.RecordBatch
+    slots: Slots  # [rows] whose row it is; a row is dead when its slot stands elsewhere
+    queue: RowQueue
+    bytes: int
+    dead: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, slots: Slots, queue: RowQueue) -> "Segment":
+        """Rows that all live."""
+        return cls(rows, slots, queue, stored_bytes(rows))
+
+
+def stored_bytes(rows: pa.RecordBatch) -> int:
+    """What rows hold in memory once they are stored, with their slots.
+
+    Counts a validity bitmap for each column, and shared buffers as if they were not: merging and
+    compacting make them so, and must not take more than was foretold.
+    """
+    slot_bytes = rows.num_rows * np.dtype(np.int32).itemsize
+    return slot_bytes + sum(_column_bytes(column) for column in rows.columns)
+
+
+def _column_bytes(column: pa.Array) -> int:
+    bitmap_bytes = -(-len(column) // 8)  # of the only buffers that may be absent
+    buffers, values_bytes = column.buffers(), 0
+    if types.is_list(column.type):  # its values have a bitmap of their own, of their number
+        buffers, values_bytes = buffers[:2], _column_bytes(column.values)
+    return values_bytes + sum(bitmap_bytes if each is None else each.size for each in buffers)
