@@ -34,6 +34,22 @@ class DimensionSchema:
             raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be asked for once")
         return pa.schema([self.columns.field(name) for name in names])
 
+    def is_same(self, other: "DimensionSchema") -> bool:
+        """Whether names, order and exact types are equal; a uuid is not its bytes."""
+        return self.key.equals(other.key, check_metadata=True) and self.columns.equals(
+            other.columns, check_metadata=True
+        )
+
+    def still_offers(self, promised: "DimensionSchema") -> bool:
+        """Whether who was promised this key and these columns gets just that.
+
+        Other columns may have come, gone or changed, and the order is of no account.
+        """
+        return self.key.equals(promised.key, check_metadata=True) and all(
+            field.name in self.columns.names and self.columns.field(field.name).equals(field)
+            for field in promised.columns
+        )
+
     def _why_unknown(self, names: Sequence[str]) -> str:
         in_key = [name for name in names if name in self.key.names]
         if in_key:

@@ -1,61 +1,45 @@
-"""One dimension at work: owns its clock, its timer and its queries; the core decides.
+"""One dimension at work, whatever becomes of its store and of its table meanwhile.
 
-No decision is made here, and no rows are looked at: events go to `DimensionState`, its effects are
-carried out.
+Owns the clock, the timer and the schema's changes; a `StateRunner` carries out the lookups of one
+schema. No decision is made here: the core decides.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 import structlog
 
 from lookup_core.answer import Answer
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
-from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.explanation import Explanation
-from lookup_core.dimension.flight_table import BatchId, LookupId
+from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import ErrorCode
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
-from service.backends.interface import Backend, FetchedRows
-from service.engine.backend_call import backend_call
-from service.engine.fetching import checked_fetch
-from service.engine.observer import NullObserver, Observer, QueryResult
+from lookup_core.summed_statistics import summed_statistics
+from service.backends.interface import Backend
+from service.engine.gathering import Gathering, Take
+from service.engine.observer import NullObserver, Observer
 from service.engine.schema_watch import SchemaWatch
+from service.engine.state_runner import RunnerParts, StateRunner
+from service.engine.submitted import Deliver, Submitted
 
 log = structlog.get_logger()
-
-Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
-
-_PROBE_TIMEOUT_S = 1.0
 
 HTTP_CHANNEL = ChannelId(0)  # all plain requests take turns as one channel
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What a lookup got at once; more is delivered unless `is_done`."""
-
-    lookup_id: LookupId
-    answers: list[Answer]
-    is_done: bool
-
-
-@dataclass(slots=True)
-class _Caller:
-    deliver: Deliver
-    started_at: float
-
-
 class Dimension:
-    """Answers lookups of one dimension while `run` runs; used by one event loop only."""
+    """Answers lookups of one dimension while `run` runs; used by one event loop only.
+
+    When its columns change, lookups under way end with `schema_changed`, and later ones get the new
+    columns. While its table is gone or may not be read, it raises BackendError with the reason.
+    """
 
     def __init__(
         self,
@@ -66,15 +50,23 @@ class Dimension:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self._backend = backend
-        self._observer = observer or NullObserver()
         self._clock = clock
-        self._schema = SchemaWatch(settings.name, backend)
-        self._state: DimensionState | None = None
-        self._ids = count(1)
-        self._callers: dict[LookupId, _Caller] = {}
-        self._queries: dict[BatchId, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._schema = SchemaWatch(
+            settings.name, backend, on_described=self._begin, on_unfit=self._suspend, clock=clock
+        )
+        self._parts = RunnerParts(
+            settings,
+            backend,
+            observer or NullObserver(),
+            clock,
+            self._schema.is_unchanged,
+            self._wake.set,
+        )
+        self._runner: StateRunner | None = None  # since the first description
+        self._former = no_statistics(settings)  # of all runners before this one
+        self._cache_share = 1.0
+        self._ids = count(1)
 
     @property
     def name(self) -> str:
@@ -84,34 +76,33 @@ class Dimension:
     @property
     def is_waited_for(self) -> bool:
         """Whether a lookup has not got its last answer yet."""
-        return bool(self._callers)
+        return self._runner is not None and self._runner.is_waited_for
 
     @property
     def schema(self) -> DimensionSchema:
-        """Key and columns; raises BackendError while the backend has not told them yet."""
+        """Key and columns; raises BackendError while they are not known, or the table is unfit."""
         return self._schema.known()
+
+    @property
+    def uses_index(self) -> bool | None:
+        """Whether the store finds keys without reading all rows; None while it has not told."""
+        return self._parts.backend.uses_index
 
     async def run(self) -> None:
         """Learn the schema, then send queries and end what is overdue, until cancelled.
 
         Cancellation ends all queries; lookups that wait then get no more answers.
         """
-        schema = await self._schema.learn()
-        self._state = DimensionState(self.settings, schema, seed=random.getrandbits(63))
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._schema.run())
             while True:
-                now = self._clock()
-                self._carry_out(self._state.expire(now))
-                if self._state.start_probe_if_due(now):
-                    tasks.create_task(self._probe(self._state))
-                while (order := self._state.next_order(now)) is not None:
-                    self._queries[order.id] = tasks.create_task(self._query(self._state, order))
-                await self._pause(self._state.next_deadline())
+                await self._pause(None if self._runner is None else self._runner.step(tasks))
 
     async def wait_until_described(self, timeout_s: float) -> DimensionSchema:
-        """The schema, as soon as the backend tells it.
+        """The schema; the first time, as soon as the backend tells it.
 
-        Raises BackendError with the last fault when the time is over.
+        Raises BackendError with the last fault when the time is over, and at once for a table that
+        is no longer fit for lookups.
         """
         return await self._schema.wait(timeout_s)
 
@@ -126,80 +117,106 @@ class Dimension:
     ) -> Submitted:
         """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
 
-        Raises BackendError before the schema is known, InvalidRequest for an unknown column,
+        Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
         Overloaded when too many keys wait.
         """
-        schema, state = self._schema.known(), self._known_state()
+        runner = self._known_runner()
         now = self._clock()
-        names = tuple(schema.select(columns).names)
+        names = tuple(runner.schema.select(columns).names)
         lookup_id = LookupId(next(self._ids))
         request = LookupRequest(lookup_id, channel, keys, names, now + timeout_s)
-        answers = state.submit(request, now)
-        is_done = sum(answer.size for answer in answers) == keys.size
-        if is_done:
-            self._observer.lookup_ended(self.name, seconds=self._clock() - now)
-        else:
-            self._callers[lookup_id] = _Caller(deliver, now)
-            self._wake.set()
-        return Submitted(lookup_id, answers, is_done)
+        return runner.submit(request, deliver, now=now)
 
     def leave(self, lookup_id: LookupId) -> None:
         """Nobody waits for this lookup any more; harmless when it has ended."""
-        if self._callers.pop(lookup_id, None) is not None:
-            self._carry_out(self._known_state().leave(lookup_id))
+        if self._runner is not None:
+            self._runner.leave(lookup_id)
 
     def count_timed_out(self, keys: int) -> None:
-        """Note that so many keys had to wait too long to be submitted."""
-        self._known_state().count_timed_out(keys)
+        """Note that so many keys had to wait too long to be submitted; harmless at any time."""
+        if self._runner is not None:
+            self._runner.state.count_timed_out(keys)
 
     async def lookup(
-        self, keys: TypedKeys, *, columns: Sequence[str] | None, timeout_s: float | None
+        self,
+        keys: TypedKeys,
+        *,
+        columns: Sequence[str] | None,
+        timeout_s: float | None,
+        take: Take = lambda _: None,
     ) -> list[Answer]:
         """All answers to the keys, each position exactly once, within `timeout_s`.
 
-        Raises as `submit` does. Cancellation leaves the shared flights to the others.
+        `take` sees each answer as it comes, and ends the lookup by raising a SidelookError. Raises
+        as `submit` does. Cancellation leaves the shared flights to the others.
         """
         timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def deliver(answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
-            submitted.answers.append(answer)
-            if is_last and not ended.done():  # done: cancelled, and the caller has not run yet
-                ended.set_result(None)
-
-        submitted = self.submit(
-            keys, columns=columns, channel=HTTP_CHANNEL, timeout_s=timeout_s, deliver=deliver
-        )
-        if not submitted.is_done:
-            try:
-                await ended
-            finally:
-                self.leave(submitted.lookup_id)
-        return submitted.answers
+        gathering = Gathering(keys, take)
+        try:
+            for start, part in gathering.parts():
+                submitted = self.submit(
+                    part,
+                    columns=columns,
+                    channel=HTTP_CHANNEL,
+                    timeout_s=timeout_s,
+                    deliver=gathering.delivery(start),
+                )
+                gathering.on_submitted(start, submitted)
+            await gathering.end()
+        finally:
+            for lookup_id in gathering.lookup_ids:
+                self.leave(lookup_id)
+        return gathering.answers
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""
-        return self._known_state().explain(keys, self._clock())
+        return self._known_runner().state.explain(keys, self._clock())
 
     def invalidate(self, keys: TypedKeys | None, *, origin: InvalidationOrigin) -> int:
-        """Forget keys, or all for None; returns how many cached entries went."""
-        return self._known_state().invalidate(keys, origin)
+        """Forget keys, or all for None; returns how many cached entries went.
+
+        Raises BackendError without a schema; there is nothing to forget then.
+        """
+        return self._known_runner().state.invalidate(keys, origin)
 
     def limit_cache(self, share: float) -> None:
         """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
-        if self._state is not None:
-            self._state.limit_cache(share)
+        self._cache_share = share
+        if self._runner is not None:
+            self._runner.state.limit_cache(share)
 
     def statistics(self) -> DimensionStatistics:
-        """Levels and totals; zeros before the schema is known."""
-        if self._state is None:
+        """Levels now and totals since the start; zeros before the schema is known."""
+        if self._runner is None:
             return no_statistics(self.settings)
-        return self._state.statistics(self._clock())
+        return summed_statistics(self._former, self._runner.state.statistics(self._clock()))
 
-    def _known_state(self) -> DimensionState:
+    def _known_runner(self) -> StateRunner:
         self._schema.known()
-        assert self._state is not None  # made in the same step that makes the schema known
-        return self._state
+        assert self._runner is not None  # made in the same step that makes the schema known
+        return self._runner
+
+    def _begin(self, schema: DimensionSchema) -> None:
+        """Work for this schema from now on, unless it is what it was."""
+        former = self._runner
+        if former is not None and former.schema.is_same(schema):
+            return
+        runner = StateRunner(schema, self._parts)
+        runner.state.limit_cache(self._cache_share)
+        self._runner = runner
+        if former is not None:
+            self._retire(former)
+
+    def _retire(self, former: StateRunner) -> None:
+        forgotten = former.end(ErrorCode.SCHEMA_CHANGED)
+        log.warning("dimension.schema_changed", dimension=self.name, forgotten=forgotten)
+        statistics = former.state.statistics(self._clock())
+        self._former = summed_statistics(self._former, statistics)
+
+    def _suspend(self, code: ErrorCode) -> None:
+        assert self._runner is not None  # the schema was known
+        forgotten = self._runner.end(code)
+        log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=forgotten)
 
     async def _pause(self, until: float | None) -> None:
         delay_s = None if until is None else max(0.0, until - self._clock())
@@ -209,64 +226,3 @@ class Dimension:
         except TimeoutError:
             pass  # the deadline itself is what was waited for
         self._wake.clear()
-
-    async def _query(self, state: DimensionState, order: QueryOrder) -> None:
-        started_at = self._clock()
-        result = QueryResult.CANCELLED
-        try:
-            fetched = await checked_fetch(self._backend, order, self.schema)
-            effects = self._landed(state, order, fetched)
-            result = QueryResult.OK
-            self._carry_out(effects)
-        except BackendError as error:
-            is_timeout = error.code is ErrorCode.TIMEOUT
-            result = QueryResult.TIMEOUT if is_timeout else QueryResult.ERROR
-            log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
-            jitter = random.random()  # noqa: S311 -- spreads retries, guards nothing
-            now = self._clock()
-            self._carry_out(state.on_failure(order.id, code=error.code, now=now, jitter=jitter))
-        finally:
-            self._queries.pop(order.id, None)
-            self._wake.set()  # a slot is free
-            self._observer.query_ended(
-                self.name,
-                keys=order.keys.num_rows,
-                seconds=self._clock() - started_at,
-                result=result,
-            )
-
-    async def _probe(self, state: DimensionState) -> None:
-        error: ErrorCode | None = None
-        try:
-            call = self._backend.probe(timeout_s=_PROBE_TIMEOUT_S)
-            await backend_call(call, timeout_s=_PROBE_TIMEOUT_S)
-        except BackendError as failure:
-            error = failure.code
-        else:
-            log.info("dimension.store_is_back", dimension=self.name)
-        jitter = random.random()  # noqa: S311 -- spreads probes, guards nothing
-        state.on_probe(error, now=self._clock(), jitter=jitter)
-        self._wake.set()  # queries may go, or the next probe has its time
-
-    def _landed(self, state: DimensionState, order: QueryOrder, fetched: FetchedRows) -> Effects:
-        try:
-            return state.on_rows(
-                order.id, ordinals=fetched.ordinals, rows=fetched.rows, now=self._clock()
-            )
-        except Exception as error:
-            # The border of a task: rows that Arrow cannot hold fail their query, not the process.
-            log.exception("query.undeliverable", dimension=self.name)
-            raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
-
-    def _carry_out(self, effects: Effects) -> None:
-        for delivery in effects.deliveries:
-            caller = self._callers[delivery.lookup_id]
-            if delivery.is_last:
-                del self._callers[delivery.lookup_id]
-                seconds = self._clock() - caller.started_at
-                self._observer.lookup_ended(self.name, seconds=seconds)
-            caller.deliver(delivery.answer, delivery.is_last)
-        for batch_id in effects.cancelled:
-            # Not left to the task: cancelled before its first step, it never gets to its end.
-            self._queries.pop(batch_id).cancel()
-            self._wake.set()  # a slot is free

@@ -1,10 +1,13 @@
-"""Learns a dimension's schema from its backend, however long the backend is away.
+"""What a dimension's store says that its table looks like, however often that changes.
 
-Not a cache of rows: the sidecar starts while the database is down, and this is what waits for it.
+Not a cache of rows: it waits for a store that is away, and asks again when a query was refused as
+one is after ALTER TABLE. What becomes of the lookups is the dimension's business.
 """
 
 import asyncio
 import random
+import time
+from collections.abc import Callable
 
 import structlog
 
@@ -12,62 +15,144 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import Backend
 from service.engine.backend_call import backend_call
+from service.engine.recheck_pace import RecheckPace
+from service.engine.warning_gate import WarningGate
 
 log = structlog.get_logger()
 
 _DESCRIBE_TIMEOUT_S = 5.0
-_FIRST_DELAY_S = 0.1
-_LONGEST_DELAY_S = 30.0
+_REST_S = 1.0  # between two descriptions that told nothing new
+_UNFIT = frozenset({ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN})
 
 
 class SchemaWatch:
-    """The schema of one dimension, once known."""
+    """The schema of one dimension, as long as its table is fit for lookups.
 
-    def __init__(self, dimension: str, backend: Backend) -> None:
+    `on_described` gets each description before it is known here; it raises BackendError for one
+    that it cannot use. `on_unfit` is told when a schema that was known is not any more.
+    """
+
+    def __init__(
+        self,
+        dimension: str,
+        backend: Backend,
+        *,
+        on_described: Callable[[DimensionSchema], None],
+        on_unfit: Callable[[ErrorCode], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._dimension = dimension
         self._backend = backend
+        self._on_described = on_described
+        self._on_unfit = on_unfit
+        self._clock = clock
         self._schema: DimensionSchema | None = None
         self._fault = BackendError(
             ErrorCode.UPSTREAM_UNAVAILABLE, f"the store of {dimension} has not answered yet"
         )
-        self._is_known = asyncio.Event()
+        self._was_known = asyncio.Event()
+        self._doubts: list[asyncio.Future[bool]] = []  # each waits for a description begun after it
+        self._is_doubted = asyncio.Event()
+        self._last_finding: bool | None = None  # what doubts are told at once during a pause
+        self._pace = RecheckPace()
+        self._warnings = WarningGate()
 
     def known(self) -> DimensionSchema:
         """The schema; raises BackendError with the last fault while it is not known."""
         if self._schema is None:
-            raise self._fault
+            # Raised again and again, it would collect the frames of all its callers.
+            raise self._fault.with_traceback(None)
         return self._schema
 
     async def wait(self, timeout_s: float) -> DimensionSchema:
-        """The schema as soon as it is known; raises BackendError when the time is over."""
+        """The schema; the first time, as soon as it is known.
+
+        Raises BackendError when the time is over, and at once for a table that is no longer fit.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._is_known.wait()
+                await self._was_known.wait()
         except TimeoutError:
             pass  # `known` raises what is really wrong
         return self.known()
 
-    async def learn(self) -> DimensionSchema:
-        """Ask until the backend answers, with growing pauses up to 30 s."""
-        delay_s = _FIRST_DELAY_S
-        while True:
-            try:
-                self._schema = await self._describe()
-            except BackendError as error:
-                self._fault = error
-                log.warning(
-                    "dimension.unavailable",
-                    dimension=self._dimension,
-                    code=error.code,
-                    detail=error.detail,
-                )
-                await asyncio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311 -- jitter
-                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-            else:
-                self._is_known.set()
-                log.info("dimension.described", dimension=self._dimension)
-                return self._schema
+    async def is_unchanged(self) -> bool:
+        """Whether the store, asked anew, still describes itself as it did; for a refused query.
 
-    async def _describe(self) -> DimensionSchema:
+        False also when it cannot be asked now. All who ask share one description, which begins
+        after they asked, or was made less than a second ago. Cancellation leaves it to the others.
+        """
+        self._is_doubted.set()
+        if self._last_finding is not None:
+            return self._last_finding
+        doubt: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._doubts.append(doubt)
+        return await doubt
+
+    async def run(self) -> None:
+        """Ask until the store has described itself, and again at each doubt, until cancelled."""
+        while True:
+            self._is_doubted.clear()
+            doubts, self._doubts = self._doubts, []
+            fault = await self._describe_once(doubts)
+            if fault is None:
+                await self._is_doubted.wait()
+            else:
+                await self._pause(self._pace.pause_s(fault, jitter=_jitter()), finding=False)
+
+    async def _describe_once(self, doubts: list["asyncio.Future[bool]"]) -> ErrorCode | None:
+        """What is wrong, None if nothing is; a rest is taken after what was no news."""
+        try:
+            schema = await self._described()
+        except BackendError as error:
+            self._on_fault(error)
+            _tell(doubts, finding=False)
+            return error.code
+        is_unchanged = self._schema is not None and self._schema.is_same(schema)
+        self._on_schema(schema, is_news=not is_unchanged)
+        _tell(doubts, finding=is_unchanged)
+        if is_unchanged:
+            await self._pause(_REST_S, finding=True)
+        return None
+
+    async def _described(self) -> DimensionSchema:
         call = self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
-        return await backend_call(call, timeout_s=_DESCRIBE_TIMEOUT_S)
+        schema = await backend_call(call, timeout_s=_DESCRIBE_TIMEOUT_S)
+        self._on_described(schema)
+        return schema
+
+    def _on_schema(self, schema: DimensionSchema, *, is_news: bool) -> None:
+        self._schema = schema
+        self._was_known.set()
+        self._pace.on_success()
+        self._warnings.on_success()
+        if is_news:
+            log.info("dimension.described", dimension=self._dimension)
+
+    def _on_fault(self, error: BackendError) -> None:
+        self._fault = error
+        if self._warnings.is_due(str(error), self._clock()):
+            log.warning(
+                "dimension.unavailable",
+                dimension=self._dimension,
+                code=error.code,
+                detail=error.detail,
+            )
+        if error.code in _UNFIT and self._schema is not None:
+            self._schema = None
+            self._on_unfit(error.code)
+
+    async def _pause(self, pause_s: float, *, finding: bool) -> None:
+        self._last_finding = finding
+        await asyncio.sleep(pause_s)
+        self._last_finding = None
+
+
+def _tell(doubts: list["asyncio.Future[bool]"], *, finding: bool) -> None:
+    for doubt in doubts:
+        if not doubt.done():  # done: who asked was cancelled
+            doubt.set_result(finding)
+
+
+def _jitter() -> float:
+    return random.random()  # noqa: S311 -- spreads questions, guards nothing

@@ -155,7 +155,7 @@ class StreamConnection:
             dimension = self._registry.dimension(frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
-            columns = schema.select(frame.columns)
+            promised = DimensionSchema(schema.key, schema.select(frame.columns))
             turn, book = self._registry.admit(frame, connection=self._number)
         except SidelookError as error:
             self._outbox.put(
@@ -164,19 +164,29 @@ class StreamConnection:
             return
         finally:
             self._opening.pop(frame.channel, None)
-        self._channels[frame.channel] = (turn, self._lookups(book, frame, turn=turn))
+        self._channels[frame.channel] = (
+            turn,
+            self._lookups(book, frame, promised=promised, turn=turn),
+        )
         names = tuple(schema.key.names)
         share = book.share
-        self._outbox.put(frames.Opened(frame.channel, share.records, share.bytes, columns, names))
+        self._outbox.put(
+            frames.Opened(frame.channel, share.records, share.bytes, promised.columns, names)
+        )
 
     def _lookups(
-        self, book: ServerChannel[ChannelId], opened: frames.Open, *, turn: ChannelId
+        self,
+        book: ServerChannel[ChannelId],
+        opened: frames.Open,
+        *,
+        promised: DimensionSchema,
+        turn: ChannelId,
     ) -> ChannelLookups:
         asker = Asker(
             self._number,
             turn,
             self._registry.dimension(opened.dimension),
-            opened.columns,
+            promised,
             self._parts.budget,
             self._parts.costs.newcomer(opened.dimension),
         )

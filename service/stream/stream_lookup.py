@@ -13,6 +13,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.outcome import Outcome
@@ -30,7 +31,7 @@ class Asker:
     connection: int
     turn: ChannelId
     dimension: Dimension
-    columns: tuple[str, ...] | None
+    promised: DimensionSchema  # key and columns as the peer was told when it opened the channel
     budget: AnswerBudget[int]
     costs: Costs
 
@@ -126,10 +127,14 @@ class StreamLookup:
             self._on_answer(part, answer)
 
         asker = self._asker
+        schema = asker.dimension.schema
+        if not schema.still_offers(asker.promised):
+            detail = f"{asker.dimension.name} has other columns since the channel was opened"
+            raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
         keys = self._keys.slice(part.start, part.unanswered)
         submitted = asker.dimension.submit(
-            typed_keys_from_arrow(keys, asker.dimension.schema),
-            columns=asker.columns,
+            typed_keys_from_arrow(keys, schema),
+            columns=asker.promised.columns.names,
             channel=asker.turn,
             timeout_s=timeout_s,
             deliver=deliver,

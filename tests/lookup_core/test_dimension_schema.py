@@ -50,3 +50,56 @@ def test_column_is_asked_for_once() -> None:
         SCHEMA.select(["name", "tier", "name"])
 
     assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+UUID_KEY = pa.field("id", pa.binary(16), metadata={"logical": "uuid"})
+
+
+def changed(**columns: pa.DataType) -> DimensionSchema:
+    """The same key with these columns."""
+    return DimensionSchema(SCHEMA.key, pa.schema(columns))
+
+
+def test_same_schema_is_the_same_in_all() -> None:
+    """A schema that was read again is the same; other types, names or another order are not."""
+    again = DimensionSchema(pa.schema(SCHEMA.key), pa.schema(SCHEMA.columns))
+
+    assert SCHEMA.is_same(again)
+    for other in (
+        changed(name=pa.utf8(), tier=pa.int64(), city=pa.utf8()),
+        changed(name=pa.utf8(), rank=pa.int32(), city=pa.utf8()),
+        changed(tier=pa.int32(), name=pa.utf8(), city=pa.utf8()),
+        DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns),
+    ):
+        assert not SCHEMA.is_same(other)
+
+
+def test_uuid_is_not_its_bytes() -> None:
+    """A key that turns from uuid to bytes of the same length is another one."""
+    uuid = DimensionSchema(pa.schema([UUID_KEY]), SCHEMA.columns)
+    plain = DimensionSchema(pa.schema({"id": pa.binary(16)}), SCHEMA.columns)
+
+    assert not uuid.is_same(plain)
+    assert not plain.still_offers(uuid)
+
+
+def test_promise_outlasts_changes_of_other_columns() -> None:
+    """Columns that nobody was promised may come, go, move or change."""
+    promised = changed(tier=pa.int32(), name=pa.utf8())
+
+    assert SCHEMA.still_offers(promised)
+    assert changed(name=pa.utf8(), new=pa.date32(), tier=pa.int32()).still_offers(promised)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        changed(name=pa.utf8()),
+        changed(name=pa.utf8(), tier=pa.int64()),
+        DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns),
+        DimensionSchema(pa.schema({"number": pa.int64()}), SCHEMA.columns),
+    ],
+)
+def test_promise_ends_with_its_columns(schema: DimensionSchema) -> None:
+    """A promised column that is gone or of another type, or another key, ends it."""
+    assert not schema.still_offers(changed(tier=pa.int32()))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
@@ -69,6 +70,15 @@ def told(answers: list[Answer]) -> dict[int, str]:
             assert at not in words
             words[at] = f"{Outcome(outcome).label} {name or answer.errors.get(at, '')}".strip()
     return words
+
+
+def is_fit(dimension: Dimension) -> bool:
+    """Whether the dimension takes lookups now."""
+    try:
+        dimension.schema  # noqa: B018  asked for the error alone
+    except BackendError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from lookup_core.settings import BatchSettings, RetrySettings
 from lookup_core.statistics import InvalidationOrigin, no_statistics
 from service.backends.fake import FakeBackend
 from service.backends.interface import FetchedRows
-from service.engine.dimension import Dimension, Submitted
+from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult
+from service.engine.submitted import Submitted
 from tests.service.engine.running import (
     PATIENCE_S,
     ROWS,
@@ -466,6 +467,18 @@ async def test_keys_are_explained() -> None:
         states = [each.state for each in dimension.explain(typed(7, 8, None))]
 
     assert states == [KeyState.CACHED, KeyState.ABSENT, KeyState.UNASKABLE]
+
+
+async def test_limited_cache_gives_rows_up() -> None:
+    """A dimension at work that is told to need less keeps less; told otherwise, it keeps again."""
+    async with running(customers()) as dimension:
+        await lookup(dimension, 7)
+        dimension.limit_cache(0.0)
+        assert [await lookup(dimension, 7) for _ in range(2)] == [{0: "fetched Ada"}] * 2
+        dimension.limit_cache(1.0)
+        await lookup(dimension, 7)
+
+        assert await lookup(dimension, 7) == {0: "hit Ada"}
 
 
 async def test_statistics_count_lookups() -> None:

@@ -102,7 +102,7 @@ def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tupl
     lookups = ChannelLookups(
         ServerChannel(1, "customers", "task", ledger=ledger, owner=turn),
         open_frame(),
-        asker=Asker(1, turn, dimension, None, budget, Costs()),
+        asker=Asker(1, turn, dimension, SCHEMA, budget, Costs()),
         line=line,
         outbox=outbox,
         on_defect=_raise,

@@ -11,7 +11,8 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Frame
-from service.engine.dimension import Dimension, Submitted
+from service.engine.dimension import Dimension
+from service.engine.submitted import Submitted
 from service.stream.connection import MAX_CHANNELS
 from service.stream.timeouts import Timeouts
 from tests.service.engine.running import SCHEMA, settings

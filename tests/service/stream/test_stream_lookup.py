@@ -8,13 +8,14 @@ import pytest
 
 from lookup_core.answer import Answer
 from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.learned_costs import Costs
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.stream.stream_lookup import PART_BYTES, Asker, HeldAnswer, StreamLookup
-from tests.service.engine.running import customers, running, settings, told, typed
+from tests.service.engine.running import SCHEMA, customers, running, settings, told, typed
 from tests.service.stream.streaming import until
 
 CONNECTION = 3
@@ -71,7 +72,8 @@ async def asking_of(budget: AnswerBudget[int]) -> AsyncIterator[Asking]:
     budget.open(CONNECTION)
     store = customers()
     async with running(store, settings(keys=3)) as dimension:
-        asker = Asker(CONNECTION, ChannelId(1), dimension, ("name",), budget, Costs())
+        promised = DimensionSchema(SCHEMA.key, SCHEMA.select(["name"]))
+        asker = Asker(CONNECTION, ChannelId(1), dimension, promised, budget, Costs())
         yield Asking(store, dimension, asker)
 
 
@@ -85,6 +87,16 @@ async def test_parts_answer_their_own_positions(asking: Asking) -> None:
 
     assert told(asking.answers) == {0: "fetched Ada", 1: "missing", 2: "missing", 3: "fetched Bert"}
     assert asking.lasts == [False] * (len(asking.lasts) - 1) + [True]
+
+
+async def test_rows_have_the_promised_columns_only(asking: Asking) -> None:
+    """The dimension has more: a peer reads what it was told, by its order alone."""
+    asking.lookup(7).carry_out(range(1), 0.0)
+    await until(lambda: any(asking.lasts))
+
+    assert [answer.rows.schema for answer in asking.answers if answer.rows is not None] == [
+        asking.asker.promised.columns
+    ]
 
 
 async def test_bytes_are_held_from_the_question_on(asking: Asking) -> None:

@@ -1,0 +1,83 @@
+"""The answers to one request's keys, brought together part by part as they come.
+
+Parts, so that rows that are in the cache already are counted before all of them were copied. Asks
+nobody itself: the dimension submits the parts and hands on what is delivered.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from lookup_core.answer import Answer
+from lookup_core.dimension.flight_table import LookupId
+from lookup_core.errors import SidelookError
+from lookup_core.keys.typed_keys import TypedKeys
+from service.engine.submitted import Deliver, Submitted
+
+Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
+
+_FIRST_KEYS = 64  # while nothing is known of the rows; each part is twice as large
+_PART_BYTES = 4 * 1024 * 1024
+
+
+class Gathering:
+    """Waits for the answers to all parts of one lookup; of one event loop."""
+
+    def __init__(self, keys: TypedKeys, take: Take) -> None:
+        self.answers: list[Answer] = []
+        self.lookup_ids: list[LookupId] = []  # of the parts, to be left in the end
+        self._keys = keys
+        self._take = take
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unanswered = keys.size
+        self._row_count = 0
+        self._row_bytes = 0
+
+    def parts(self) -> Iterator[tuple[int, TypedKeys]]:
+        """The keys in parts, at least one, each with where it starts.
+
+        How large the later ones are depends on the rows that came meanwhile.
+        """
+        start, count = 0, min(_FIRST_KEYS, self._keys.size)
+        yield start, self._keys.part(start, count)
+        while (start := start + count) < self._keys.size:
+            count = min(2 * count, self._most_keys(), self._keys.size - start)
+            yield start, self._keys.part(start, count)
+
+    def on_submitted(self, start: int, submitted: Submitted) -> None:
+        """A part was submitted; raises what `take` raises."""
+        self.lookup_ids.append(submitted.lookup_id)
+        for answer in submitted.answers:
+            self._keep(answer.moved(start))
+
+    def delivery(self, start: int) -> Deliver:
+        """What a part's later answers go to; it does not raise, as it must not."""
+
+        def deliver(answer: Answer, _is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
+            if self._ended.done():  # refused or cancelled, and the caller has not run yet
+                return
+            try:
+                self._keep(answer.moved(start))
+            except SidelookError as error:
+                self._ended.set_exception(error)
+
+        return deliver
+
+    async def end(self) -> None:
+        """Wait for the last answer; raises what `take` raises."""
+        if self._unanswered:
+            await self._ended
+
+    def _keep(self, answer: Answer) -> None:
+        self._take(answer)
+        self.answers.append(answer)
+        self._unanswered -= answer.size
+        if answer.rows is not None:
+            self._row_count += answer.size
+            self._row_bytes += answer.total_bytes
+        if not self._unanswered and not self._ended.done():
+            self._ended.set_result(None)
+
+    def _most_keys(self) -> int:
+        if not self._row_count:
+            return self._keys.size
+        return max(1, _PART_BYTES * self._row_count // self._row_bytes)

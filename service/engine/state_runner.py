@@ -1,0 +1,217 @@
+"""One `DimensionState` at work: its queries, its probes, and those who wait for its answers.
+
+No decision is made here, and no rows are looked at: events go to the state, its effects are carried
+out. It lives as long as the schema that it was made for; what follows is another runner's.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from lookup_core.answer import Answer
+from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.dimension.flight_table import BatchId, LookupId
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.outcome import Outcome
+from lookup_core.settings import DimensionSettings
+from lookup_core.statistics import InvalidationOrigin
+from service.backends.interface import Backend, FetchedRows
+from service.engine.backend_call import backend_call
+from service.engine.fetching import checked_fetch
+from service.engine.observer import Observer, QueryResult
+from service.engine.submitted import Deliver, Submitted
+from service.engine.warning_gate import WarningGate
+
+log = structlog.get_logger()
+
+_PROBE_TIMEOUT_S = 1.0
+# What a query is refused with when the table is not, or may not be, what was described.
+_DOUBTFUL = frozenset({ErrorCode.SCHEMA_CHANGED, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN})
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerParts:
+    """What all runners of one dimension work with."""
+
+    settings: DimensionSettings
+    backend: Backend
+    observer: Observer
+    clock: Callable[[], float]
+    is_unchanged: Callable[[], Awaitable[bool]]  # whether the store still describes itself so
+    wake: Callable[[], None]  # there is something to do before the time that `step` told
+
+
+@dataclass(slots=True)
+class _Caller:
+    deliver: Deliver
+    started_at: float
+
+
+class StateRunner:
+    """Carries out what a state for this schema decides; used by one event loop only.
+
+    Raises BackendError when the default row does not fit the schema.
+    """
+
+    def __init__(self, schema: DimensionSchema, parts: RunnerParts) -> None:
+        self.schema = schema
+        self.state = DimensionState(parts.settings, schema, seed=random.getrandbits(63))
+        self._parts = parts
+        self._name = parts.settings.name
+        self._callers: dict[LookupId, _Caller] = {}
+        self._queries: dict[BatchId, asyncio.Task[None]] = {}
+        self._store = ""  # which one answered last
+        self._failover_warnings = WarningGate()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a lookup has not got its last answer yet."""
+        return bool(self._callers)
+
+    def step(self, tasks: asyncio.TaskGroup) -> float | None:
+        """Send what is due and end what is overdue; until when there is nothing more to do."""
+        now = self._parts.clock()
+        self._carry_out(self.state.expire(now))
+        if self.state.start_probe_if_due(now):
+            tasks.create_task(self._probe())
+        while (order := self.state.next_order(now)) is not None:
+            self._queries[order.id] = tasks.create_task(self._query(order))
+        return self.state.next_deadline()
+
+    def submit(self, request: LookupRequest, deliver: Deliver, *, now: float) -> Submitted:
+        """Ask for keys; what is not answered at once goes to `deliver`.
+
+        Raises Overloaded when too many keys wait.
+        """
+        answers = self.state.submit(request, now)
+        is_done = sum(answer.size for answer in answers) == request.keys.size
+        if is_done:
+            self._tell_end(now)
+        else:
+            self._callers[request.id] = _Caller(deliver, now)
+        if not is_done or any(map(_has_stale_rows, answers)):
+            self._parts.wake()  # stale rows are read anew, though nobody waits for that
+        return Submitted(request.id, answers, is_done)
+
+    def leave(self, lookup_id: LookupId) -> None:
+        """Nobody waits for this lookup any more; harmless when it has ended."""
+        if self._callers.pop(lookup_id, None) is not None:
+            self._carry_out(self.state.leave(lookup_id))
+
+    def end(self, code: ErrorCode) -> int:
+        """The schema is no longer true: end all lookups with this error, and forget all rows.
+
+        Returns how many cached entries went. The same schema, come back, may be worked for again.
+        """
+        # First, so that nothing of the former table stays: another one may come under its name.
+        forgotten = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
+        self._carry_out(self.state.abandon(code))
+        return forgotten
+
+    async def _query(self, order: QueryOrder) -> None:
+        try:
+            effects = await self._rows(order)
+        except BackendError as error:
+            log.warning("query.failed", dimension=self._name, code=error.code, detail=error.detail)
+            effects = self.state.on_failure(
+                order.id, code=error.code, now=self._parts.clock(), jitter=_jitter()
+            )
+        finally:
+            self._queries.pop(order.id, None)
+            self._parts.wake()  # a slot is free
+        self._carry_out(effects)
+
+    async def _rows(self, order: QueryOrder) -> Effects:
+        try:
+            return await self._attempt(order)
+        except BackendError as error:
+            # If the schema has changed, it is ended meanwhile; so is this query.
+            if error.code not in _DOUBTFUL or not await self._parts.is_unchanged():
+                raise
+        return await self._attempt(order)
+
+    async def _attempt(self, order: QueryOrder) -> Effects:
+        started_at = self._parts.clock()
+        result = QueryResult.CANCELLED
+        try:
+            fetched = await checked_fetch(self._parts.backend, order, self.schema)
+            effects = self._landed(order, fetched)
+            result = QueryResult.OK
+        except BackendError as error:
+            is_timeout = error.code is ErrorCode.TIMEOUT
+            result = QueryResult.TIMEOUT if is_timeout else QueryResult.ERROR
+            raise
+        finally:
+            self._parts.observer.query_ended(
+                self._name,
+                keys=order.keys.num_rows,
+                seconds=self._parts.clock() - started_at,
+                result=result,
+            )
+        return effects
+
+    def _landed(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
+        self._note_store(fetched.store)
+        try:
+            return self.state.on_rows(
+                order.id, ordinals=fetched.ordinals, rows=fetched.rows, now=self._parts.clock()
+            )
+        except Exception as error:
+            # The border of a task: rows that Arrow cannot hold fail their query, not the process.
+            log.exception("query.undeliverable", dimension=self._name)
+            raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
+
+    def _note_store(self, store: str) -> None:
+        """Forget everything when another store answers: it may have lost what this one had."""
+        if store and self._store not in {"", store}:
+            rows = self.state.invalidate(None, InvalidationOrigin.FAILOVER)
+            if self._failover_warnings.is_due("failover", self._parts.clock()):
+                log.warning(
+                    "dimension.failover",
+                    dimension=self._name,
+                    before=self._store,
+                    now=store,
+                    forgotten=rows,
+                )
+        self._store = store or self._store
+
+    async def _probe(self) -> None:
+        error: ErrorCode | None = None
+        try:
+            call = self._parts.backend.probe(timeout_s=_PROBE_TIMEOUT_S)
+            await backend_call(call, timeout_s=_PROBE_TIMEOUT_S)
+        except BackendError as failure:
+            error = failure.code
+        else:
+            log.info("dimension.store_is_back", dimension=self._name)
+        self.state.on_probe(error, now=self._parts.clock(), jitter=_jitter())
+        self._parts.wake()  # queries may go, or the next probe has its time
+
+    def _carry_out(self, effects: Effects) -> None:
+        for delivery in effects.deliveries:
+            caller = self._callers[delivery.lookup_id]
+            if delivery.is_last:
+                del self._callers[delivery.lookup_id]
+                self._tell_end(caller.started_at)
+            caller.deliver(delivery.answer, delivery.is_last)
+        for batch_id in effects.cancelled:
+            # Not left to the task: cancelled before its first step, it never gets to its end.
+            self._queries.pop(batch_id).cancel()
+            self._parts.wake()  # a slot is free
+
+    def _tell_end(self, started_at: float) -> None:
+        seconds = self._parts.clock() - started_at
+        self._parts.observer.lookup_ended(self._name, seconds=seconds)
+
+
+def _has_stale_rows(answer: Answer) -> bool:
+    return bool((answer.outcomes == Outcome.STALE).any())
+
+
+def _jitter() -> float:
+    return random.random()  # noqa: S311 -- spreads tries, guards nothing
