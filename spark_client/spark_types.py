@@ -34,7 +34,16 @@ _KEY_TYPES = (
 
 
 def spark_type(column: pa.Field) -> spark.DataType:
-    """The type that a dimension's column has in Spark; raises InvalidRequest if it has none."""
+    """The type that a dimension's column has in Spark; raises InvalidRequest if it has none.
+
+    A list of the values of several rows becomes an array.
+    """
+    if types.is_list(column.type):
+        return spark.ArrayType(_flat_type(pa.field(column.name, column.type.value_type)))
+    return _flat_type(column)
+
+
+def _flat_type(column: pa.Field) -> spark.DataType:
     kind = column.type
     if kind in _WIDENED:
         return _WIDENED[kind]

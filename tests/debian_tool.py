@@ -25,13 +25,20 @@ def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.e
     installed = shutil.which(program, path=environ.get("PATH"))
     if installed:
         return Path(installed)
+    unpacked = debian_package(package, environ=environ)
+    for folder in ("bin", "sbin"):
+        tool = unpacked / "usr" / folder / program
+        if tool.exists():
+            return tool
+    raise ToolUnavailable(f"the Debian package {package} holds no {program}")
+
+
+def debian_package(package: str, *, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder with all that the package holds; raises ToolUnavailable as `debian_tool` does."""
     unpacked = _cache_folder(environ) / package
     if not unpacked.exists():
         _fetch(package, unpacked, environ=environ)
-    tool = unpacked / "usr" / "bin" / program
-    if not tool.exists():
-        raise ToolUnavailable(f"the Debian package {package} holds no {program}")
-    return tool
+    return unpacked
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path:

@@ -54,6 +54,16 @@ def test_program_is_unpacked_into_cache(tmp_path: Path) -> None:
     assert list((tmp_path / "sidelook" / "debian").iterdir()) == [tool.parents[2]]
 
 
+def test_daemon_is_found_where_it_lies(tmp_path: Path) -> None:
+    """What a package has for administrators is a program, too."""
+    environ = machine(tmp_path, apt_get=APT_GET, dpkg=DPKG.replace("usr/bin", "usr/sbin"))
+    (tmp_path / "lists").touch()
+
+    tool = debian_tool("prometheus", "promtool", environ=environ)
+
+    assert tool.parts[-3:] == ("usr", "sbin", "promtool")
+
+
 def test_cached_program_needs_no_network(tmp_path: Path) -> None:
     """A second call asks nobody."""
     environ = machine(tmp_path, apt_get=APT_GET, dpkg=DPKG)

@@ -1,9 +1,11 @@
 """Arrow schemas and record batches as they stand in frames; bytes of a peer are never trusted.
 
 The columns of a RESULT are `META` and, if it has rows, the columns asked for; without rows
-`META` and `ERROR`. Flat types only: no dictionaries, extensions or nesting. What stands around the
-columns is `arrow_message`'s.
+`META` and `ERROR`. Flat types only, and lists of them where a key may have several rows: no
+dictionaries, extensions or deeper nesting. What stands around the columns is `arrow_message`'s.
 """
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyarrow import types
@@ -47,10 +49,12 @@ def encode_schema(schema: pa.Schema) -> bytes:
     return pa.schema(fields, schema.metadata).serialize().to_pybytes()
 
 
-def decode_schema(message: bytes | memoryview, *, offset: int | None = None) -> pa.Schema:
+def decode_schema(
+    message: bytes | memoryview, *, offset: int | None = None, may_have_lists: bool = False
+) -> pa.Schema:
     """The schema in an IPC message, which stands at byte `offset` of its frame.
 
-    Raises ProtocolViolation for other bytes, and for other than flat types.
+    Raises ProtocolViolation for other bytes, and for other than flat types (and lists of them).
     """
     try:
         schema = pa.ipc.read_schema(read_message(message, SCHEMA, offset=offset))
@@ -60,9 +64,10 @@ def decode_schema(message: bytes | memoryview, *, offset: int | None = None) -> 
     if len(schema) > MAX_FIELDS:
         raise _bad(f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset)
     for field in schema:
-        if not _may_travel(field):
+        if not _may_travel(field, may_have_lists=may_have_lists):
             name, kind = field.name[:_MAX_QUOTED], str(field.type)[:_MAX_QUOTED]
-            raise _bad(f"field {name!r} has type {kind}; only flat types may travel", offset)
+            lists = ", and lists of them," if may_have_lists else ""
+            raise _bad(f"field {name!r} has type {kind}; only flat types{lists} may travel", offset)
     return schema
 
 
@@ -135,14 +140,18 @@ def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
         raise _bad("an error code is unknown") from error
 
 
-def _read_texts(schema: pa.Schema) -> None:
+def _read_texts(schema: Iterable[pa.Field]) -> None:
     # Arrow sees that a name or a time zone is not UTF-8 only when somebody asks for it.
     for field in schema:
         _ = field.name, types.is_timestamp(field.type) and field.type.tz
+        if types.is_list(field.type):
+            _read_texts([field.type.value_field])
 
 
-def _may_travel(field: pa.Field) -> bool:
+def _may_travel(field: pa.Field, *, may_have_lists: bool) -> bool:
     kind = field.type
+    if may_have_lists and types.is_list(kind) and _EXTENSION not in (field.metadata or {}):
+        return _may_travel(kind.value_field, may_have_lists=False)
     if _EXTENSION in (field.metadata or {}):
         return False  # which of them Arrow knows, and so tells as such, depends on the process
     if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:

@@ -65,6 +65,7 @@ class CreditLedger(Generic[Owner]):
         self._free_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
         self._free_floating_bytes = pool_bytes - exclusive_bytes
         self._floating: dict[Owner, Grant] = {}  # {open channel: beyond its share}
+        self.may_lend = True  # False: nobody gets more than he has; shares keep coming back
 
     def open(self, channel: Owner) -> Grant | None:
         """The share of a new channel; None when there is none left."""
@@ -85,6 +86,8 @@ class CreditLedger(Generic[Owner]):
         A channel gets at most as much as then is still free: one greedy channel ends with half of
         all, two with a third each, and a latecomer always finds something.
         """
+        if not self.may_lend:
+            return NOTHING
         held = self._floating[channel]
         most_bytes = (self._free_floating_bytes - held.cost_bytes) // 2
         lent = _within(wanted, max(most_bytes, 0))

@@ -243,7 +243,7 @@ def _decode_opened(header: _Header, body: memoryview) -> frames.Opened:
         channel=header.channel,
         credit_records=words.count("credit_records"),
         credit_bytes=words.count("credit_bytes"),
-        columns=decode_schema(words.rest, offset=words.rest_offset),
+        columns=decode_schema(words.rest, offset=words.rest_offset, may_have_lists=True),
         key=words.texts("key"),
     )
 

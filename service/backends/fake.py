@@ -29,13 +29,18 @@ class FakeBackend:
         self.probe_error: BackendError | None = None  # raised by `probe` while it is set
         self.probes_total = 0
         self.store = ""  # which store the rows are said to come from
-        self._schema = schema
-        self._rows = rows.select(schema.columns.names)
-        self._index = RowIndex([rows.column(name) for name in schema.key.names])
+        self.descriptions_total = 0  # those that failed included
+        self._put(rows, schema)
+        self._described = schema
         self._failures: deque[BackendError] = deque()
         self._is_open = asyncio.Event()  # fetches pass
         self._is_open.set()
         self._arrival = asyncio.Condition()
+
+    @property
+    def uses_index(self) -> bool:
+        """Always: rows in memory have one."""
+        return True
 
     async def __aenter__(self) -> Self:
         """Nothing to prepare."""
@@ -50,16 +55,20 @@ class FakeBackend:
         """Nothing to free."""
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """The schema that it was made with, unless it was told not to describe itself."""
+        """The schema of its rows, unless it was told not to describe itself."""
         del timeout_s  # there is nothing to wait for
+        self.descriptions_total += 1
+        await self._tell_arrival()
         if self.describe_error is not None:
             raise self.describe_error
+        self._described = self._schema
         return self._schema
 
     async def probe(self, *, timeout_s: float) -> None:
         """A sign of life, unless it was told to give none."""
         del timeout_s  # there is nothing to wait for
         self.probes_total += 1
+        await self._tell_arrival()
         if self.probe_error is not None:
             raise self.probe_error
 
@@ -71,11 +80,17 @@ class FakeBackend:
         await self._pass_gate(timeout_s)
         if failure is not None:
             raise failure
+        if self._described is not self._schema:
+            raise BackendError(ErrorCode.SCHEMA_CHANGED, "the fake has other rows now")
         matches = self._index.find(keys)
         found = self._rows.take(pa.array(matches.positions, pa.int64())).combine_chunks()
         columns = [column.combine_chunks() for column in found.columns]
         rows = pa.record_batch(columns, schema=self._schema.columns)
         return FetchedRows(matches.ordinals, rows, self.store)
+
+    def replace(self, rows: pa.Table, schema: DimensionSchema) -> None:
+        """Have other rows from now on; fetches fail until it has described itself anew."""
+        self._put(rows, schema)
 
     def fail_next(self, count: int, error: BackendError) -> None:
         """Let the next `count` fetches that are called raise this error."""
@@ -93,6 +108,21 @@ class FakeBackend:
         """Wait until this many fetches were called, since the start; they may be held."""
         async with self._arrival:
             await self._arrival.wait_for(lambda: len(self.batches) >= count)
+
+    async def wait_for_descriptions(self, count: int) -> None:
+        """Wait until it was asked this often to describe itself, since the start."""
+        async with self._arrival:
+            await self._arrival.wait_for(lambda: self.descriptions_total >= count)
+
+    async def wait_for_probes(self, count: int) -> None:
+        """Wait until it was asked for so many signs of life, since the start."""
+        async with self._arrival:
+            await self._arrival.wait_for(lambda: self.probes_total >= count)
+
+    def _put(self, rows: pa.Table, schema: DimensionSchema) -> None:
+        self._schema = schema
+        self._rows = rows.select(schema.columns.names)
+        self._index = RowIndex([rows.column(name) for name in schema.key.names])
 
     async def _tell_arrival(self) -> None:
         async with self._arrival:

@@ -30,6 +30,10 @@ class Backend(Protocol):
     while its database is down, and `describe` is asked again until it answers.
     """
 
+    @property
+    def uses_index(self) -> bool | None:
+        """Whether keys are found without reading all rows; None before the first `describe`."""
+
     async def __aenter__(self) -> Self:
         """Prepare, without contacting the store."""
 

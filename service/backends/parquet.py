@@ -28,6 +28,11 @@ class ParquetBackend:
         self._columns = columns
         self._file: ParquetFile | None = None
 
+    @property
+    def uses_index(self) -> bool:
+        """Always: rows in memory have one."""
+        return True
+
     async def __aenter__(self) -> Self:
         """Nothing to prepare: the file may come later."""
         return self

@@ -10,29 +10,48 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import structlog
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.postgres_catalog import PostgresCatalog
 from service.backends.postgres_connections import PostgresConnections, Records
+from service.backends.postgres_lookup import (
+    index_statement,
+    lookup_query,
+    scanning_query,
+    uses_index,
+)
 from service.backends.postgres_rows import fetched_rows, key_arguments
 from service.backends.postgres_settings import PostgresSettings
+from service.backends.postgres_table import PostgresTable
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     schema: DimensionSchema
     query: str
+    uses_index: bool
 
 
 class PostgresBackend:
-    """The rows of a table with a unique index on the key, read as they are at each query."""
+    """The rows of a table, read as they are at each query.
+
+    An index on the key makes it cheap, and a unique one is not needed.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._connections = PostgresConnections(settings)
         self._lookup: _Lookup | None = None  # since the last `describe`
+
+    @property
+    def uses_index(self) -> bool | None:
+        """Whether an index leads from keys to rows; None before the first `describe`."""
+        return None if self._lookup is None else self._lookup.uses_index
 
     async def __aenter__(self) -> Self:
         """Make the pool; the database may be down."""
@@ -49,7 +68,7 @@ class PostgresBackend:
         await self._connections.close()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """Read the table's types from the catalog, each time anew: the table may have changed.
+        """Read types from the catalog, and the plan, each time anew: the table may have changed.
 
         Raises BackendError (`table_unavailable`, `forbidden`, `upstream_unavailable`,
         `upstream_auth`, `timeout`) within `timeout_s`.
@@ -61,7 +80,8 @@ class PostgresBackend:
             return (await self._connections.run(query, arguments, timeout_s=left_s)).records
 
         table = await PostgresCatalog(run).read_table(self._settings)
-        self._lookup = _Lookup(table.schema, table.lookup_query)
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        self._lookup = await self._planned(table, timeout_s=left_s)
         return table.schema
 
     async def probe(self, *, timeout_s: float) -> None:
@@ -70,7 +90,7 @@ class PostgresBackend:
             await self._connections.run("SELECT 1", [], timeout_s=timeout_s)
         except BackendError as error:
             if error.code is ErrorCode.TIMEOUT:
-                await self._connections.expire()
+                self._connections.expire()
             raise
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
@@ -86,3 +106,21 @@ class PostgresBackend:
         )
         fetched = fetched_rows(reply.records, lookup.schema.columns, key_count=keys.num_rows)
         return replace(fetched, store=reply.store)
+
+    async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
+        is_ordered = self._settings.has_several_rows
+        query = lookup_query(table, is_ordered=is_ordered)
+        no_keys: list[list[Any]] = [[] for _ in table.keys]
+        plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
+        if uses_index(plan):
+            return _Lookup(table.schema, query, uses_index=True)
+        remedy = index_statement(table)
+        if self._settings.require_index:
+            detail = f"{self._settings.table}: no index leads from the key to its rows; {remedy}"
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+        if self.uses_index is not False:  # told once, until it is mended
+            log.warning(
+                "dimension.lookup_without_index", table=self._settings.table, create_index=remedy
+            )
+        scanning = scanning_query(table, is_ordered=is_ordered)
+        return _Lookup(table.schema, scanning, uses_index=False)

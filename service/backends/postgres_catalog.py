@@ -24,10 +24,9 @@ from service.backends.postgres_types import (
 _TABLE = """
 SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
-       ARRAY(SELECT pg_catalog.array_to_string(i.indkey[0:i.indnkeyatts - 1], ' ')
+       ARRAY(SELECT pg_catalog.unnest(i.indkey[0:i.indnkeyatts - 1])
              FROM pg_catalog.pg_index i
-             WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
-               AND i.indpred IS NULL AND i.indexprs IS NULL) AS unique_keys
+             WHERE i.indrelid = c.oid AND i.indisprimary) AS primary_key
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass($1)
 """
@@ -91,12 +90,12 @@ class PostgresCatalog:
         if not names:
             reason = "has no column besides the key; name the columns, e.g. the key itself"
             raise _unavailable(settings, reason)
-        _refuse_ambiguous(settings, columns, entry["unique_keys"])
         return PostgresTable(
             schema_name=entry["schema_name"],
             name=entry["table_name"],
             keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
             columns=tuple((name, column_reading(_type(columns[name]))) for name in names),
+            primary_key=_readable(columns, entry["primary_key"]),
         )
 
     async def _entry(self, table: str) -> CatalogRow:
@@ -147,14 +146,12 @@ def _refuse_unreadable(
             raise BackendError(ErrorCode.FORBIDDEN, detail)
 
 
-def _refuse_ambiguous(
-    settings: PostgresSettings, columns: Mapping[str, CatalogRow], unique_keys: Sequence[str]
-) -> None:
-    """Without a unique index a key may have several rows, and each batch reads the whole table."""
-    key = {columns[name]["number"] for name in settings.key}
-    if not any(key.issuperset(int(number) for number in unique.split()) for unique in unique_keys):
-        reason = f"no unique index on ({', '.join(settings.key)}), nor on a part of it"
-        raise _unavailable(settings, reason)
+def _readable(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tuple[str, ...]:
+    """The names of the columns, if the role may read all of them: else it cannot order by them."""
+    by_number = {column["number"]: column for column in columns.values()}
+    found = [by_number[number] for number in numbers]
+    are_readable = all(column["may_be_read"] for column in found)
+    return tuple(column["name"] for column in found) if are_readable else ()
 
 
 def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:

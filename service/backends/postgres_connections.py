@@ -29,29 +29,42 @@ _BROKEN = (
     ConnectionError,
 )
 
-# What the server is, and a wish that a pooler could not keep for us: sessions whose client is gone
-# end soon, also in the middle of a query, so that they never add up beyond the pool.
+# What the server is, and wishes that a pooler could not keep for us. Nothing is written: a session
+# that started with that wish would pass for a server that only reads, and `read-write` in the DSN
+# would find none. Sessions whose client is gone end soon, also in the middle of a query, so that
+# they never add up beyond the pool.
 _GREETING = """
 SELECT CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
              AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
             THEN (SELECT system_identifier FROM pg_catalog.pg_control_system())
                  || '/' || (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()) END,
+       pg_catalog.set_config('default_transaction_read_only', 'on', false),
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
 """
+
+# Whether an index can be used, not whether it pays for a table that is small today.
+_PLANNING = (("BEGIN READ ONLY", ()), ("SET LOCAL enable_seqscan = off", ()))
 
 Records: TypeAlias = list[asyncpg.Record]
 _Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"  # generic in the stubs only
 
 
 class PostgresSession(asyncpg.Connection):
-    """A connection that knows whom it reached."""
+    """A connection that knows whom it reached, and how old it is."""
 
-    __slots__ = ("store",)
+    __slots__ = ("generation", "store")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  passed on
         super().__init__(*arguments, **options)
         self.store: str | None = None  # until it was asked
+        self.generation: int | None = None  # until it is used
+
+    def is_of(self, generation: int) -> bool:
+        """Whether it belongs to this generation, as it does for ever once it was used in it."""
+        if self.generation is None:
+            self.generation = generation
+        return self.generation == generation
 
     def note_store(self, store: str) -> None:
         """Remember whom it reached; the pool's proxy does not forward assignments."""
@@ -72,6 +85,7 @@ class PostgresConnections:
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._generation = 0  # of connections; those of earlier ones are not used any more
 
     async def open(self) -> None:
         """Make the pool; no connection yet."""
@@ -110,19 +124,44 @@ class PostgresConnections:
             connection = await self._acquire(deadline_s)
             store = await self._greet(connection, deadline_s)
             records = await self._ask(connection, query, arguments, deadline_s=deadline_s)
-            assert self._pool is not None
-            await self._pool.release(connection)
+            await self._release(connection)
         return Reply(records, store)
 
-    async def expire(self) -> None:
-        """Let no connection be used again: the network may have dropped them without a word."""
-        assert self._pool is not None
-        await self._pool.expire_connections()
+    async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> str:
+        """How the server would run a query where it may use indexes only, as JSON; see `run`."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        explain = f"EXPLAIN (FORMAT JSON) {query}"
+        with mapped_errors(self._settings.table):
+            connection = await self._acquire(deadline_s)
+            await self._greet(connection, deadline_s)
+            for statement, values in _PLANNING:
+                await self._ask(connection, statement, values, deadline_s=deadline_s)
+            records = await self._ask(connection, explain, arguments, deadline_s=deadline_s)
+            await self._ask(connection, "ROLLBACK", [], deadline_s=deadline_s)
+            await self._release(connection)
+        return str(records[0][0])
+
+    def expire(self) -> None:
+        """Let no connection be used again, once those in use have done what they do.
+
+        Not the pool's own way, which says goodbye to each of them, and on a network that swallows
+        everything waits for the answer.
+        """
+        self._generation += 1
 
     async def _acquire(self, deadline_s: float) -> _Connection:
         assert self._pool is not None, "open comes first"
         async with asyncio.timeout_at(deadline_s):
-            return await self._pool.acquire()
+            while True:  # each round ends an old connection, and new ones are of this generation
+                connection = await self._pool.acquire()
+                session = cast("PostgresSession", connection)  # the pool's proxy forwards to it
+                if session.is_of(self._generation):
+                    return connection
+                connection.terminate()
+
+    async def _release(self, connection: _Connection) -> None:
+        assert self._pool is not None
+        await self._pool.release(connection)
 
     async def _greet(self, connection: _Connection, deadline_s: float) -> str:
         """Whom the connection reached; asked once in its life.
@@ -133,24 +172,29 @@ class PostgresConnections:
         if self._settings.pgbouncer:
             return ""  # each query may reach another session
         session = cast("PostgresSession", connection)  # the pool's proxy forwards to it
-        if session.store is None:
-            records = await self._ask(connection, _GREETING, [], deadline_s=deadline_s)
-            session.note_store(records[0][0] or "")
-        assert session.store is not None
-        return session.store
+        if session.store is not None:
+            return session.store
+        note_store = session.note_store  # of the connection itself: the pool may let go of it
+        records = await self._ask(connection, _GREETING, [], deadline_s=deadline_s)
+        store = str(records[0][0] or "")
+        note_store(store)
+        return store
 
     async def _ask(
         self, connection: _Connection, query: str, arguments: Sequence[Any], *, deadline_s: float
     ) -> Records:
-        assert self._pool is not None
         try:
             async with asyncio.timeout_at(deadline_s):
                 records: Records = await connection.fetch(query, *arguments)
         except _BROKEN as error:  # the pool has seen it, and let go of the connection
-            detail = f"{self._settings.table}: {explained(error)[1]}"
-            raise BackendError(ErrorCode.CONNECTION_LOST, detail) from error
-        except asyncpg.PostgresError:
-            await self._pool.release(connection)  # only the query failed
+            raise self._lost(error) from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            if _is_gone(connection):
+                raise self._lost(error) from error
+            if isinstance(error, asyncpg.InterfaceError) or connection.is_in_transaction():
+                connection.terminate()
+            else:
+                await self._release(connection)  # only the query failed
             raise
         except TimeoutError as error:
             connection.terminate()
@@ -160,6 +204,19 @@ class PostgresConnections:
             connection.terminate()  # interrupted in the middle: what comes next on it is unknown
             raise
         return records
+
+    def _lost(self, error: BaseException) -> BackendError:
+        # Where one connection broke, the others did, too: else each of them would cost a try.
+        self.expire()
+        detail = f"{self._settings.table}: {explained(error)[1]}"
+        return BackendError(ErrorCode.CONNECTION_LOST, detail)
+
+
+def _is_gone(connection: _Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # closed so long ago that the pool has let go of it
 
 
 async def _keep(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

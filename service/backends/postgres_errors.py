@@ -4,6 +4,7 @@ The texts are ours. A server's message and DETAIL may hold values of rows and ke
 chained exception, which is for debug logs only.
 """
 
+import errno
 import socket
 import ssl
 from collections.abc import Iterator
@@ -86,6 +87,9 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
             return _STATES["0A"]
         case UnicodeError():
             return ErrorCode.UPSTREAM_REJECTED, "the table holds text that is not UTF-8"
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            reason = "this machine has no port (or no address) left to connect from"
+            return ErrorCode.UPSTREAM_UNAVAILABLE, reason
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)
     reason = next((reason for reason in reasons if reason), "the connection failed")
     return ErrorCode.UPSTREAM_UNAVAILABLE, reason

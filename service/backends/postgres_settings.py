@@ -17,6 +17,8 @@ class PostgresSettings:
     max_connections: int = 8  # as many as batches may be in flight
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # the server ends what we gave up; as long as a lookup takes
+    has_several_rows: bool = False  # by key, so that their order matters
+    require_index: bool = False  # refuse a table that each batch would read from end to end
     pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
 
     @property
@@ -30,7 +32,6 @@ class PostgresSettings:
             return {"application_name": "sidelook"}
         return {
             "application_name": "sidelook",
-            "default_transaction_read_only": "on",
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
             "jit": "off",  # compiling takes longer than any batch of index lookups
         }

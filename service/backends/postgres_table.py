@@ -1,6 +1,6 @@
-"""A table that can be looked up, and the one query that it is asked with.
+"""A table that can be looked up, as far as the catalog knows it.
 
-Made by `postgres_catalog` from what the database says; text only, nothing is run here.
+Made by `postgres_catalog`; the query that it is asked with stands in `postgres_lookup`.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ class PostgresTable:
     name: str
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
+    primary_key: tuple[str, ...] = ()  # its columns, if there is one that may be read
 
     @property
     def schema(self) -> DimensionSchema:
@@ -29,28 +30,10 @@ class PostgresTable:
         )
 
     @property
-    def lookup_query(self) -> str:
-        """One array per key column in; out come ordinal (from 1) and columns of rows that exist.
-
-        The database matches, so that it alone decides what is equal. OFFSET 0 keeps the planner
-        from turning this into a join: whatever it believes of the number of keys or of the table's
-        size, it asks the index once per key and never reads the table from end to end.
-        """
-        keys = [(number, *key) for number, key in enumerate(self.keys, 1)]
-        arrays = ", ".join(sending.array(number) for number, _, sending in keys)
-        aliases = ", ".join(f"key{number}" for number, _, _ in keys)
-        matches = " AND ".join(f"t.{quoted(name)} = k.key{number}" for number, name, _ in keys)
-        columns = ", ".join(
-            f"{reading.expression(f't.{quoted(name)}')} AS column{number}"
-            for number, (name, reading) in enumerate(self.columns, 1)
-        )
-        return (
-            "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
-            f" FROM unnest({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
-            f" CROSS JOIN LATERAL (SELECT {columns}"
-            f" FROM {quoted(self.schema_name)}.{quoted(self.name)} AS t"
-            f" WHERE {matches} OFFSET 0) AS r"
-        )
+    def order(self) -> tuple[str, ...]:
+        """The terms in SQL by which its rows (as `t`) have an order, the same at each query."""
+        # Where a row stands is no order for ever, but there is no other without a primary key.
+        return tuple(f"t.{quoted(name)}" for name in self.primary_key) or ("t.ctid",)
 
 
 def quoted(identifier: str) -> str:

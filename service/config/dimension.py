@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from lookup_core.nearest_name import nearest_name
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import DimensionSettings, Match
 from service.config.batch import Batch
 from service.config.cache import Cache
 from service.config.quantity import duration
@@ -27,6 +27,10 @@ class DimensionConfig(Section):
     key: tuple[ColumnName, ...] = Field(description="columns of the key, in order")
     columns: tuple[ColumnName, ...] | None = Field(
         default=None, description="columns that may be asked for; all but the key"
+    )
+    match: Match | None = Field(
+        default=None,
+        description="of a key with several rows: first, or all as lists; null: an error",
     )
     cache: Cache = Field(default_factory=Cache)
     batch: Batch = Field(default_factory=Batch)

@@ -22,7 +22,11 @@ class PostgresSource(Section):
     dsn_file: SecretFile | None = Field(
         default=None, description="file that holds the address, with its password"
     )
-
+    require_index: bool = Field(
+        default=False,
+        strict=True,
+        description="refuse the table while no index leads from the key to its rows",
+    )
     pgbouncer: bool = Field(
         default=False,
         strict=True,

@@ -7,6 +7,7 @@ texts, bytes base64; NaN and infinities become null. Not for key values coming i
 import base64
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import islice
 from uuid import UUID
 
 import numpy as np
@@ -51,9 +52,17 @@ def _values(column: pa.Array, field: pa.Field) -> Sequence[object]:
         return _timestamps(column)
     if types.is_date(field.type) or types.is_time(field.type):
         return column.cast(pa.utf8()).to_pylist()
+    if types.is_list(field.type):
+        return _lists(column, field.type.value_field)
     if field.metadata == UUID_FIELD:
         return [value and str(UUID(bytes=value)) for value in column.to_pylist()]
     return column.to_pylist()
+
+
+def _lists(column: pa.Array, item: pa.Field) -> Sequence[object]:
+    values = iter(_values(column.flatten(), item))
+    lengths = pc.list_value_length(column).to_pylist()
+    return [None if length is None else [*islice(values, length)] for length in lengths]
 
 
 def _timestamps(column: pa.Array) -> Sequence[object]:

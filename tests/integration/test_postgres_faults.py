@@ -10,6 +10,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres import PostgresBackend
+from service.backends.postgres_connections import PostgresConnections
 from service.backends.postgres_settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.integration.fault_proxy import FaultProxy
@@ -22,6 +23,11 @@ GRACE_S = 0.25  # how much later than its timeout a fetch may end
 PATIENCE_S = 5.0  # what would be a failure of the test, not of the backend
 ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})
 KEYS = pa.record_batch({"id": pa.array([2])})
+SESSIONS = """SELECT pid FROM pg_stat_activity
+    WHERE application_name = 'sidelook' AND datname = current_database()"""
+TERMINATE_BLOCKED = f"""SELECT pg_terminate_backend(pid, 5000) FROM ({SESSIONS}) AS s (pid)
+    WHERE pid IN (SELECT pid FROM pg_locks WHERE NOT granted)"""
+BLOCKED = "SELECT FROM pg_locks WHERE NOT granted"
 TERMINATE = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE application_name = 'sidelook' AND datname = current_database()"""
 
@@ -216,6 +222,93 @@ async def test_lost_connections_are_nobodys_trouble(
     assert dimension.statistics().retries == 2
 
 
+async def test_one_lost_connection_expires_the_others(
+    proxied: PostgresSettings, proxy: FaultProxy, database: Database
+) -> None:
+    """After a restart one try is lost, not one for each connection that was idle meanwhile."""
+    async with asyncio.timeout(PATIENCE_S), described(proxied) as backend:
+        with database.locked("dimension"):
+            asked = asyncio.gather(*(names(backend) for _ in range(4)))
+            await database.wait_for(f"(SELECT count(*) = 4 FROM ({BLOCKED}))")
+        await asked
+        proxy.cut()
+
+        failure = await failure_of(backend)
+        found = [await names(backend) for _ in range(4)]
+
+    assert failure.code is ErrorCode.CONNECTION_LOST
+    assert found == [["two"]] * 4
+
+
+async def test_expired_connections_are_not_used(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """After a loss a connection that is idle and well is ended, too: it cannot be known to be."""
+    async with asyncio.timeout(PATIENCE_S), described(settings) as backend:
+        with database.locked("dimension"):
+            asked = asyncio.gather(*(failure_of(backend) for _ in range(2)))
+            await database.wait_for(f"(SELECT count(*) = 2 FROM ({BLOCKED}))")
+            await backend.probe(timeout_s=PATIENCE_S)  # a third connection, idle from now on
+            before = database.query(SESSIONS)
+            database.execute(TERMINATE_BLOCKED)
+            await asked
+        found = [await names(backend) for _ in range(3)]
+
+    assert found == [["two"]] * 3
+    assert len(before) == 3
+    assert not set(before) & set(database.query(SESSIONS))
+
+
+async def test_session_ended_by_its_server_is_lost(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """Whatever the server says when it ends a session, it is a lost connection: try again."""
+    database.execute(f"ALTER DATABASE {database.name} SET transaction_timeout = '200ms'")
+    async with described(settings) as backend:
+        database.execute(f"ALTER DATABASE {database.name} RESET transaction_timeout")
+        with database.locked("dimension"):
+            failure = await failure_of(backend)
+
+        assert failure.code is ErrorCode.CONNECTION_LOST
+
+
+async def test_failed_plan_leaves_no_transaction(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """A query that cannot be planned ends its connection, rather than leave it in the middle."""
+    connections = PostgresConnections(settings)
+    await connections.open()
+
+    with pytest.raises(BackendError) as caught:
+        await connections.plan("SELECT nothing", [], timeout_s=PATIENCE_S)
+    await asyncio.wait_for(database.wait_for(IS_ALONE), PATIENCE_S)
+    await connections.close()
+
+    assert caught.value.code is ErrorCode.SCHEMA_CHANGED
+
+
+async def test_read_write_is_found_behind_read_only_sessions(settings: PostgresSettings) -> None:
+    """That our sessions never write does not make a primary look like a server that only reads."""
+    for attributes in ("any", "primary", "read-write", "prefer-standby"):
+        dsn = f"{settings.dsn}&target_session_attrs={attributes}"
+
+        async with described(replace(settings, dsn=dsn)) as backend:
+            assert await names(backend) == ["two"]
+
+
+@pytest.mark.parametrize("attributes", ["standby", "read-only"])
+async def test_primary_is_no_standby(settings: PostgresSettings, attributes: str) -> None:
+    """A server that is not what the DSN asks for is not used, and the reason is told."""
+    dsn = f"{settings.dsn}&target_session_attrs={attributes}"
+
+    async with PostgresBackend(replace(settings, dsn=dsn)) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+
+    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.detail.endswith("no server has the session attributes of the DSN")
+
+
 async def test_reply_names_its_server(settings: PostgresSettings, database: Database) -> None:
     """Rows come with the identity of the server that sent them, the same for all connections."""
     async with described(settings) as backend:
@@ -300,12 +393,14 @@ async def test_closing_ends_running_queries(settings: PostgresSettings, database
     """Closing gives a running query a second, and then ends it with an error."""
     loop = asyncio.get_running_loop()
     backend = PostgresBackend(settings)
+    await backend.__aenter__()
+    await backend.describe(timeout_s=PATIENCE_S)
     with database.locked("dimension"):
-        async with backend:
-            await backend.describe(timeout_s=PATIENCE_S)
-            task = asyncio.ensure_future(failure_of(backend))
-            await database.wait_for(IS_BLOCKED)
-            start_s = loop.time()
+        task = asyncio.ensure_future(failure_of(backend))
+        await database.wait_for(IS_BLOCKED)
+        start_s = loop.time()
+
+        await backend.__aexit__(None, None, None)
 
         assert loop.time() - start_s < 1.0 + GRACE_S
         assert (await task).code is ErrorCode.CONNECTION_LOST

@@ -3,12 +3,18 @@
 from typing import Any
 
 import asyncpg
+import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
+from lookup_core.errors import BackendError, ErrorCode
+from service.backends.postgres import PostgresBackend
 from service.backends.postgres_catalog import PostgresCatalog
+from service.backends.postgres_lookup import lookup_query, scanning_query
 from service.backends.postgres_settings import PostgresSettings
 from tests.integration.postgres_server import Database, PostgresServer
 
+PATIENCE_S = 10.0
 ROWS = 100_000
 TABLES = {
     "by_number": ("id", "g::int8 AS id"),
@@ -53,9 +59,11 @@ def nodes_of(plan: dict[str, Any]) -> list[str]:
     return [kind, *(node for child in plan.get("Plans", ()) for node in nodes_of(child))]
 
 
-async def plan_of(database: Database, table: str, *, mode: str, key_count: int) -> list[str]:
+async def plan_of(
+    database: Database, table: str, *, mode: str, key_count: int, has_index: bool = True
+) -> list[str]:
     """The plan of the lookup query for so many keys of the table, as the server would run it."""
-    key = tuple(TABLES[table][0].split(","))
+    key = tuple(TABLES.get(table, ("id",))[0].split(","))
     connection = await asyncpg.connect(database.dsn())
     try:
         catalog = PostgresCatalog(lambda query, values: connection.fetch(query, *values))
@@ -63,7 +71,8 @@ async def plan_of(database: Database, table: str, *, mode: str, key_count: int) 
         texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
         rows = await connection.fetch(f"SELECT {texts} FROM {table} LIMIT {key_count}")
         await connection.execute(f"SET plan_cache_mode = {mode}")
-        statement = await connection.prepare(found.lookup_query)
+        make_query = lookup_query if has_index else scanning_query
+        statement = await connection.prepare(make_query(found, is_ordered=False))
         plan = await statement.explain(*map(list, zip(*rows, strict=True)))
     finally:
         await connection.close()
@@ -89,3 +98,92 @@ async def test_index_needs_no_statistics(fresh_tables: Database, table: str) -> 
 
     scans = {node for node in nodes if node.endswith(table)}
     assert scans <= {f"Index Scan {table}", f"Bitmap Heap Scan {table}"}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_table_without_index_is_read_once(big_tables: Database, mode: str) -> None:
+    """Without an index a batch costs one look at the table, however many keys there are."""
+    big_tables.execute("DROP TABLE IF EXISTS bare", "CREATE TABLE bare AS TABLE by_number")
+
+    for key_count in (500, 20_000):
+        nodes = await plan_of(big_tables, "bare", mode=mode, key_count=key_count, has_index=False)
+
+        assert nodes.count("Seq Scan bare") == 1
+        assert "Nested Loop" not in nodes
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ("(id int8 PRIMARY KEY, name text)", True),
+        ("(id int8 UNIQUE, name text)", True),
+        ("(id varchar(9), name text); CREATE INDEX ON small (id)", True),
+        ("(id numeric(9, 2), name text); CREATE INDEX ON small (id, name)", True),
+        ("(id int8, name text); CREATE INDEX ON small USING hash (id)", True),
+        ("(id int8, name text)", False),
+        ("(id int8, name text PRIMARY KEY)", False),
+        ("(id int8, name text); CREATE INDEX ON small (id) WHERE id > 0", False),
+        ("(id int8, name text); CREATE INDEX ON small ((id + 0))", False),
+        ("(id text, name text); CREATE INDEX ON small (id text_pattern_ops) WHERE true", True),
+    ],
+)
+async def test_index_is_recognised(database: Database, definition: str, *, expected: bool) -> None:
+    """Whether an index leads to the rows is known of a table without rows or statistics, too."""
+    database.execute(*f"CREATE TABLE small {definition}".split(";"))
+
+    async with PostgresBackend(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
+        before = backend.uses_index
+        await backend.describe(timeout_s=PATIENCE_S)
+
+        assert (before, backend.uses_index) == (None, expected)
+
+
+async def test_missing_index_is_told_with_its_remedy(database: Database) -> None:
+    """The log names the table and what to run, once; that done, the index is used."""
+    database.execute("CREATE TABLE small (id int8, name text)")
+    async with PostgresBackend(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
+        with capture_logs() as logged:
+            for _ in range(2):
+                await backend.describe(timeout_s=PATIENCE_S)
+        database.execute(logged[0]["create_index"])
+        await backend.describe(timeout_s=PATIENCE_S)
+
+        assert backend.uses_index
+    assert [(each["event"], each["table"]) for each in logged] == [
+        ("dimension.lookup_without_index", "small")
+    ]
+
+
+async def test_required_index_is_insisted_on(database: Database) -> None:
+    """Who demands an index gets no answers from a table without one, but the remedy."""
+    database.execute("CREATE TABLE small (id int8, name text)")
+    settings = PostgresSettings(database.dsn(), "small", ("id",), require_index=True)
+    remedy = 'CREATE INDEX CONCURRENTLY ON "public"."small" ("id")'
+
+    async with PostgresBackend(settings) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+        database.execute(remedy)
+        await backend.describe(timeout_s=PATIENCE_S)
+
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+    assert caught.value.detail.endswith(remedy)
+
+
+async def test_rows_come_without_an_index(database: Database) -> None:
+    """Answers are the same without an index: several rows for a key, none for another."""
+    database.execute(
+        "CREATE TABLE small (id int8, name text)",
+        "INSERT INTO small VALUES (1, 'a'), (2, 'b'), (2, 'c'), (NULL, 'd')",
+    )
+    async with PostgresBackend(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        keys = pa.record_batch([pa.array([2, 3, 1])], schema=schema.key)
+        fetched = await backend.fetch(keys, timeout_s=PATIENCE_S)
+
+    names = fetched.rows["name"].to_pylist()
+    assert sorted(zip(fetched.ordinals.tolist(), names, strict=True)) == [
+        (0, "b"),
+        (0, "c"),
+        (2, "a"),
+    ]

@@ -1,5 +1,6 @@
 """Every type of a real server arrives exactly, as text, or as null: never wrong."""
 
+import asyncio
 import datetime as dt
 from decimal import Decimal
 from typing import Any
@@ -8,11 +9,15 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.json_keys import typed_keys_from_json
 from service.backends.interface import FetchedRows
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
-from tests.integration.postgres_server import Database
+from service.engine.dimension import Dimension
+from tests.integration.postgres_server import Database, PostgresServer
+from tests.service.engine import running
+from tests.service.engine.running import PATIENCE_S, told
 
 # (type, literal, Arrow type, value)
 UUID = "00112233-4455-6677-8899-aabbccddeeff"
@@ -162,3 +167,39 @@ async def test_dropped_columns_are_not_offered(database: Database) -> None:
     schema, _ = await ask(database, [1])
 
     assert schema.columns == pa.schema({"b": pa.utf8()})
+
+
+async def test_unconvertible_key_is_rejected(postgres_server: PostgresServer) -> None:
+    """A key that the database's encoding lacks is refused as such; others find their rows."""
+    database = postgres_server.new_database("ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    database.execute("CREATE TABLE things (id text PRIMARY KEY, value text)")
+    database.insert("things", [("é", "ÿ")])
+
+    _, found = await ask(database, ["é", "e"])
+    with pytest.raises(BackendError) as caught:
+        await ask(database, ["é", "€"])
+
+    assert (found.ordinals.tolist(), found.rows.to_pylist()) == ([0], [{"value": "ÿ"}])
+    assert caught.value.code is ErrorCode.KEY_REJECTED
+
+
+async def test_rejected_key_leaves_the_others_alone(postgres_server: PostgresServer) -> None:
+    """In a dimension exactly the key that the database refuses is an error."""
+    database = postgres_server.new_database("ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    database.execute("CREATE TABLE things (id text PRIMARY KEY, name text)")
+    database.insert("things", [("a", "one"), ("é", "two")])
+    settings = PostgresSettings(database.dsn(), "things", ("id",))
+    async with PostgresBackend(settings) as backend, asyncio.TaskGroup() as tasks:
+        dimension = Dimension(running.settings(), backend)
+        task = tasks.create_task(dimension.run())
+        schema = await dimension.wait_until_described(PATIENCE_S)
+        typed = typed_keys_from_json(["a", "€", "é", "?"], schema)
+        answers = await dimension.lookup(typed, columns=None, timeout_s=PATIENCE_S)
+        task.cancel()
+
+    assert told(answers) == {
+        0: "fetched one",
+        1: "error key_rejected",
+        2: "fetched two",
+        3: "missing",
+    }

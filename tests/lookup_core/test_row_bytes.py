@@ -20,6 +20,21 @@ def test_varying_and_fixed_columns_add_up() -> None:
     assert row_bytes(rows).tolist() == [3 + 2 + 4 + 1, 4 + 1, 2 + 4 + 1]
 
 
+def test_lists_count_their_values() -> None:
+    """A list takes what its values take, in any slice; no list takes nothing."""
+    rows = pa.record_batch(
+        [
+            pa.array([["far"], ["ab", None, "é"], None, [], ["x"]], pa.list_(pa.utf8())),
+            pa.array([[1], [1, 2, 3], None, [], [None]], pa.list_(pa.int16())),
+        ],
+        ["texts", "numbers"],
+    )
+
+    assert row_bytes(rows).tolist() == [3 + 2, 4 + 6, 0, 0, 1 + 2]
+    assert row_bytes(rows.slice(1, 3)).tolist() == [10, 0, 0]
+    assert row_bytes(rows.slice(0, 0)).tolist() == []
+
+
 def test_no_columns_take_nothing() -> None:
     """Rows that only say that they exist are free."""
     assert row_bytes(pa.record_batch([], [])).tolist() == []

@@ -36,6 +36,41 @@ def test_columns_are_cast_exactly() -> None:
     assert [column.cast(pa.int64()).to_pylist() for column in (cast[0], cast[2])] == [[1], [5]]
 
 
+def test_lists_are_cast_exactly() -> None:
+    """The values of lists change as those of columns do; lengths and nulls stay."""
+    source = pa.schema({"a": pa.list_(pa.uint32()), "b": pa.list_(pa.utf8())})
+    target = pa.schema(
+        {
+            "a": pa.list_(pa.field("element", pa.int64())),
+            "b": pa.list_(pa.field("element", pa.utf8())),
+        }
+    )
+    values = {"a": [[1, None], None, []], "b": [["x"], [], None]}
+
+    rows = pa.record_batch([pa.array(values[each.name], each.type) for each in source], source)
+    cast = column_casts(source, target, dimension="d").apply(rows)
+
+    assert cast.schema == target
+    assert cast.to_pydict() == values
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "wanted"),
+    [
+        ([1, 2], pa.list_(pa.int32()), pa.int32()),
+        ([0.1], pa.list_(pa.float64()), pa.list_(pa.float32())),
+        ([2], pa.list_(pa.int32()), pa.list_(pa.bool_())),
+    ],
+)
+def test_lists_lose_nothing(values: object, given: pa.DataType, wanted: pa.DataType) -> None:
+    """A list is no value, and its values are not rounded."""
+    source, target = pa.schema({"c": given}), pa.schema({"c": wanted})
+    rows = pa.record_batch([pa.array([None, values], given)], source)
+
+    with pytest.raises(InvalidRequest, match="does not become"):
+        column_casts(source, target, dimension="d").apply(rows)
+
+
 def test_lossy_value_is_an_error() -> None:
     """A value that the promised type cannot hold is named, not rounded."""
     source, target = pa.schema({"c": pa.timestamp("ns")}), pa.schema({"c": pa.timestamp("us")})

@@ -33,6 +33,9 @@ MAPPING = [
     (pa.timestamp("us", "UTC"), spark.TimestampType()),
     (pa.timestamp("ns", "CET"), spark.TimestampType()),
     (pa.timestamp("ms"), spark.TimestampNTZType()),
+    (pa.list_(pa.utf8()), spark.ArrayType(spark.StringType())),
+    (pa.list_(pa.uint32()), spark.ArrayType(spark.LongType())),
+    (pa.list_(pa.timestamp("us", "UTC")), spark.ArrayType(spark.TimestampType())),
 ]
 
 
@@ -46,7 +49,14 @@ def test_columns_have_one_type_each(arrow: pa.DataType, expected: spark.DataType
 
 
 @pytest.mark.parametrize(
-    "arrow", [pa.decimal256(39, 0), pa.list_(pa.int64()), pa.null(), pa.struct({"a": pa.int8()})]
+    "arrow",
+    [
+        pa.decimal256(39, 0),
+        pa.list_(pa.list_(pa.int64())),
+        pa.list_(pa.decimal256(39, 0)),
+        pa.null(),
+        pa.struct({"a": pa.int8()}),
+    ],
 )
 def test_types_without_counterpart_are_refused(arrow: pa.DataType) -> None:
     """What Spark could not hold exactly is an error that names the column."""

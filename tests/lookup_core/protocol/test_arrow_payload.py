@@ -106,6 +106,72 @@ def test_only_flat_types_travel(kind: pa.DataType) -> None:
     assert detail == f"field 'b' has type {kind}; only flat types may travel"
 
 
+LISTS = pa.record_batch(
+    {
+        "numbers": pa.array([[1, None], [], None, [3]], pa.list_(pa.int64())),
+        "texts": pa.array([["a"], ["b", "é"], [], None], pa.list_(pa.utf8())),
+        "moments": pa.array([[0], None, [1, 2], []], pa.list_(pa.timestamp("us", "UTC"))),
+    }
+)
+
+
+@pytest.mark.parametrize("batch", [LISTS, LISTS.slice(1, 2), LISTS.slice(4)])
+def test_lists_travel_where_they_may(batch: pa.RecordBatch) -> None:
+    """Columns of several rows come out as they went in, also a slice, also without rows."""
+    schema = decode_schema(encode_schema(LISTS.schema), may_have_lists=True)
+
+    assert schema == LISTS.schema
+    assert decode_batch(encode_batch(batch), schema) == batch
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.list_(pa.int8())),
+        pa.list_(pa.struct({"a": pa.int8()})),
+        pa.list_(pa.null()),
+        pa.list_(pa.uuid()),
+        pa.list_(pa.binary(0)),
+        pa.list_(pa.field("item", pa.int8(), metadata={"ARROW:extension:name": "x"})),
+        pa.list_(pa.int8(), 2),
+        pa.large_list(pa.int8()),
+        pa.list_view(pa.int8()),
+        pa.struct({"a": pa.int8()}),
+    ],
+)
+def test_lists_hold_flat_values_only(kind: pa.DataType) -> None:
+    """Where lists may travel, deeper nesting and other kinds of lists may not."""
+    message = encode_schema(pa.schema({"b": kind}))
+
+    detail = refusal(decode_schema, message, may_have_lists=True)
+
+    assert detail.startswith("field 'b' has type ")
+    assert detail.endswith("; only flat types, and lists of them, may travel")
+
+
+def test_texts_inside_lists_are_read() -> None:
+    """A time zone that is no text is found in the values of a list, too."""
+    kind = pa.list_(pa.timestamp("us", "Moon/Far"))
+    message = encode_schema(pa.schema({"at": kind})).replace(b"Moon/Far", b"Moon/\xffar")
+
+    refused = refusal(decode_schema, message, may_have_lists=True)
+
+    assert refused == "the schema is not an Arrow schema message"
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 2, 4], [0, 1, 2, 9], [-1, 1, 2, 4], [9, 1, 2, 4]])
+def test_lists_with_lying_offsets_are_refused(offsets: list[int]) -> None:
+    """Offsets that run backwards or beyond the values would show memory of others."""
+    batch = pa.record_batch([pa.array([[5], [6], [7, 8]], pa.list_(pa.int64()))], ["numbers"])
+    truth = np.array([0, 1, 2, 4], np.int32).tobytes()
+
+    message = bytes(encode_batch(batch))
+    lie = message.replace(truth, np.array(offsets, np.int32).tobytes())
+
+    assert message.count(truth) == 1
+    refusal(decode_batch, lie, batch.schema)
+
+
 def test_metadata_of_fields_stays_home() -> None:
     """What our own schemas carry for other purposes is left out; the schema's own goes along."""
     field = pa.field("a", pa.utf8(), metadata={"ARROW:extension:name": "arrow.json"})

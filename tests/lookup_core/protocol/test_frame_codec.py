@@ -15,6 +15,7 @@ from lookup_core.protocol.frame_description import encode_description
 from lookup_core.protocol.frames import Frame, FrameKind
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
+LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})
 ONE_OF_EACH: list[Frame] = [
     frames.Hello((1, 2), "spark_client/0.1 (é)"),
     frames.Welcome(1, "sidelook/0.1"),
@@ -22,6 +23,7 @@ ONE_OF_EACH: list[Frame] = [
     frames.Open(7, "weather", None, "", KEY),
     frames.Opened(7, 20_000, 2**40, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
+    frames.Opened(7, 1, 1, LISTS, ("origin", "hour")),
     frames.Lookup(7, 2**63 - 1, 5_000, 20_000, b"keys"),
     frames.Lookup(7, 1, 2**32 - 1, 0, b""),
     frames.Result(7, 1, is_last=True, has_rows=True, payload=b"rows"),
@@ -183,6 +185,13 @@ def test_schema_error_names_its_byte() -> None:
     message = HEADER.pack(FrameKind.OPENED, 0, 0, 7, 0) + words + b"no schema"
 
     assert violation(message) == ("an Arrow message was expected", 16 + len(words))
+
+
+def test_lists_are_no_keys() -> None:
+    """What a key may be answered with it may not consist of."""
+    why, _ = violation(encode_frame(frames.Open(7, "weather", None, "", LISTS)))
+
+    assert why == "field 'names' has type list<item: string>; only flat types may travel"
 
 
 def test_unknown_members_are_ignored() -> None:

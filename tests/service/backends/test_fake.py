@@ -113,6 +113,34 @@ async def test_describes_itself_only_when_allowed() -> None:
     assert (await fake.describe(timeout_s=TIMEOUT_S)).key.names == ["code"]
 
 
+async def test_replaced_rows_are_to_be_described() -> None:
+    """As in a table that was changed: fetches fail until it is described anew."""
+    fake = fake_of(AIRPORTS, "code")
+    numbers = pa.table({"code": ["JFK"], "runways": [4]})
+    schema = DimensionSchema(pa.schema({"code": pa.utf8()}), pa.schema({"runways": pa.int64()}))
+    fake.replace(numbers, schema)
+
+    with pytest.raises(BackendError) as caught:
+        await fake.fetch(JFK, timeout_s=TIMEOUT_S)
+    assert caught.value.code is ErrorCode.SCHEMA_CHANGED
+    assert await fake.describe(timeout_s=TIMEOUT_S) is schema
+    assert (await fake.fetch(JFK, timeout_s=TIMEOUT_S)).rows["runways"].to_pylist() == [4]
+
+
+async def test_questions_besides_fetches_are_awaited() -> None:
+    """Whoever tests an engine sees that it asked for a description and for a sign of life."""
+    fake = fake_of(AIRPORTS, "code")
+    fake.describe_error = fake.probe_error = DOWN
+    waiting = asyncio.gather(fake.wait_for_descriptions(1), fake.wait_for_probes(1))
+
+    asked = asyncio.gather(
+        fake.describe(timeout_s=TIMEOUT_S), fake.probe(timeout_s=TIMEOUT_S), return_exceptions=True
+    )
+
+    assert list(await asked) == [DOWN, DOWN]
+    await asyncio.wait_for(waiting, TIMEOUT_S)
+
+
 async def test_equal_keys_give_all_rows() -> None:
     """Two rows with one key are both found: the engine decides what that means."""
     fake = fake_of(pa.table({"k": [1, 2, 1], "v": ["a", "b", "c"]}), "k")

@@ -86,3 +86,8 @@ async def test_reading_ends_at_its_timeout(tmp_path: Path) -> None:
             await backend.describe(timeout_s=0.0)
 
     assert caught.value.code is ErrorCode.TIMEOUT
+
+
+def test_rows_in_memory_have_an_index(tmp_path: Path) -> None:
+    """Nothing is ever read from end to end for a lookup."""
+    assert ParquetBackend(tmp_path / "rows.parquet", ["k"]).uses_index

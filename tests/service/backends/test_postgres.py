@@ -39,3 +39,13 @@ async def test_fetching_needs_a_description(tmp_path: Path) -> None:
     async with backend_without_server(tmp_path) as backend:
         with pytest.raises(AssertionError, match="describe comes first"):
             await backend.fetch(pa.record_batch({"id": [1]}), timeout_s=1.0)
+
+
+async def test_dead_database_gives_no_sign_of_life(tmp_path: Path) -> None:
+    """A probe fails as a fetch would; whether there is an index is not known yet."""
+    async with backend_without_server(tmp_path) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.probe(timeout_s=1.0)
+
+        assert backend.uses_index is None
+    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE

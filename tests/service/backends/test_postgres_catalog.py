@@ -19,7 +19,7 @@ ENTRY: dict[str, Any] = {
     "schema_name": "public",
     "table_name": "customers",
     "has_row_security": False,
-    "unique_keys": ["1"],
+    "primary_key": [1],
 }
 COLUMN: dict[str, Any] = {
     "modifier": -1,
@@ -146,22 +146,30 @@ async def test_inexact_key_is_refused() -> None:
     assert "key column id: float8 cannot be a key" in fault
 
 
-@pytest.mark.parametrize("unique_keys", [[], ["2"], ["1 2"]])
-async def test_key_must_be_unique(unique_keys: list[str]) -> None:
-    """Without a unique index on the key, or on a part of it, a key may have many rows."""
-    fault = await fault_of(CannedCatalog(ENTRY | {"unique_keys": unique_keys}, COLUMNS))
+async def test_key_needs_no_index() -> None:
+    """A table without a primary key is taken; its rows have the order in which they stand."""
+    table = await read(CannedCatalog(ENTRY | {"primary_key": []}, COLUMNS))
 
-    expected = "table_unavailable: customers: no unique index on (id), nor on a part of it"
-    assert fault == expected
+    assert (table.primary_key, table.order) == ((), ("t.ctid",))
 
 
-async def test_unique_part_makes_key_unique() -> None:
-    """A key that contains the columns of a unique index is unique."""
-    settings = replace(SETTINGS, key=("name", "id"), columns=("name",))
+async def test_primary_key_orders_rows() -> None:
+    """The columns of the primary key come in its order, whatever the dimension's key is."""
+    settings = replace(SETTINGS, key=("name",))
 
-    table = await read(CannedCatalog(ENTRY, COLUMNS), settings)
+    table = await read(CannedCatalog(ENTRY | {"primary_key": [2, 1]}, COLUMNS), settings)
 
-    assert table.schema.key.names == ["name", "id"]
+    assert table.primary_key == ("name", "id")
+
+
+async def test_unreadable_primary_key_orders_nothing() -> None:
+    """A role that may not read a part of the primary key could not order by it."""
+    columns = [COLUMNS[0], COLUMNS[1], COLUMN | {"number": 3, "name": "nr", "may_be_read": False}]
+    settings = replace(SETTINGS, columns=("name",))
+
+    table = await read(CannedCatalog(ENTRY | {"primary_key": [1, 3]}, columns), settings)
+
+    assert table.primary_key == ()
 
 
 async def test_key_alone_offers_no_column() -> None:

@@ -1,5 +1,6 @@
 """Each way to fail has its code and its own words, never the server's."""
 
+import errno
 import socket
 import ssl
 
@@ -41,6 +42,7 @@ UNREACHABLE = [
     ConnectionError("rejected SSL upgrade"),
     TimeoutError(),
     OSError("Multiple exceptions"),
+    OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
     asyncpg.TargetServerAttributeNotMatched("standby"),
     asyncpg.ProtocolError("unexpected"),
     asyncpg.InternalClientError("unexpected"),

@@ -7,13 +7,12 @@ from service.backends.postgres_settings import PostgresSettings
 SETTINGS = PostgresSettings("postgresql://user:secret@db/shop", "public.customers", ("id",))
 
 
-def test_sessions_only_read_and_end() -> None:
-    """Each session is read-only, ends its statements by itself, and tells who it is."""
+def test_sessions_start_with_their_bounds() -> None:
+    """Each session ends its statements by itself, and tells who it is; read-only is for later."""
     settings = replace(SETTINGS, statement_timeout_s=0.25)
 
     assert settings.server_settings == {
         "application_name": "sidelook",
-        "default_transaction_read_only": "on",
         "statement_timeout": "250ms",
         "jit": "off",
     }

@@ -1,4 +1,6 @@
-"""The one query of a table, and its schema."""
+"""What a table looks like, and the order of its rows."""
+
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -21,22 +23,18 @@ WEATHER = PostgresTable(
 )
 
 
-def test_query_asks_the_index_per_key() -> None:
-    """Typed arrays go in, the database matches, ordinals come out; the fence keeps the plan."""
-    assert WEATHER.lookup_query == (
-        "SELECT k.ordinal, r.*"
-        " FROM unnest($1::text[], $2::text[]::timestamptz[])"
-        " WITH ORDINALITY AS k (key1, key2, ordinal)"
-        ' CROSS JOIN LATERAL (SELECT t."temp" AS column1, t."notes"::text AS column2'
-        ' FROM "public"."we ather" AS t'
-        ' WHERE t."origin" = k.key1 AND t."hour" = k.key2 OFFSET 0) AS r'
-    )
-
-
 def test_schema_has_keys_and_columns() -> None:
     """The schema shows the key in its order, and the columns in theirs."""
     assert WEATHER.schema.key.names == ["origin", "hour"]
     assert WEATHER.schema.columns == pa.schema({"temp": pa.float64(), "notes": pa.utf8()})
+
+
+def test_rows_are_ordered_by_the_primary_key() -> None:
+    """Rows have the order of the primary key; without one, the order in which they stand."""
+    keyed = replace(WEATHER, primary_key=("nr", 'a"b'))
+
+    assert keyed.order == ('t."nr"', 't."a""b"')
+    assert WEATHER.order == ("t.ctid",)
 
 
 @pytest.mark.parametrize(

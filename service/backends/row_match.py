@@ -1,0 +1,73 @@
+"""A backend whose keys may have several rows: the first of them counts, or all as lists.
+
+Around any other backend, in whose order the rows of a key are; without it several rows are an
+error, which is the engine's to say.
+"""
+
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.settings import Match
+from service.backends.interface import Backend, FetchedRows
+
+
+class RowMatch:
+    """Asks `backend`, and makes one row of those of each key."""
+
+    def __init__(self, backend: Backend, match: Match) -> None:
+        self._backend = backend
+        self._match = match
+
+    @property
+    def uses_index(self) -> bool | None:
+        """As the backend says."""
+        return self._backend.uses_index
+
+    async def __aenter__(self) -> Self:
+        """Open the backend."""
+        await self._backend.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the backend."""
+        await self._backend.__aexit__(kind, error, traceback)
+
+    async def describe(self, *, timeout_s: float) -> DimensionSchema:
+        """The backend's types; columns that hold all rows of a key are lists of them."""
+        schema = await self._backend.describe(timeout_s=timeout_s)
+        if self._match is Match.FIRST:
+            return schema
+        lists = [pa.field(field.name, pa.list_(field.type)) for field in schema.columns]
+        return DimensionSchema(schema.key, pa.schema(lists))
+
+    async def probe(self, *, timeout_s: float) -> None:
+        """Ask the backend."""
+        await self._backend.probe(timeout_s=timeout_s)
+
+    async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
+        """At most one row for each key, by ascending ordinal."""
+        fetched = await self._backend.fetch(keys, timeout_s=timeout_s)
+        order = np.argsort(fetched.ordinals, kind="stable")
+        ordinals, starts = np.unique(fetched.ordinals[order], return_index=True)
+        if self._match is Match.FIRST:
+            rows = fetched.rows.take(pa.array(order[starts]))
+        else:
+            rows = _lists(fetched.rows.take(pa.array(order)), starts)
+        return FetchedRows(ordinals, rows, fetched.store)
+
+
+def _lists(rows: pa.RecordBatch, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """One row for each start: of each column the values up to the next start."""
+    offsets = pa.array(np.append(starts, rows.num_rows), pa.int32())
+    columns = [pa.ListArray.from_arrays(offsets, column) for column in rows.columns]
+    return pa.record_batch(columns, rows.schema.names)

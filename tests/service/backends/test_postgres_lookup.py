@@ -1,0 +1,85 @@
+"""The queries of a table with an index and of one without, and how the two are told apart."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from service.backends.postgres_lookup import (
+    index_statement,
+    lookup_query,
+    scanning_query,
+    uses_index,
+)
+from service.backends.postgres_table import PostgresTable
+from service.backends.postgres_types import KeySending, PostgresType, column_reading
+
+HOUR = pa.field("hour", pa.timestamp("us", "UTC"))
+WEATHER = PostgresTable(
+    schema_name="public",
+    name="we ather",
+    keys=(
+        ("origin", KeySending(pa.field("origin", pa.utf8()), "text")),
+        ("hour", KeySending(HOUR, "timestamptz", is_text=True)),
+    ),
+    columns=(
+        ("temp", column_reading(PostgresType("float8", is_builtin=True))),
+        ("notes", column_reading(PostgresType("jsonb", is_builtin=True))),
+    ),
+    primary_key=("nr", "part"),
+)
+KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
+COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
+MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
+
+SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
+WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
+INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
+BITMAP: dict[str, Any] = {
+    "Node Type": "Bitmap Heap Scan",
+    "Plans": [{"Node Type": "Bitmap Index Scan", "Index Cond": "(id = k.key1)"}],
+}
+
+
+def test_query_asks_the_index_per_key() -> None:
+    """Typed arrays go in, the database matches, ordinals come out; the fence keeps the plan."""
+    assert lookup_query(WEATHER, is_ordered=False) == (
+        f"SELECT k.ordinal, r.* FROM {KEYS}"
+        f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t'
+        f" WHERE {MATCHES} OFFSET 0) AS r"
+    )
+
+
+def test_rows_of_a_key_are_ordered() -> None:
+    """Where a key may have several rows, those come in the order of the table."""
+    assert lookup_query(WEATHER, is_ordered=True).endswith(
+        f' WHERE {MATCHES} ORDER BY t."nr", t."part" OFFSET 0) AS r'
+    )
+
+
+def test_table_without_index_is_joined() -> None:
+    """Without an index there is no fence: the server may read the table once for all keys."""
+    query = f'SELECT k.ordinal, {COLUMNS} FROM {KEYS} JOIN "public"."we ather" AS t ON {MATCHES}'
+
+    assert scanning_query(WEATHER, is_ordered=False) == query
+    assert (
+        scanning_query(WEATHER, is_ordered=True) == query + ' ORDER BY k.ordinal, t."nr", t."part"'
+    )
+
+
+def test_remedy_names_table_and_key() -> None:
+    """What to run is ready to be copied, and locks nobody out."""
+    assert index_statement(WEATHER) == (
+        'CREATE INDEX CONCURRENTLY ON "public"."we ather" ("origin", "hour")'
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"), [(INDEX, True), (BITMAP, True), (SCAN, False), (WHOLE_INDEX, False)]
+)
+def test_condition_on_an_index_counts(node: dict[str, Any], expected: bool) -> None:  # noqa: FBT001
+    """An index that is read from end to end, without a condition, is no help."""
+    plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
+
+    assert uses_index(json.dumps([{"Plan": plan}])) is expected
