@@ -42,6 +42,7 @@ class ErrorCode(StrEnum):
     UNKNOWN_COLUMN = "unknown_column"
     KEY_TYPE = "key_type"
     TOO_MANY_KEYS = "too_many_keys"
+    ANSWER_TOO_LARGE = "answer_too_large"
     UNAUTHORIZED = "unauthorized"
     OVERLOADED = "overloaded"
     DRAINING = "draining"

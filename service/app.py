@@ -23,11 +23,13 @@ from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
+from service.backends.row_match import RowMatch
 from service.config.dimension import DimensionConfig
 from service.config.host_port import HostPort
 from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.engine.dimension import Dimension
+from service.http.answer_room import AnswerRoom
 from service.http.application import application, health_application
 from service.http.limits import Limits
 from service.http.listener import listener
@@ -41,6 +43,9 @@ from service.observability.event_loop_lag import EventLoopLag
 from service.observability.exposition import Exposition
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
+from service.observability.watchdog import Watchdog
+from service.resources.memory_guard import MemoryGuard, Relief
+from service.resources.memory_reading import ProcessMemory
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 
@@ -56,6 +61,7 @@ _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 # Of limits.memory; the caches have the rest.
 _CREDIT_SHARE = 4  # what waiting lookups of streams may take
 _ANSWER_SHARE = 4  # what their answers may take, until they are sent
+_PLAIN_ANSWER_SHARE = 8  # the same for requests that are no streams
 
 
 async def run(settings: Settings) -> None:
@@ -73,8 +79,10 @@ async def run(settings: Settings) -> None:
         }
         streams = _streams(settings, dimensions)
         parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
+        guard = _memory_guard(settings, parts, streams)
+        watchdog = stack.enter_context(Watchdog().watching())
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [running.create_task(lag.run())]
+        tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard)]
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
         tasks.append(running.create_task(streams.run()))
         async with _listeners(settings, parts):
@@ -132,6 +140,11 @@ async def _dimension(
 
 
 def _backend(config: DimensionConfig) -> Backend:
+    source = _source(config)
+    return source if config.match is None else RowMatch(source, config.match)
+
+
+def _source(config: DimensionConfig) -> Backend:
     source = config.source
     if isinstance(source, ParquetSource):
         return ParquetBackend(source.path, config.key, columns=config.columns)
@@ -143,6 +156,8 @@ def _backend(config: DimensionConfig) -> Backend:
             columns=config.columns,
             max_connections=config.batch.max_in_flight,
             statement_timeout_s=config.timeout_s,
+            has_several_rows=config.match is not None,
+            require_index=source.require_index,
             pgbouncer=source.pgbouncer,
         )
     )
@@ -163,6 +178,25 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
         agent=agent,
         max_message_bytes=most_bytes,
         answer_bytes=limits.memory_bytes // _ANSWER_SHARE,
+    )
+
+
+def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
+    def limit_caches(share: float) -> None:
+        for dimension in parts.dimensions.values():
+            dimension.limit_cache(share)
+
+    # A table that is held whole is no data that could be given up: it is part of the base.
+    whole = {
+        name
+        for name, config in settings.dimensions.items()
+        if isinstance(config.source, ParquetSource)
+    }
+    return MemoryGuard(
+        ProcessMemory().read,
+        Relief(limit_caches, streams.allow_growth, parts.readiness.allow_requests),
+        limit_bytes=settings.limits.memory_bytes,
+        is_settled=lambda: whole.isdisjoint(parts.readiness.undescribed()),
     )
 
 
@@ -194,6 +228,7 @@ def _parts(
             request_keys=limits.request_keys,
             request_bytes=limits.request_bytes,
         ),
+        answer_room=AnswerRoom(limits.memory_bytes // _PLAIN_ANSWER_SHARE),
     )
 
 

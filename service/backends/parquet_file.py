@@ -44,9 +44,9 @@ def load_parquet_file(
         table = dataset.to_table(columns=list(fields))
     plain = {name: _plain_column(path, table.column(name), field) for name, field in fields.items()}
     index = RowIndex([plain[name] for name in key])
-    return ParquetFile(
-        schema, pa.table([plain[name] for name in names], schema=schema.columns), index
-    )
+    rows = pa.table([plain[name] for name in names], schema=schema.columns)
+    # In one piece: to take rows out of several, Arrow makes one of them first, each time.
+    return ParquetFile(schema, rows.combine_chunks(), index)
 
 
 def _plain_schema(

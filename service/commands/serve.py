@@ -12,6 +12,7 @@ import typer
 
 from service.commands.event_loop import run_on_event_loop
 from service.config.loading import load_settings
+from service.resources.thread_limit import check_thread_limit, needed_threads
 
 
 def serve(
@@ -24,6 +25,8 @@ def serve(
 ) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
     settings = load_settings(config, os.environ)
+    # Before libraries start threads of their own: they do not say what they miss.
+    check_thread_limit(needed_threads())
     # Here, so that no other command waits for the imports of all adapters.
     from service import app  # noqa: PLC0415
 

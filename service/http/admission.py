@@ -1,4 +1,6 @@
-"""How many requests may be under way at once, and none that would begin work during a drain.
+"""How many requests may be under way at once; none that would begin work without memory for it.
+
+During a drain none begins work, either.
 
 Not flow control: a request over the limit is refused at once, it never waits here.
 """
@@ -48,6 +50,7 @@ class Admission:
     def _check(self, audience: Audience) -> None:
         if audience is Audience.CALLER:
             self._readiness.check_not_draining()
+            self._readiness.check_has_memory()
         if self._under_way >= self._limit:
             raise Overloaded(
                 ErrorCode.OVERLOADED,

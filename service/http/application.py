@@ -9,6 +9,7 @@ from aiohttp import web
 
 from service.http.admin import Admin
 from service.http.admission import Admission
+from service.http.answer_room import holding_answers
 from service.http.body import wait_for_body
 from service.http.catalogue import Catalogue
 from service.http.channels import Channels
@@ -44,13 +45,14 @@ def health_application(parts: ServiceParts) -> web.Application:
 def guarded_application(
     routes: Sequence[Route], parts: ServiceParts, access: Access
 ) -> web.Application:
-    """An application of these routes; each request passes admission, delivery, problems, guard."""
+    """An application of these routes; each request passes all that stands around them."""
     audiences: dict[str, Audience] = {}
     admission = Admission(parts.readiness, audiences, limit=parts.limits.connections)
     app = web.Application(
         client_max_size=parts.limits.request_bytes,
         middlewares=[
             admission.admit,
+            holding_answers(parts.answer_room),  # around the delivery: what is being sent is held
             delivery(parts.limits.send_deadline_s),
             problems,
             Security(access, audiences).guard,

@@ -9,17 +9,23 @@ from collections.abc import Callable
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
+from service.http.answer_room import AnswerHold
 from service.http.lookup_request import LookupRequest
 from service.http.lookup_result import LookupResult, lookup_result
 
 
 async def engine_lookup(
-    dimension: Dimension, asked: LookupRequest, typed: Callable[[DimensionSchema], TypedKeys]
+    dimension: Dimension,
+    asked: LookupRequest,
+    *,
+    typed: Callable[[DimensionSchema], TypedKeys],
+    hold: AnswerHold,
 ) -> LookupResult:
     """Bring the keys into their types by `typed`, and look them up.
 
     The timeout covers the wait for a store that has not described itself yet. Raises BackendError
-    if it still has not, InvalidRequest and Overloaded. Cancellation leaves shared work to others.
+    if it still has not, InvalidRequest and Overloaded, also for answers without room in `hold`.
+    Cancellation leaves shared work to others.
     """
     clock = asyncio.get_running_loop().time
     timeout_s = dimension.settings.timeout_s if asked.timeout_s is None else asked.timeout_s
@@ -28,5 +34,5 @@ async def engine_lookup(
     columns = schema.select(asked.columns)
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
-    answers = await dimension.lookup(keys, columns=asked.columns, timeout_s=left_s)
+    answers = await dimension.lookup(keys, columns=asked.columns, timeout_s=left_s, take=hold.take)
     return lookup_result(answers, keys.size, columns)

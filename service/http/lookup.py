@@ -13,6 +13,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
+from service.http.answer_room import ANSWER_HOLD
 from service.http.arrow import arrow_keys, arrow_reply
 from service.http.body import body
 from service.http.catalogue import Catalogue
@@ -47,8 +48,10 @@ class Lookup:
             question = self._arrow_question(content, from_query(request.query))
         else:
             question = self._json_question(content)
-        result = await engine_lookup(dimension, question.asked, question.typed)
+        hold = request[ANSWER_HOLD]
+        result = await engine_lookup(dimension, question.asked, typed=question.typed, hold=hold)
         reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
+        hold.only(len(reply))
         return web.Response(body=reply, content_type=wanted.value)
 
     def _json_question(self, content: bytes) -> _Question:

@@ -57,6 +57,7 @@ _STATUSES: dict[ErrorCode, int] = {
     ErrorCode.KEY_TOO_LARGE: 413,
     ErrorCode.AMBIGUOUS: 409,
     ErrorCode.TOO_MANY_KEYS: 413,
+    ErrorCode.ANSWER_TOO_LARGE: 413,
     ErrorCode.BAD_REQUEST: 422,
     ErrorCode.UNKNOWN_COLUMN: 422,
     ErrorCode.KEY_TYPE: 422,

@@ -9,6 +9,7 @@ from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from service.engine.dimension import Dimension
 
 DRAINING_RETRY_AFTER_S = 5.0
+MEMORY_RETRY_AFTER_S = 1.0
 
 
 class Readiness:
@@ -17,6 +18,7 @@ class Readiness:
     def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
         self._dimensions = dimensions
         self._is_draining = False
+        self._has_memory = True
 
     @property
     def is_draining(self) -> bool:
@@ -34,6 +36,19 @@ class Readiness:
                 ErrorCode.DRAINING,
                 "the service is shutting down",
                 retry_after_s=DRAINING_RETRY_AFTER_S,
+            )
+
+    def allow_requests(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
+        """Whether there is memory for more requests; those under way go on."""
+        self._has_memory = is_allowed
+
+    def check_has_memory(self) -> None:
+        """Raise Overloaded while there is no memory for more requests."""
+        if not self._has_memory:
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                "memory is used up; send less at once, or raise limits.memory",
+                retry_after_s=MEMORY_RETRY_AFTER_S,
             )
 
     def undescribed(self) -> dict[str, BackendError]:

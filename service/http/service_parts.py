@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler
 
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
+from service.http.answer_room import AnswerRoom
 from service.http.limits import Limits
 from service.http.readiness import Readiness
 
@@ -25,3 +26,4 @@ class ServiceParts:
     metrics: Callable[[], bytes]
     version: str
     limits: Limits = field(default_factory=Limits)
+    answer_room: AnswerRoom = field(default_factory=AnswerRoom)

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
+from service.http.answer_room import ANSWER_HOLD
 from service.http.catalogue import Catalogue
 from service.http.engine_lookup import engine_lookup
 from service.http.json_rows import json_rows
@@ -31,9 +32,9 @@ class SingleRow:
         """The row; 404 `missing` without one, and the error's status if the lookup failed."""
         dimension = self.catalogue.named(request)
         asked = from_query(request.query)
-        return _response(
-            await engine_lookup(dimension, asked, partial(path_key, request.rel_url.raw_path))
-        )
+        typed = partial(path_key, request.rel_url.raw_path)
+        hold = request[ANSWER_HOLD]
+        return _response(await engine_lookup(dimension, asked, typed=typed, hold=hold))
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where this key's answer would come from now, and why."""

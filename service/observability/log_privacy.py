@@ -6,7 +6,7 @@ The last net, not a licence: who logs names codes, counts and dimensions in the 
 import re
 import sys
 import traceback
-from types import TracebackType
+from collections.abc import Iterable
 
 from structlog.typing import EventDict, WrappedLogger
 
@@ -48,7 +48,10 @@ def _error(exc_info: object) -> BaseException | None:
 
 
 def _summary(error: BaseException) -> EventDict:
-    summary: EventDict = {"error": _type_name(error), "frames": _frames(error.__traceback__)}
+    summary: EventDict = {
+        "error": _type_name(error),
+        "frames": frame_texts(traceback.extract_tb(error.__traceback__)),
+    }
     if error.__cause__ is not None:
         summary["cause"] = _type_name(error.__cause__)
     return summary
@@ -59,6 +62,6 @@ def _type_name(error: BaseException) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _frames(tb: TracebackType | None) -> list[str]:
-    frames = traceback.extract_tb(tb)
+def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
+    """Where each frame stands; without the source, which may hold values."""
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -3,6 +3,7 @@
 A structlog processor; it looks at the event's code only, never at what the event is about.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,16 +23,22 @@ class _Window:
 
 
 class LogRateLimit:
-    """At most `per_second` events of the same name, code and peer; of one thread."""
+    """At most `per_second` events of the same name, code and peer; from any thread."""
 
     def __init__(self, per_second: int = 5, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
         self._clock = clock
+        self._lock = threading.Lock()  # nothing in it waits: whoever logs never waits for long
         self._windows: dict[tuple[object, ...], _Window] = {}  # {subject: window, oldest first}
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         """The event, with `suppressed` if some before it were dropped; raises DropEvent."""
         subject = tuple(str(event.get(field)) for field in ("event", "code", "peer"))
+        with self._lock:
+            suppressed = self._admitted(subject)
+        return {**event, "suppressed": suppressed} if suppressed else event
+
+    def _admitted(self, subject: tuple[object, ...]) -> int:
         window = self._windows.pop(subject, None) or _Window(self._clock())
         self._windows[subject] = window
         self._forget_oldest()
@@ -40,7 +47,7 @@ class LogRateLimit:
             window.suppressed += 1
             raise DropEvent
         window.logged += 1
-        return {**event, "suppressed": suppressed} if suppressed else event
+        return suppressed
 
     def _turn(self, window: _Window) -> int:
         now_s = self._clock()

@@ -11,30 +11,12 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
+from service.observability.line_sink import LineSink
 from service.observability.log_privacy import log_privacy
 from service.observability.log_rate_limit import LogRateLimit
 
 
-class LineSink:
-    """Where log lines go; a full disk or a closed pipe drops lines, it never fails a lookup."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.dropped = 0
-
-    def msg(self, line: str) -> None:
-        """Write one line, or count it as dropped."""
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):  # ValueError: the stream is closed
-            self.dropped += 1
-
-    # The names under which structlog hands lines over.
-    debug = info = warning = error = critical = msg
-
-
-def configure_logs(stream: TextIO, *, level: str) -> LineSink:
+def configure_logs(stream: TextIO | None, *, level: str) -> LineSink:
     """Send all events of at least `level` to `stream`; once, at the start of the process.
 
     Logging is the process's own in both libraries, so this replaces what was set before.

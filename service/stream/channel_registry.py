@@ -44,13 +44,16 @@ class ChannelRegistry:
         return dimension
 
     def admit(self, opened: Open, *, connection: int) -> tuple[ChannelId, ServerChannel[ChannelId]]:
-        """The turn and the book of a new channel; raises Overloaded when there are too many."""
+        """The turn and the book of a new channel.
+
+        Raises Overloaded when there are too many, or no memory for another one.
+        """
+        if not self._credit.may_lend:
+            raise _overloaded("memory is used up; raise limits.memory")
         turn = ChannelId(next(self._ids))
         if self._credit.open(turn) is None:
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{len(self._channels)} channels are open; raise limits.channels or limits.memory",
-                retry_after_s=_RETRY_AFTER_S,
+            raise _overloaded(
+                f"{len(self._channels)} channels are open; raise limits.channels or limits.memory"
             )
         book = ServerChannel(
             opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=turn
@@ -65,6 +68,14 @@ class ChannelRegistry:
         self._channels.pop(turn, None)
         self.watermarks.dropped(turn)
 
+    def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
+        """Whether channels may open, and get floating credit; those open go on with their own."""
+        self._credit.may_lend = is_allowed
+
     def statistics(self) -> list[ChannelStatistics]:
         """All channels, oldest first."""
         return [book.statistics(connection) for connection, book in self._channels.values()]
+
+
+def _overloaded(detail: str) -> Overloaded:
+    return Overloaded(ErrorCode.OVERLOADED, detail, retry_after_s=_RETRY_AFTER_S)

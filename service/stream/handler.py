@@ -75,6 +75,10 @@ class StreamHandler:
         """All open channels."""
         return self._registry.statistics()
 
+    def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
+        """Whether there may be more channels and more credit than there are."""
+        self._registry.allow_growth(is_allowed)
+
     def watermarks_ms(self) -> dict[str, int]:
         """How far the event time of each dimension's streams is."""
         return self._registry.watermarks.watermarks_ms()

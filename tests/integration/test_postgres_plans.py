@@ -128,8 +128,9 @@ async def test_table_without_index_is_read_once(big_tables: Database, mode: str)
     ],
 )
 async def test_index_is_recognised(database: Database, definition: str, *, expected: bool) -> None:
-    """Whether an index leads to the rows is known of a table without rows or statistics, too."""
+    """Whether an index leads to the rows is known of a table so small that none would be used."""
     database.execute(*f"CREATE TABLE small {definition}".split(";"))
+    database.execute("INSERT INTO small VALUES (1, 'one')", "ANALYZE small")
 
     async with PostgresBackend(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
         before = backend.uses_index

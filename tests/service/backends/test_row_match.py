@@ -124,6 +124,19 @@ async def test_no_row_is_lost(ids: list[int], asked: list[int]) -> None:
     }
 
 
+async def test_order_holds_for_many_rows() -> None:
+    """Rows of one key keep the backend's order however many there are, and beside others."""
+    names = [f"row {number}" for number in range(2_000)]
+    table = pa.table(
+        [pa.array([7, 8] * 1_000), pa.array(names), pa.nulls(2_000, pa.int32())],
+        names=["id", "name", "size"],
+    )
+
+    fetched = await fetch(Match.ALL, [8, 7], table)
+
+    assert [row["name"] for _, row in pairs(fetched)] == [names[1::2], names[::2]]
+
+
 async def test_backend_is_asked_for_the_rest() -> None:
     """Probes, failures and the index are the backend's own."""
     inner = FakeBackend(ROWS, SCHEMA)

@@ -1,0 +1,82 @@
+"""How many bytes the answers of all requests under way may have, from the engine to the socket.
+
+For plain requests only: streams have `answer_budget`, which makes them wait. A request is refused.
+"""
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from lookup_core.answer import Answer
+from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+
+RETRY_AFTER_S = 1.0
+_UNBOUNDED_BYTES = 1 << 62
+
+
+class AnswerRoom:
+    """The bytes that all requests share; one for all listeners."""
+
+    def __init__(self, total_bytes: int = _UNBOUNDED_BYTES) -> None:
+        self.total_bytes = total_bytes
+        self.used_bytes = 0
+
+
+class AnswerHold:
+    """What one request holds of the room; all of it comes back by `only(0)`."""
+
+    def __init__(self, room: AnswerRoom) -> None:
+        self._room = room
+        self._held_bytes = 0
+        self._keys = 0
+
+    def take(self, answer: Answer) -> None:
+        """Make room for one more answer, or raise, before anything was taken.
+
+        InvalidRequest (`answer_too_large`) when this request alone is too large, Overloaded while
+        others have what it wants.
+        """
+        more_bytes = answer.total_bytes
+        if self._held_bytes + more_bytes > self._room.total_bytes:
+            raise self._too_large(answer.size, more_bytes)
+        if self._room.used_bytes + more_bytes > self._room.total_bytes:
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                "answers of other requests take the memory for it; come again, or ask for less",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self._keys += answer.size
+        self._hold(more_bytes)
+
+    def only(self, count_bytes: int) -> None:
+        """Hold so many bytes from now on, whether there is room or not."""
+        self._hold(count_bytes - self._held_bytes)
+
+    def _hold(self, more_bytes: int) -> None:
+        self._held_bytes += more_bytes
+        self._room.used_bytes += more_bytes
+
+    def _too_large(self, more_keys: int, more_bytes: int) -> InvalidRequest:
+        total_bytes = self._room.total_bytes
+        fitting = (self._keys + more_keys) * total_bytes // (self._held_bytes + more_bytes)
+        remedy = f"ask for at most {fitting} keys at once" if fitting else "raise limits.memory"
+        return InvalidRequest(
+            ErrorCode.ANSWER_TOO_LARGE,
+            f"the answer has more than {total_bytes} bytes (limits.memory / 8); {remedy}",
+        )
+
+
+ANSWER_HOLD = web.RequestKey("answer_hold", AnswerHold)
+
+
+def holding_answers(room: AnswerRoom) -> Middleware:
+    """The middleware that gives each request its hold, until its response was sent."""
+
+    @web.middleware
+    async def hold_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
+        hold = request[ANSWER_HOLD] = AnswerHold(room)
+        try:
+            return await handler(request)
+        finally:
+            hold.only(0)
+
+    return hold_answers

@@ -1,0 +1,104 @@
+"""Looks at the process's memory four times a second, and has what is too much given up.
+
+Owns the clock of it only; what follows from a reading is decided in `memory_pressure`.
+"""
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+
+from service.resources.memory_pressure import SHRINK_FROM, MemoryPressure, PressureLevel
+from service.resources.memory_reading import MemoryReading
+
+log = structlog.get_logger()
+
+_INTERVAL_S = 0.25
+# Libraries grow by some megabytes with the first lookups, whatever the limit is.
+_ALLOWANCE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """Who gives up what."""
+
+    limit_caches: Callable[[float], None]  # the share of their bounds that they may hold
+    allow_credit: Callable[[bool], None]
+    allow_requests: Callable[[bool], None]
+
+
+class MemoryGuard:
+    """Keeps lookups, answers and caches within `limit_bytes`, and the process in its group's limit.
+
+    `is_settled` tells when what the process has is what it needs to run; until then a reading is
+    the base from which its growth is counted.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], MemoryReading],
+        relief: Relief,
+        *,
+        limit_bytes: int,
+        is_settled: Callable[[], bool],
+    ) -> None:
+        self._read = read
+        self._relief = relief
+        self._limit_bytes = limit_bytes
+        self._is_settled = is_settled
+        self._base_bytes: int | None = None
+        self._pressure = MemoryPressure()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_INTERVAL_S)
+
+    def look(self) -> PressureLevel:
+        """Look once, and have given up what is too much; returns the level."""
+        if self._base_bytes is None and self._is_settled():
+            _give_back()  # what was only needed to read a table would be free room for ever
+            self._base_bytes = self._read().resident_bytes
+        used_share = self._used_share()
+        if used_share >= SHRINK_FROM:
+            # First what nobody needs any more: allocators keep it, and it is no reason for anything.
+            _give_back()
+            used_share = self._used_share()
+        before, share_before = self._pressure.level, self._pressure.cache_share
+        level = self._pressure.on_reading(used_share)
+        if self._pressure.cache_share != share_before:
+            self._relief.limit_caches(self._pressure.cache_share)
+        if level is not before:
+            self._change(level, used_share)
+        return level
+
+    def _used_share(self) -> float:
+        reading, used_share = self._read(), 0.0
+        if self._base_bytes is not None:
+            grown_bytes = reading.resident_bytes - self._base_bytes - _ALLOWANCE_BYTES
+            used_share = grown_bytes / self._limit_bytes
+        if reading.group_limit_bytes:
+            used_share = max(used_share, reading.group_bytes / reading.group_limit_bytes)
+        return used_share
+
+    def _change(self, level: PressureLevel, used_share: float) -> None:
+        log.warning(
+            "memory.pressure",
+            code=level.name.lower(),
+            used_share=round(used_share, 2),
+            cache_share=self._pressure.cache_share,
+        )
+        self._relief.allow_credit(level < PressureLevel.STOP_CREDIT)
+        self._relief.allow_requests(level < PressureLevel.REFUSE)
+
+
+def _give_back() -> None:
+    """Let allocators return to the kernel what they only keep in reserve."""
+    pa.default_memory_pool().release_unused()
+    with suppress(AttributeError):  # a C library without it keeps what it has
+        ctypes.CDLL(None).malloc_trim(0)
