@@ -58,7 +58,8 @@ BACKLOG = 4096
 REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
-# Of limits.memory; the caches have the rest.
+# Of limits.memory.
+_CACHES_SHARE = 2  # what all caches may hold: the bounds of each are scaled down to it
 _CREDIT_SHARE = 4  # what waiting lookups of streams may take
 _ANSWER_SHARE = 4  # what their answers may take, until they are sent
 _PLAIN_ANSWER_SHARE = 8  # the same for requests that are no streams
@@ -182,10 +183,14 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
 
 
 def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
+    wanted_bytes = sum(each.settings.cache.max_bytes for each in parts.dimensions.values())
+    most_share = min(1.0, settings.limits.memory_bytes / _CACHES_SHARE / max(wanted_bytes, 1))
+
     def limit_caches(share: float) -> None:
         for dimension in parts.dimensions.values():
-            dimension.limit_cache(share)
+            dimension.limit_cache(share * most_share)
 
+    limit_caches(1.0)
     # A table that is held whole is no data that could be given up: it is part of the base.
     whole = {
         name
@@ -212,6 +217,7 @@ def _parts(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
         channels=streams.statistics,
         watermarks_ms=streams.watermarks_ms,
+        uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
         lag_s=lambda: lag.lag_s,
         version=_version(),
     )

@@ -45,6 +45,7 @@ def _described(dimension: Dimension) -> dict[str, Any]:
             "queries_in_flight": statistics.queries_in_flight,
             "concurrency_limit": statistics.concurrency_limit,
             "breaker": statistics.breaker_state.label,
+            "uses_index": dimension.uses_index,
             "queued_keys": statistics.queued_keys,
             "retries": statistics.retries,
         },

@@ -89,6 +89,7 @@ def _dimension() -> Schema:
             queries_in_flight=_COUNT,
             concurrency_limit=_COUNT,
             breaker=_BREAKER,
+            uses_index={"type": ["boolean", "null"]},
             queued_keys=_COUNT,
             retries=_COUNT,
         ),

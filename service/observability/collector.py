@@ -44,6 +44,7 @@ class Collector:
     dimensions: Callable[[], _Dimensions]
     channels: Callable[[], Sequence[ChannelStatistics]]
     watermarks_ms: Callable[[], Mapping[str, int]]  # {dimension: event time of its streams}
+    uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
     lag_s: Callable[[], float]
     version: str
 
@@ -53,6 +54,7 @@ class Collector:
         yield from _dimension_families(dimensions)
         yield from _channel_families(self.channels(), sorted(dimensions))
         yield _gauge(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
+        yield _gauge(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
         yield _gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
         yield _gauge(metrics.BUILD_INFO, [((self.version,), 1)])
 
@@ -109,6 +111,10 @@ def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
         idle = sum(each.is_idle for each in own)
         yield (name, ChannelState.ACTIVE.value), len(own) - idle
         yield (name, ChannelState.IDLE.value), idle
+
+
+def _known(are_so: Mapping[str, bool | None]) -> _Samples:
+    return [((name,), is_so) for name, is_so in are_so.items() if is_so is not None]
 
 
 def _seconds(watermarks_ms: Mapping[str, int]) -> _Samples:

@@ -111,6 +111,10 @@ BREAKER_STATE = Metric(
     "sidelook_breaker_state",
     "Whether queries go to the dimension's store: 0 yes, 1 it is being probed, 2 they are held.",
 )
+LOOKUP_USES_INDEX = Metric(
+    "sidelook_lookup_uses_index",
+    "Whether the dimension's store finds keys by an index (1), or reads all rows (0).",
+)
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.outcome import Outcome
+from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
@@ -26,6 +27,7 @@ BUSY = replace(
     invalidations={InvalidationOrigin.ADMIN: 4},
     waiting_keys=5,
     concurrency_limit=6,
+    breaker_state=BreakerState.OPEN,
     oldest_row_age_s=8.5,
     cache=CacheStatistics(9, 1000, 2000, {EvictionReason.SIZE: 10}),
 )
@@ -51,6 +53,7 @@ CHANNEL = ChannelStatistics(
         ("sidelook_retries_total", 3),
         ("sidelook_in_flight_records", 5),
         ("sidelook_concurrency_limit", 6),
+        ("sidelook_breaker_state", 2),
         ("sidelook_dimension_staleness_seconds", 8.5),
         ("sidelook_cache_rows", 9),
         ("sidelook_cache_bytes", 1000),
@@ -86,6 +89,13 @@ def test_invalidations_are_told_by_origin() -> None:
         ("airports", "failover"): 0,
         ("airports", "schema"): 0,
     }
+
+
+def test_lookups_without_an_index_are_told() -> None:
+    """Whether the store has an index for the key; nothing as long as it has not said so."""
+    told = _samples(_collector(NOTHING), "sidelook_lookup_uses_index")
+
+    assert told == {("airports",): 0, ("airlines",): 1}
 
 
 def test_channels_are_summed_by_dimension() -> None:
@@ -127,6 +137,7 @@ def _collector(statistics: DimensionStatistics, *channels: ChannelStatistics) ->
         dimensions=lambda: {"airports": statistics},
         channels=lambda: channels,
         watermarks_ms=lambda: {"airports": 5_250},
+        uses_index=lambda: {"airports": False, "airlines": True, "planes": None},
         lag_s=lambda: 0.25,
         version="1.2.3",
     )

@@ -51,6 +51,7 @@ def _exposition() -> Exposition:
         dimensions=lambda: {"airports": no_statistics(DimensionSettings("airports"))},
         channels=list,
         watermarks_ms=dict,
+        uses_index=dict,
         lag_s=lambda: 0.0,
         version="1.2.3",
     )
