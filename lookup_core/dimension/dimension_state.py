@@ -6,6 +6,7 @@ goes out as values. Owns no clock, task or socket; the engine sleeps until `next
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -28,6 +29,7 @@ from lookup_core.dimension.lookup_shares import (
 )
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query, QueryTable
+from lookup_core.dimension.query_turns import QueryTurns
 from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
 from lookup_core.dimension.totals import Totals
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
@@ -59,11 +61,11 @@ class DimensionState:
         self._queries = QueryTable()
         self._guard = StoreGuard(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
+        self._turns = QueryTurns(self._batcher, self._queries, self._guard)
         self._room = WaitingRoom(settings, self._waiting, self._batcher)
         self._retry = RetryPolicy(settings.retry)
         self._failed = FailedTries(self._retry, self._guard)
         self._own_ids = count(-1, -1)  # of lookups that nobody asked for; all others are positive
-        self._is_new_first = True
         self._totals = Totals()
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
@@ -82,14 +84,11 @@ class DimensionState:
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
-        if not self._guard.has_slot(self._queries.in_flight):
-            return None
-        query = self._next_query(now)
-        if query is None:
-            return None
+        query = self._turns.next_query(now)
         # Not less for those who wait less long: a newcomer with more time may join. When all have
         # given up, the query is cancelled.
-        return QueryOrder(query.id, query.keys, self._settings.timeout_s)
+        timeout_s = self._settings.timeout_s
+        return None if query is None else QueryOrder(query.id, query.keys, timeout_s)
 
     def on_rows(
         self,
@@ -149,9 +148,8 @@ class DimensionState:
     def leave(self, lookup_id: LookupId) -> Effects:
         """Nobody waits for this lookup any more; harmless when it has ended."""
         lookup = self._waiting.remove(lookup_id)
-        if lookup is None:
-            return Effects()
-        return Effects(cancelled=[query.id for query in self._desert([lookup])])
+        cancelled = [] if lookup is None else self._desert([lookup])
+        return Effects(cancelled=[query.id for query in cancelled])
 
     def expire(self, now: float) -> Effects:
         """End what has waited for its whole time, also by rows that may stand in for a failure.
@@ -183,10 +181,8 @@ class DimensionState:
 
     def next_deadline(self) -> float | None:
         """When there will be something to do without another event."""
-        times = [self._waiting.next_deadline(), self._guard.next_probe_at()]
-        if self._guard.has_slot(self._queries.in_flight):
-            times += [self._batcher.next_deadline(), self._queries.next_retry()]
-        return min((time for time in times if time is not None), default=None)
+        parts = (self._waiting.next_deadline, self._guard.next_probe_at, self._turns.next_due)
+        return min((due for part in parts if (due := part()) is not None), default=None)
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Forget keys (all for None), and keep nothing of what is being read of them now.
@@ -208,8 +204,7 @@ class DimensionState:
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """Where the answer to each key would come from; counts as no visit."""
-        explainer = Explainer(self._known, self._flights, self._queries, self._guard)
-        return explainer.explain(keys, now)
+        return Explainer(self._known, self._flights, self._queries, self._guard).explain(keys, now)
 
     def statistics(self, now: float) -> DimensionStatistics:
         """Levels and totals now."""
@@ -229,12 +224,9 @@ class DimensionState:
 
     def check_invariants(self) -> None:
         """For tests."""
+        for part in (self._waiting, self._flights, self._batcher, self._queries, self._guard):
+            part.check_invariants()
         self._known.cache.check_invariants()
-        self._waiting.check_invariants()
-        self._flights.check_invariants()
-        self._batcher.check_invariants()
-        self._queries.check_invariants()
-        self._guard.check_invariants()
         assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
@@ -258,28 +250,9 @@ class DimensionState:
         idle = np.flatnonzero(is_idle).astype(np.int32)
         if self._guard.is_open or not idle.size or not self._room.has_room(len(idle)):
             return
-        own = LookupRequest(
-            id=LookupId(next(self._own_ids)),
-            channel=_REVALIDATION,
-            keys=request.keys,
-            columns=request.columns,
-            deadline_s=now + self._settings.timeout_s,
-        )
+        own_id, deadline_s = LookupId(next(self._own_ids)), now + self._settings.timeout_s
+        own = replace(request, id=own_id, channel=_REVALIDATION, deadline_s=deadline_s)
         self._wait(own, KeyGroup(group.positions[idle], group.keys.take(idle)), now)
-
-    def _next_query(self, now: float) -> Query | None:
-        """New keys and further tries have turns: the search for a bad key delays no others."""
-        self._is_new_first = not self._is_new_first
-        if self._is_new_first:
-            return self._start_query(now) or self._queries.restart_due(now)
-        return self._queries.restart_due(now) or self._start_query(now)
-
-    def _start_query(self, now: float) -> Query | None:
-        runs = self._batcher.next_batch(now)
-        if runs is None:
-            return None
-        self._guard.on_sent(now)
-        return self._queries.start(runs, now)
 
     def _give_up(self, query: Query, code: ErrorCode, now: float) -> Effects:
         if code is ErrorCode.KEY_REJECTED:

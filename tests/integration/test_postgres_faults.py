@@ -249,14 +249,13 @@ async def test_expired_connections_are_not_used(
             asked = asyncio.gather(*(failure_of(backend) for _ in range(2)))
             await database.wait_for(f"(SELECT count(*) = 2 FROM ({BLOCKED}))")
             await backend.probe(timeout_s=PATIENCE_S)  # a third connection, idle from now on
-            before = database.query(SESSIONS)
+            before = ", ".join(str(pid) for (pid,) in database.query(SESSIONS))
             database.execute(TERMINATE_BLOCKED)
             await asked
-        found = [await names(backend) for _ in range(3)]
 
-    assert found == [["two"]] * 3
-    assert len(before) == 3
-    assert not set(before) & set(database.query(SESSIONS))
+        assert await asyncio.gather(*(names(backend) for _ in range(3))) == [["two"]] * 3
+        await database.wait_for(f"NOT EXISTS ({SESSIONS} AND pid IN ({before}))")
+    assert before.count(",") == 2
 
 
 async def test_session_ended_by_its_server_is_lost(

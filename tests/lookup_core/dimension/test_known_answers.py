@@ -106,7 +106,7 @@ def test_forgotten_keys_are_unknown() -> None:
 def test_default_row_must_fit() -> None:
     """A default row with a column that there is not is refused."""
     with pytest.raises(BackendError) as caught:
-        KnownAnswers(settings(default={"nome": "x"}), SCHEMA, seed=0)
+        KnownAnswers(settings(default={"naem": "x"}), SCHEMA, seed=0)
 
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
     assert "did you mean name?" in caught.value.detail

@@ -105,8 +105,8 @@ def test_default_row_names_offered_columns() -> None:
     default = {"name": "nobody", "tier": 0}
     assert dimension(default=default).engine_settings("x").default == default
 
-    faults = dimension_faults(columns=["name"], default={"nome": 1})
+    faults = dimension_faults(columns=["name"], default={"naem": 1})
     of_key = dimension_faults(key=["id"], default={"id": 1})
 
-    assert faults == ["default: nome: not among columns; did you mean name?"]
+    assert faults == ["default: naem: not among columns; did you mean name?"]
     assert of_key == ["default: id: part of the key, which is the record's own"]
