@@ -1,11 +1,13 @@
 """Whether a cache stays within its bytes, and the process with it, when keys never end.
 
 Each key is asked for once, so that nothing is ever found: what a scan does to a cache, for long.
+Memory must grow while the cache fills, so that it is judged from the first eviction on; the slope
+from the very first key is told beside it.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,13 +42,20 @@ class Flood:
     keys_per_second: float
     most_cache_bytes: int
     bound_bytes: int
-    resident_bytes: tuple[int, int, int]  # the mean of each third
+    filling_keys: int  # that came before the first eviction
+    resident_bytes: tuple[int, int, int]  # the mean of each third after that
+    first_bytes: int  # the mean of the first third of all keys
 
     @property
     def slope(self) -> float:
-        """MiB of resident memory by a million keys, from the middle of the first third on."""
+        """MiB of resident memory by a million keys, between the middles of first and last third."""
         first, _, last = self.resident_bytes
-        return (last - first) / _MIB / (self.keys * 2 / 3 / 1_000_000)
+        return _slope(first, last, self.keys - self.filling_keys)
+
+    @property
+    def slope_with_filling(self) -> float:
+        """The same from the first key on."""
+        return _slope(self.first_bytes, self.resident_bytes[2], self.keys)
 
     @property
     def has_fault(self) -> bool:
@@ -60,7 +69,11 @@ def cache_flood(folder: Path, console: Console, *, is_quick: bool) -> int:
     thirds = ", ".join(f"{each / _MIB:.1f}" for each in flood.resident_bytes)
     console.print(f"{flood.keys:,} keys, {flood.keys_per_second:,.0f} keys/s")
     console.print(f"cache_bytes at most {flood.most_cache_bytes:,} of {flood.bound_bytes:,}")
-    console.print(f"resident MiB by thirds: {thirds}; slope {flood.slope:+.3f} MiB/million keys")
+    console.print(f"resident MiB by thirds, once full: {thirds}")
+    console.print(f"slope, MiB/million keys: {flood.slope:+.3f}")
+    console.print(
+        f"with the {flood.filling_keys:,} that filled it: {flood.slope_with_filling:+.3f}"
+    )
     (folder / "flood.json").write_text(json.dumps(asdict(flood) | {"slope": flood.slope}, indent=2))
     if flood.has_fault:
         console.print("WRONG: above the bound, or memory grows", style="red")
@@ -70,15 +83,33 @@ def cache_flood(folder: Path, console: Console, *, is_quick: bool) -> int:
 def flood_of(keys: int, *, bound_bytes: int) -> Flood:
     """Ask for so many keys, each of which is new, and keep them."""
     cache = RowCache(_SCHEMA, CacheSettings(max_bytes=bound_bytes))
-    most_bytes, resident = 0, []
+    most_bytes, filling, resident = 0, 0, []
     began = time.perf_counter()
     for numbers in _batches(keys):
         _ask(cache, numbers)
-        most_bytes = max(most_bytes, cache.bytes)
+        statistics = cache.statistics()
+        most_bytes = max(most_bytes, statistics.bytes)
+        filling += not any(statistics.evictions.values())
         resident.append(_resident_bytes())
     elapsed_s = time.perf_counter() - began
-    first, middle, last = (int(third.mean()) for third in np.array_split(np.array(resident), 3))
-    return Flood(keys, keys / elapsed_s, most_bytes, bound_bytes, (first, middle, last))
+    return Flood(
+        keys=keys,
+        keys_per_second=keys / elapsed_s,
+        most_cache_bytes=most_bytes,
+        bound_bytes=bound_bytes,
+        filling_keys=filling * BATCH_KEYS,
+        resident_bytes=_thirds(resident[filling:]),
+        first_bytes=_thirds(resident)[0],
+    )
+
+
+def _thirds(resident: Sequence[int]) -> tuple[int, int, int]:
+    first, middle, last = np.array_split(np.array(resident), 3)
+    return int(first.mean()), int(middle.mean()), int(last.mean())
+
+
+def _slope(first_bytes: int, last_bytes: int, keys: int) -> float:
+    return (last_bytes - first_bytes) / _MIB / (keys * 2 / 3 / 1_000_000)
 
 
 def _batches(keys: int) -> Iterator[npt.NDArray[np.int64]]:

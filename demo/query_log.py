@@ -14,6 +14,7 @@ LINE_PREFIX = "user=%u application=%a "  # for `log_line_prefix`; ends before th
 # One line for each execution. Statements over several lines go on in lines that start with a tab.
 EXECUTION = re.compile(r"^user=(?P<user>\S+) application=\S* LOG: +(execute [^:]*|statement): ")
 LOOKUP = "WITH ORDINALITY"  # what tells a lookup from a question about the catalog
+PLAN = "EXPLAIN"  # how a lookup would be carried out, which is not one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class QueryLog:
         return [
             execution.string
             for execution in executions
-            if execution["user"] == user and LOOKUP in execution.string.upper()
+            if execution["user"] == user
+            and LOOKUP in execution.string.upper()
+            and PLAN not in execution.string.upper()
         ]
 
 

@@ -4,18 +4,22 @@ Mean and mean deviation are estimated as those of round trips are in TCP (Jacobs
 avoidance and control", SIGCOMM 1988). An estimate, not an account: that is `answer_budget`.
 """
 
-_GUESS_BYTES = 1024 * 1024  # while no row was seen: few are larger, and a first look is soon back
-_LEAST_GUESS_BYTES = 16 * 1024
+FIRST_GUESS_BYTES = 256 * 1024  # while no row was seen: few are larger, and it is soon known
+_LEAST_GUESS_BYTES = 4 * 1024
 _GAIN = 1 / 8
 _DEVIATION_GAIN = 1 / 4
 _DEVIATIONS = 4
 
 
 class AnswerSize:
-    """Of the records of one channel, as if each of them had a row: the next ones may."""
+    """Of the records of one channel, as if each of them had a row: the next ones may.
 
-    def __init__(self) -> None:
-        self._guess_bytes = float(_GUESS_BYTES)
+    `guess_bytes` is what a record has while no row was seen.
+    """
+
+    def __init__(self, guess_bytes: int = FIRST_GUESS_BYTES) -> None:
+        self._guess_bytes = float(guess_bytes)
+        self._least_bytes = min(guess_bytes, _LEAST_GUESS_BYTES)
         self._mean_bytes: float | None = None  # None: no row was seen
         self._deviation_bytes = 0.0
 
@@ -36,6 +40,7 @@ class AnswerSize:
         self._mean_bytes += _GAIN * error_bytes
         self._deviation_bytes += _DEVIATION_GAIN * (abs(error_bytes) - self._deviation_bytes)
 
-    def on_no_rows(self) -> None:
-        """An answer had no rows: the longer there are none, the less is it worth to be cautious."""
-        self._guess_bytes = max(self._guess_bytes * (1 - _GAIN), _LEAST_GUESS_BYTES)
+    def on_no_rows(self, records: int) -> None:
+        """So many records had no rows: the more there are, the less is it worth to be cautious."""
+        guess_bytes = self._guess_bytes * (1 - _GAIN) ** records
+        self._guess_bytes = max(guess_bytes, self._least_bytes)

@@ -81,9 +81,12 @@ class LookupTurns(Generic[Channel]):
         line.deficit = 0
 
     def resume(self) -> bool:
-        """Let those that were passed over have their turns again, last; False if there are none."""
+        """Let those that were passed over have their turns again; False if there are none.
+
+        First of all: last, they would find the room taken each time, and never get on.
+        """
         is_needed = bool(self._stalled)
-        self._ready.update(self._stalled)
+        self._ready = {**self._stalled, **self._ready}
         self._stalled.clear()
         return is_needed
 

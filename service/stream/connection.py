@@ -184,6 +184,7 @@ class StreamConnection:
     ) -> ChannelLookups:
         asker = Asker(
             self._number,
+            opened.channel,
             turn,
             self._registry.dimension(opened.dimension),
             promised,
@@ -250,7 +251,8 @@ class StreamConnection:
 
     def _on_sent(self, outgoing: Outgoing) -> None:
         if isinstance(outgoing, AnswerPiece):
-            self._parts.budget.release(self._number, outgoing.held_bytes)
+            held_bytes = outgoing.held_bytes
+            self._parts.budget.release(self._number, outgoing.channel, held_bytes)
             self._parts.line.on_room()
 
     def _channel(self, number: int) -> ChannelLookups:

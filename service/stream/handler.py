@@ -10,6 +10,7 @@ from itertools import count
 from aiohttp import WSCloseCode, web
 
 from lookup_core.protocol.answer_budget import AnswerBudget
+from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
 from lookup_core.protocol.frames import SUBPROTOCOL
 from lookup_core.protocol.learned_costs import LearnedCosts
 from lookup_core.protocol.server_channel import ChannelStatistics
@@ -20,6 +21,7 @@ from service.stream.stream_parts import StreamParts
 from service.stream.timeouts import Timeouts
 
 _POLL_S = 0.02
+_FIRST_RECORDS = 512  # of a dimension of which nothing is known, that all answers have room for
 
 
 class StreamHandler:
@@ -41,7 +43,7 @@ class StreamHandler:
             registry,
             LookupLine(),
             AnswerBudget(answer_bytes),
-            LearnedCosts(),
+            LearnedCosts(max(1, min(FIRST_GUESS_BYTES, answer_bytes // _FIRST_RECORDS))),
             agent,
             self._timeouts,
         )

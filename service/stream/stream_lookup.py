@@ -29,7 +29,8 @@ class Asker:
     """What the lookups of one channel have in common."""
 
     connection: int
-    turn: ChannelId
+    channel: int  # on its connection
+    turn: ChannelId  # in the process
     dimension: Dimension
     promised: DimensionSchema  # key and columns as the peer was told when it opened the channel
     budget: AnswerBudget[int]
@@ -80,8 +81,9 @@ class StreamLookup:
         """For how many of so many records, or of a part of them, there is room; 0 for too few."""
         record_bytes = self._asker.costs.size.record_bytes
         most = min(wanted, max(PART_BYTES // record_bytes, 1))
-        return self._asker.budget.records_that_fit(
-            self._asker.connection, record_bytes, wanted=most
+        asker = self._asker
+        return asker.budget.records_that_fit(
+            asker.connection, asker.channel, record_bytes, wanted=most
         )
 
     def carry_out(self, records: range, now: float) -> None:
@@ -117,7 +119,7 @@ class StreamLookup:
     def _begin(self, records: range) -> _Part:
         part = _Part(records.start, len(records), self._asker.costs.size.record_bytes)
         self._parts.add(part)
-        self._asker.budget.hold(self._asker.connection, part.unanswered * part.record_bytes)
+        self._hold(part.unanswered * part.record_bytes)
         return part
 
     def _submit(self, part: _Part, timeout_s: float) -> list[Answer]:
@@ -149,15 +151,20 @@ class StreamLookup:
             self._parts.discard(part)
         answer_bytes = answer.total_bytes
         if answer.rows is None:
-            self._asker.costs.size.on_no_rows()
+            self._asker.costs.size.on_no_rows(answer.size)
         else:
             self._asker.costs.size.on_rows(answer.size, answer_bytes)
         self._hand_on(answer.moved(part.start), answer_bytes)
 
     def _hand_on(self, answer: Answer, answer_bytes: int) -> None:
-        self._asker.budget.hold(self._asker.connection, answer_bytes)
+        self._hold(answer_bytes)
         self._unanswered -= answer.size
         self._deliver(HeldAnswer(answer, answer_bytes, is_last=not self._unanswered))
 
+    def _hold(self, count_bytes: int) -> None:
+        asker = self._asker
+        asker.budget.hold(asker.connection, asker.channel, count_bytes)
+
     def _release(self, part: _Part, records: int) -> None:
-        self._asker.budget.release(self._asker.connection, records * part.record_bytes)
+        asker = self._asker
+        asker.budget.release(asker.connection, asker.channel, records * part.record_bytes)

@@ -14,6 +14,7 @@ user=sidelook application=sidelook LOG:  execute __asyncpg_stmt_1__: SELECT 'pla
 user=postgres application=psql LOG:  statement: SELECT * FROM planes WITH ORDINALITY
 user=sidelook application=sidelook ERROR:  canceling statement due to user request
 user=sidelook application=sidelook STATEMENT:  SELECT 1 FROM planes -- WITH ORDINALITY
+user=sidelook application=sidelook LOG:  statement: EXPLAIN SELECT 1 FROM planes -- WITH ORDINALITY
 """
 
 

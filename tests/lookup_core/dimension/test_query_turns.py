@@ -19,13 +19,13 @@ def turns() -> QueryTurns:
 
 
 def queue(turns: QueryTurns, *keys: int) -> None:
-    """These keys are asked for the first time."""
+    """Keys that are asked for the first time."""
     for key in keys:
         turns.batcher.add(ChannelId(key), run_of(key), 0.0)
 
 
 def park(turns: QueryTurns, key: int, *, retry_at: float) -> None:
-    """This key is to be tried again."""
+    """A key that is to be tried again."""
     turns.queries.park(turns.queries.start([run_of(key)], 0.0), retry_at)
 
 

@@ -20,15 +20,15 @@ def budget_of(*owners: str) -> AnswerBudget[str]:
 def filled(budget: AnswerBudget[str], owner: str) -> int:
     """Take record after record of ten bytes, as long as there is room; how many there were."""
     count = 0
-    while budget.records_that_fit(owner, 10, wanted=1):
-        budget.hold(owner, 10)
+    while budget.records_that_fit(owner, 1, 10, wanted=1):
+        budget.hold(owner, 1, 10)
         count += 1
     return count
 
 
 def test_wanted_is_given_while_there_is_room() -> None:
     """Nobody else holds anything: what is asked for fits."""
-    assert budget_of("a").records_that_fit("a", 10, wanted=20) == 20
+    assert budget_of("a").records_that_fit("a", 1, 10, wanted=20) == 20
 
 
 def test_connection_leaves_as_much_as_it_holds() -> None:
@@ -39,43 +39,64 @@ def test_connection_leaves_as_much_as_it_holds() -> None:
     budget.check_invariants()
 
 
+def test_channels_of_a_connection_leave_room_to_each_other() -> None:
+    """One that has its share stops itself only; its neighbour has room, or one record at least."""
+    budget = budget_of("a")
+    filled(budget, "a")
+
+    assert budget.records_that_fit("a", 1, 10, wanted=10) == 0
+    assert budget.records_that_fit("a", 2, 10, wanted=10) == 10
+    assert budget.records_that_fit("a", 3, 10 * TOTAL_BYTES, wanted=10) == 1
+
+
+def test_connection_with_many_channels_leaves_a_fourth() -> None:
+    """However many channels a peer has that reads nothing, others find room."""
+    budget = budget_of("a", "b")
+    for channel in range(64):
+        room = budget.records_that_fit("a", channel, 1, wanted=TOTAL_BYTES)
+        budget.hold("a", channel, room)
+
+    assert 3 * TOTAL_BYTES // 4 - 4 <= budget.used_bytes <= 3 * TOTAL_BYTES // 4 + 64
+    assert budget.records_that_fit("b", 1, 10, wanted=1) == 1
+
+
 def test_part_of_what_is_wanted_may_fit() -> None:
     """More than there is room for is cut, as long as it is worth a part of its own."""
     budget = budget_of("a")
-    budget.hold("a", 100)
+    budget.hold("a", 1, 100)
 
-    assert budget.records_that_fit("a", 10, wanted=100) == 40
-    assert budget.records_that_fit("a", 10, wanted=200) == 0
+    assert budget.records_that_fit("a", 1, 10, wanted=100) == 40
+    assert budget.records_that_fit("a", 1, 10, wanted=200) == 0
 
 
 def test_who_holds_nothing_gets_on() -> None:
     """One record is always possible, however large it is and whatever the others hold."""
     budget = budget_of("a", "b")
-    budget.hold("a", 5 * TOTAL_BYTES)
+    budget.hold("a", 1, 5 * TOTAL_BYTES)
 
-    assert budget.records_that_fit("b", 10 * TOTAL_BYTES, wanted=50) == 1
-    assert budget.records_that_fit("a", 1, wanted=50) == 0
+    assert budget.records_that_fit("b", 1, 10 * TOTAL_BYTES, wanted=50) == 1
+    assert budget.records_that_fit("a", 1, 1, wanted=50) == 0
 
 
 def test_released_bytes_make_room() -> None:
     """What was sent is there for all."""
     budget = budget_of("a", "b")
-    budget.hold("a", TOTAL_BYTES)
-    assert budget.release("a", TOTAL_BYTES - 100)
+    budget.hold("a", 1, TOTAL_BYTES)
+    assert budget.release("a", 1, TOTAL_BYTES - 100)
 
     assert budget.used_bytes == 100
-    assert budget.records_that_fit("b", 10, wanted=1000) == 45
+    assert budget.records_that_fit("b", 1, 10, wanted=1000) == 45
 
 
 def test_closed_connection_gives_all_back_once() -> None:
     """Whatever ends a connection, what comes late is harmless."""
     budget = budget_of("a", "b")
-    budget.hold("a", 300)
-    budget.hold("b", 1)
+    budget.hold("a", 1, 300)
+    budget.hold("b", 1, 1)
 
     assert [budget.close("a"), budget.close("a")] == [True, False]
-    assert not budget.hold("a", 10)
-    assert not budget.release("a", 10)
+    assert not budget.hold("a", 1, 10)
+    assert not budget.release("a", 1, 10)
     assert budget.used_bytes == 1
     budget.check_invariants()
 
@@ -83,10 +104,10 @@ def test_closed_connection_gives_all_back_once() -> None:
 def test_more_cannot_be_released_than_is_held() -> None:
     """That would be a defect, and would give others room that there is not."""
     budget = budget_of("a", "b")
-    budget.hold("a", 10)
+    budget.hold("a", 1, 10)
 
     with pytest.raises(AssertionError):
-        budget.release("b", 1)
+        budget.release("b", 1, 1)
 
 
 class BudgetMachine(RuleBasedStateMachine):
@@ -112,7 +133,7 @@ class BudgetMachine(RuleBasedStateMachine):
         if not self.held:
             return
         owner = data.draw(st.sampled_from(sorted(self.held)))
-        records = self.budget.records_that_fit(owner, record_bytes, wanted=wanted)
+        records = self.budget.records_that_fit(owner, 1, record_bytes, wanted=wanted)
         free_bytes = TOTAL_BYTES - sum(self.held.values())
 
         assert 0 <= records <= wanted
@@ -120,7 +141,7 @@ class BudgetMachine(RuleBasedStateMachine):
         if records * record_bytes + self.held[owner] > free_bytes - records * record_bytes:
             assert not records or (records, self.held[owner]) == (1, 0)
         taken = records * data.draw(st.sampled_from([record_bytes, 3 * record_bytes]))
-        assert self.budget.hold(owner, taken)
+        assert self.budget.hold(owner, 1, taken)
         self.held[owner] += taken
 
     @rule(data=st.data(), share=st.floats(0, 1))
@@ -128,7 +149,7 @@ class BudgetMachine(RuleBasedStateMachine):
         """Some of what somebody holds leaves; or of what somebody held who is gone."""
         owner = data.draw(st.integers(0, self.opened))
         sent = int(self.held.get(owner, 100) * share)
-        assert self.budget.release(owner, sent) is (owner in self.held)
+        assert self.budget.release(owner, 1, sent) is (owner in self.held)
         if owner in self.held:
             self.held[owner] -= sent
 

@@ -16,8 +16,9 @@ def learned(*record_bytes: int) -> AnswerSize:
 
 
 def test_first_guess_is_cautious() -> None:
-    """Before any answer a row may have 1 MiB."""
-    assert AnswerSize().record_bytes == 1024 * KIB
+    """Before any answer a row may have 256 KiB, or what it is told."""
+    assert AnswerSize().record_bytes == 256 * KIB
+    assert AnswerSize(1000).record_bytes == 1000
 
 
 def test_first_row_replaces_the_guess() -> None:
@@ -44,18 +45,17 @@ def test_missing_rows_make_less_cautious() -> None:
     """While no row was seen at all the guess becomes smaller, but never small."""
     size = AnswerSize()
     guesses = []
-    for _ in range(100):
-        size.on_no_rows()
+    for records in (1, 2, 97):
+        size.on_no_rows(records)
         guesses.append(size.record_bytes)
 
-    assert guesses[0] == 896 * KIB
-    assert guesses[-1] == 16 * KIB
+    assert guesses == [224 * KIB, int(224 * KIB * 49 / 64), 4 * KIB]
 
 
 def test_missing_rows_say_nothing_about_others() -> None:
     """What is known about rows stays: the next records may have some."""
     size = learned(*[1000] * 30)
     for _ in range(100):
-        size.on_no_rows()
+        size.on_no_rows(1)
 
     assert size.record_bytes == learned(*[1000] * 30).record_bytes

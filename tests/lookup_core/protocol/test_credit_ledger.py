@@ -54,6 +54,19 @@ def test_backlog_gets_floating_credit() -> None:
     assert ledger.statistics().floating_records == 500
 
 
+def test_nothing_is_lent_while_it_may_not() -> None:
+    """Then nobody gets more, everybody keeps what he has, and newcomers find it unchanged."""
+    ledger = ledger_with("a", "b")
+    lent = ledger.lend("a", Grant(500, 10_000))
+    ledger.may_lend = False
+
+    refused = ledger.lend("a", Grant(1, 1)), ledger.lend("b", Grant(1, 1))
+    ledger.may_lend = True
+
+    assert (refused, ledger.floating("a")) == ((NOTHING, NOTHING), lent)
+    assert ledger.lend("b", Grant(1, 1)) == Grant(1, 1)
+
+
 def test_greedy_channel_ends_with_half() -> None:
     """Alone a channel gets at most half of all floating credit, so a latecomer finds something."""
     ledger = ledger_with("a", "b")

@@ -92,7 +92,7 @@ def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tupl
 
     def on_sent(frame: Outgoing) -> None:
         if isinstance(frame, AnswerPiece):
-            budget.release(1, frame.held_bytes)
+            budget.release(1, frame.channel, frame.held_bytes)
 
     outbox = Outbox(send, timeout_s=1.0, on_sending=on_sending, on_sent=on_sent)
     line, budget, turn = LookupLine(), AnswerBudget[int](TOTAL_BYTES), ChannelId(1)
@@ -102,7 +102,7 @@ def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tupl
     lookups = ChannelLookups(
         ServerChannel(1, "customers", "task", ledger=ledger, owner=turn),
         open_frame(),
-        asker=Asker(1, turn, dimension, SCHEMA, budget, Costs()),
+        asker=Asker(1, 1, turn, dimension, SCHEMA, budget, Costs()),
         line=line,
         outbox=outbox,
         on_defect=_raise,
@@ -215,11 +215,11 @@ async def test_abandoned_lookups_are_left(rig: Rig) -> None:
 
 async def test_lookup_in_line_may_be_cancelled(rig: Rig) -> None:
     """What was not carried out yet is never asked for; the credit goes back at once."""
-    rig.budget.hold(1, TOTAL_BYTES)  # no room
+    rig.budget.hold(1, 1, TOTAL_BYTES)  # no room
     asked = lookup_frame(1, 7)
     rig.lookups.on_lookup(asked)
     rig.lookups.on_cancel(1)
-    rig.budget.release(1, TOTAL_BYTES)
+    rig.budget.release(1, 1, TOTAL_BYTES)
     rig.line.on_room()
     await rig.has_sent(1)
 
@@ -228,7 +228,7 @@ async def test_lookup_in_line_may_be_cancelled(rig: Rig) -> None:
 
 async def test_lookup_in_line_has_its_time(rig: Rig) -> None:
     """Without room for its answer it ends as any other that gets none."""
-    rig.budget.hold(1, TOTAL_BYTES)
+    rig.budget.hold(1, 1, TOTAL_BYTES)
     asked = lookup_frame(1, 7, 8, timeout_ms=10)
     rig.lookups.on_lookup(asked)
     await rig.has_sent(2)
@@ -239,11 +239,11 @@ async def test_lookup_in_line_has_its_time(rig: Rig) -> None:
 
 async def test_lookup_goes_on_when_there_is_room(rig: Rig) -> None:
     """It keeps its place: what was asked after it comes after it."""
-    rig.budget.hold(1, TOTAL_BYTES)
+    rig.budget.hold(1, 1, TOTAL_BYTES)
     first, second = lookup_frame(1, None), lookup_frame(2, None, None)
     rig.lookups.on_lookup(first)
     rig.lookups.on_lookup(second)
-    rig.budget.release(1, TOTAL_BYTES)
+    rig.budget.release(1, 1, TOTAL_BYTES)
     rig.line.on_room()
     await rig.has_sent(4)
 
@@ -258,7 +258,7 @@ async def test_half_done_lookup_may_be_cancelled(rig: Rig) -> None:
     """Its parts at the dimension are left, the rest is not asked for, all bytes are given back."""
     rig.store.hold()
     rig.budget.open(2)
-    rig.budget.hold(2, TOTAL_BYTES)  # so there is room for one record, and no more
+    rig.budget.hold(2, 1, TOTAL_BYTES)  # so there is room for one record, and no more
     rig.lookups.on_lookup(asked := lookup_frame(1, 7, 8))
     assert len(rig.line) == 1
     rig.lookups.on_cancel(1)
@@ -272,7 +272,7 @@ async def test_abandoned_lookups_hold_nothing(rig: Rig) -> None:
     """Whatever state they are in: waiting for rows, or in line."""
     rig.store.hold()
     rig.lookups.on_lookup(lookup_frame(1, 7))
-    rig.budget.hold(1, TOTAL_BYTES)
+    rig.budget.hold(1, 1, TOTAL_BYTES)
     rig.lookups.on_lookup(lookup_frame(2, 8))
 
     rig.lookups.abandon()

@@ -83,3 +83,16 @@ def test_removing_twice_is_harmless(registry: ChannelRegistry) -> None:
     registry.remove(turn)
 
     assert registry.statistics() == []
+
+
+def test_channels_wait_for_memory(registry: ChannelRegistry) -> None:
+    """Without memory for more, a newcomer is told to come back; those that are open stay."""
+    add(registry, 7)
+    registry.allow_growth(is_allowed=False)
+    with pytest.raises(Overloaded) as caught:
+        add(registry, 8)
+    registry.allow_growth(is_allowed=True)
+    add(registry, 8)
+
+    assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
+    assert [each.channel for each in registry.statistics()] == [7, 8]

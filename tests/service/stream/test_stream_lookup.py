@@ -11,6 +11,7 @@ from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.answer_budget import AnswerBudget
+from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
 from lookup_core.protocol.learned_costs import Costs
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
@@ -73,7 +74,7 @@ async def asking_of(budget: AnswerBudget[int]) -> AsyncIterator[Asking]:
     store = customers()
     async with running(store, settings(keys=3)) as dimension:
         promised = DimensionSchema(SCHEMA.key, SCHEMA.select(["name"]))
-        asker = Asker(CONNECTION, ChannelId(1), dimension, promised, budget, Costs())
+        asker = Asker(CONNECTION, 1, ChannelId(1), dimension, promised, budget, Costs())
         yield Asking(store, dimension, asker)
 
 
@@ -120,7 +121,7 @@ async def test_size_of_rows_is_learned(asking: Asking) -> None:
     asking.lookup(7).carry_out(range(1), 0.0)
     await until(lambda: asking.lasts.count(True) == 2)
 
-    assert MIB // 2 < unknown < MIB
+    assert FIRST_GUESS_BYTES // 2 < unknown < FIRST_GUESS_BYTES
     assert asking.asker.costs.size.record_bytes < 100
 
 
@@ -181,7 +182,7 @@ async def test_records_in_line_may_time_out(asking: Asking) -> None:
 async def test_parts_are_small_in_bytes(asking: Asking) -> None:
     """Before anything is known about the rows, and when they are large, few are asked for."""
     lookup = asking.lookup(7, 8)
-    assert lookup.records_that_fit(1000) == PART_BYTES // MIB
+    assert lookup.records_that_fit(1000) == PART_BYTES // FIRST_GUESS_BYTES
     asking.asker.costs.size.on_rows(1, 10 * PART_BYTES)
 
     assert lookup.records_that_fit(1000) == 1
@@ -189,10 +190,10 @@ async def test_parts_are_small_in_bytes(asking: Asking) -> None:
 
 async def test_no_room_is_no_part() -> None:
     """Who holds its share already has to wait until some of it is sent."""
-    async with asking_of(AnswerBudget(3 * MIB)) as asking:
+    async with asking_of(AnswerBudget(3 * FIRST_GUESS_BYTES)) as asking:
         lookup = asking.lookup(7, 8)
         assert lookup.records_that_fit(2) == 1
-        asking.asker.budget.hold(CONNECTION, 2 * MIB)
+        asking.asker.budget.hold(CONNECTION, 1, 2 * FIRST_GUESS_BYTES)
 
         assert lookup.records_that_fit(2) == 0
 
