@@ -31,6 +31,7 @@ from service.config.source import ParquetSource
 from service.engine.dimension import Dimension
 from service.http.answer_room import AnswerRoom
 from service.http.application import application, health_application
+from service.http.body_room import BodyRoom
 from service.http.limits import Limits
 from service.http.listener import listener
 from service.http.readiness import Readiness
@@ -63,6 +64,7 @@ _CACHES_SHARE = 2  # what all caches may hold: the bounds of each are scaled dow
 _CREDIT_SHARE = 4  # what waiting lookups of streams may take
 _ANSWER_SHARE = 4  # what their answers may take, until they are sent
 _PLAIN_ANSWER_SHARE = 8  # the same for requests that are no streams
+_BODY_SHARE = 8  # what their bodies may take while they are read
 
 
 async def run(settings: Settings) -> None:
@@ -234,6 +236,7 @@ def _parts(
             request_keys=limits.request_keys,
             request_bytes=limits.request_bytes,
         ),
+        body_room=BodyRoom(limits.memory_bytes // _BODY_SHARE),
         answer_room=AnswerRoom(limits.memory_bytes // _PLAIN_ANSWER_SHARE),
     )
 

@@ -14,6 +14,7 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
 from service.http.body import body
+from service.http.body_room import BodyRoom
 from service.http.catalogue import Catalogue
 from service.http.json_body import json_body
 from service.http.limits import Limits
@@ -28,13 +29,16 @@ class Admin:
 
     catalogue: Catalogue
     limits: Limits
+    body_room: BodyRoom
 
     async def invalidate(self, request: web.Request) -> web.Response:
         """Forget the keys, or all; says how many entries were dropped from the cache."""
         dimension = self.catalogue.named(request)
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
-        asked = from_json(InvalidateRequest, json_body(await body(request, self.limits)))
+        asked = from_json(
+            InvalidateRequest, json_body(await body(request, self.limits, self.body_room))
+        )
         keys = None if asked.keys is None else self._typed(asked.keys, dimension.schema)
         count = dimension.invalidate(keys, origin=InvalidationOrigin.ADMIN)
         return web.Response(

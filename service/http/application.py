@@ -69,10 +69,10 @@ def guarded_application(
 
 def _routes(parts: ServiceParts) -> list[Route]:
     catalogue = Catalogue(parts.dimensions)
-    lookup = Lookup(catalogue, parts.limits)
+    lookup = Lookup(catalogue, parts.limits, parts.body_room)
     single_row = SingleRow(catalogue)
     dimensions = Dimensions(catalogue)
-    admin = Admin(catalogue, parts.limits)
+    admin = Admin(catalogue, parts.limits, parts.body_room)
     channels = Channels(parts.channels)
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"

@@ -7,33 +7,45 @@ import asyncio
 
 from aiohttp import web
 
+from service.http.body_room import BodyRoom
 from service.http.limits import Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-async def body(request: web.Request, limits: Limits) -> bytes:
-    """All bytes of the body.
+async def body(request: web.Request, limits: Limits, room: BodyRoom) -> bytes:
+    """All bytes of the body, which hold room until they are read.
 
     Raises 415 for a compressed one, 413 for one that is or turns out too large, and 408 for one
-    that is not whole within the deadline, be it slow or broken off.
+    that is not whole within the deadline, be it slow or broken off; Overloaded without room for it.
     """
     _check_headers(request, limits)
     if request.headers.get("Expect"):
         await _invite(request)
     try:
         async with asyncio.timeout(limits.body_deadline_s):
-            return await request.read()
+            return await _read(request, limits, room)
     except TimeoutError as error:
         raise web.HTTPRequestTimeout(
             text=f"the body was not whole within {limits.body_deadline_s:g} s"
         ) from error
-    except web.HTTPRequestEntityTooLarge as error:
-        raise _too_large(limits) from error
 
 
 async def wait_for_body(request: web.Request) -> None:
     """Every route's `expect_handler`: nobody is invited before token and size were looked at."""
+
+
+async def _read(request: web.Request, limits: Limits, room: BodyRoom) -> bytes:
+    content = bytearray()
+    try:
+        while chunk := await request.content.readany():
+            room.take(len(chunk), held_bytes=len(content))
+            content += chunk
+            if len(content) > limits.request_bytes:
+                raise _too_large(limits)
+        return bytes(content)
+    finally:
+        room.give_back(len(content))
 
 
 def _check_headers(request: web.Request, limits: Limits) -> None:

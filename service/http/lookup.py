@@ -16,6 +16,7 @@ from lookup_core.keys.typed_keys import TypedKeys
 from service.http.answer_room import ANSWER_HOLD
 from service.http.arrow import arrow_keys, arrow_reply
 from service.http.body import body
+from service.http.body_room import BodyRoom
 from service.http.catalogue import Catalogue
 from service.http.engine_lookup import engine_lookup
 from service.http.json_body import json_body
@@ -37,13 +38,14 @@ class Lookup:
 
     catalogue: Catalogue
     limits: Limits
+    body_room: BodyRoom
 
     async def post(self, request: web.Request) -> web.Response:
         """Answer every key of the body, in its order."""
         dimension = self.catalogue.named(request)
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
-        content = await body(request, self.limits)
+        content = await body(request, self.limits, self.body_room)
         if sent is MediaType.ARROW:
             question = self._arrow_question(content, from_query(request.query))
         else:

@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.http.answer_room import AnswerRoom
+from service.http.body_room import BodyRoom
 from service.http.limits import Limits
 from service.http.readiness import Readiness
 
@@ -26,4 +27,5 @@ class ServiceParts:
     metrics: Callable[[], bytes]
     version: str
     limits: Limits = field(default_factory=Limits)
+    body_room: BodyRoom = field(default_factory=BodyRoom)
     answer_room: AnswerRoom = field(default_factory=AnswerRoom)

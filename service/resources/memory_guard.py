@@ -54,9 +54,16 @@ class MemoryGuard:
         self._pressure = MemoryPressure()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Look until cancelled; what cannot be read now stays as it was seen last."""
+        is_known = True
         while True:
-            self.look()
+            try:
+                self.look()
+                is_known = True
+            except OSError as error:  # no file descriptor is free: just then nobody may end for it
+                if is_known:
+                    log.warning("memory.unknown", code=error.strerror)
+                is_known = False
             await asyncio.sleep(_INTERVAL_S)
 
     def look(self) -> PressureLevel:
@@ -66,7 +73,7 @@ class MemoryGuard:
             self._base_bytes = self._read().resident_bytes
         used_share = self._used_share()
         if used_share >= SHRINK_FROM:
-            # First what nobody needs any more: allocators keep it, and it is no reason for anything.
+            # What allocators keep and nobody needs is no reason to give anything up.
             _give_back()
             used_share = self._used_share()
         before, share_before = self._pressure.level, self._pressure.cache_share

@@ -26,6 +26,8 @@ from tests.service.engine.running import customers, running, typed
 from tests.service.stream.streaming import Peer, until
 
 PATIENCE_S = 20.0
+MIB = 1024 * 1024
+_EVICTED = 'sidelook_cache_evictions_total{dimension="customers",reason="pressure"} 1.0'
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +243,28 @@ async def test_drain_ends_in_time() -> None:
 
         assert not asked.done()
         asked.cancel()
+
+
+async def test_short_memory_is_relieved(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """Caches give way and lookups are refused while memory is short; then all is served again."""
+    values = settings(tmp_path, dimensions).model_dump(by_alias=True, exclude_unset=True)
+    async with serving(Settings(values | {"limits": {"memory": "16MiB"}})) as session:
+        ballast: list[bytes] = []  # of this process, which is the service's, too
+        while await _status(session) != 503:
+            ballast.append(b"x" * MIB)
+        while _EVICTED not in await _metrics(session):  # noqa: ASYNC110  there is no event for it
+            await asyncio.sleep(0.005)
+        ballast.clear()
+        while await _status(session) != 200:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.005)
+
+
+async def _metrics(session: aiohttp.ClientSession) -> str:
+    async with session.get("/metrics") as response:
+        return await response.text()
+
+
+async def _status(session: aiohttp.ClientSession) -> int:
+    body = {"keys": [7]}
+    async with session.post("/v1/dimensions/customers/lookup", json=body) as response:
+        return response.status

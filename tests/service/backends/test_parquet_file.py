@@ -56,6 +56,17 @@ def test_folder_of_files_is_one_table(tmp_path: Path) -> None:
     assert sorted(loaded.rows.column("year").to_pylist()) == [2013, 2014]
 
 
+def test_rows_lie_in_one_piece(tmp_path: Path) -> None:
+    """Rows of several files are put together once, and not for every lookup."""
+    for number in range(3):
+        pq.write_table(pa.table({"id": [number], "name": ["x"]}), tmp_path / f"{number}.parquet")
+
+    loaded = load_parquet_file(tmp_path, ["id"], columns=None)
+
+    assert [column.num_chunks for column in loaded.rows.columns] == [1]
+    assert loaded.rows.num_rows == 3
+
+
 def test_stored_types_become_plain(tmp_path: Path) -> None:
     """Dictionaries and nanoseconds of a file come out as texts and microseconds."""
     instant = pa.array([dt.datetime(2013, 1, 1, tzinfo=dt.UTC)], pa.timestamp("ns", "UTC"))

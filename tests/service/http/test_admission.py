@@ -66,6 +66,18 @@ async def test_streams_are_not_opened_while_draining(service: Served) -> None:
         assert (response.status, response.headers["Retry-After"]) == (503, "5")
 
 
+async def test_short_memory_refuses_lookups_only(service: Served) -> None:
+    """Lookups and streams are refused at once; who looks after the service is not."""
+    service.parts.readiness.allow_requests(is_allowed=False)
+    paths = ("/v1/dimensions/customers/rows/1", "/v1/stream", "/v1/dimensions", "/metrics")
+    statuses = []
+    for path in paths:
+        async with service.unix.get(path) as response:
+            statuses.append(response.status)
+
+    assert statuses == [503, 503, 200, 200]
+
+
 async def test_open_streams_take_a_slot() -> None:
     """An open stream counts as a request until it is closed."""
     opened, closed = asyncio.Event(), asyncio.Event()

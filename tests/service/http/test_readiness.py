@@ -51,3 +51,15 @@ async def test_reading_goes_on_while_draining(service: Served) -> None:
     response = await service.lookup('{"keys": [1]}')
     assert (response.status, response.headers["Retry-After"]) == (503, "5")
     assert (await response.json())["code"] == "draining"
+
+
+def test_short_memory_refuses_what_is_new() -> None:
+    """Without memory for it, a request is told to come again; it is served when there is some."""
+    readiness = Readiness({})
+    readiness.allow_requests(is_allowed=False)
+    with pytest.raises(Overloaded) as caught:
+        readiness.check_has_memory()
+    readiness.allow_requests(is_allowed=True)
+    readiness.check_has_memory()
+
+    assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)

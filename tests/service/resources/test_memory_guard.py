@@ -18,7 +18,8 @@ ALLOWANCE_BYTES = 16 * MIB
 class Process:
     """A process whose memory is said, and a diary of what was given up."""
 
-    reading: MemoryReading = MemoryReading(BASE_BYTES)
+    reading: MemoryReading = field(default_factory=lambda: MemoryReading(BASE_BYTES))
+    is_readable: bool = True
     is_settled: bool = True
     diary: list[tuple[str, float | bool]] = field(default_factory=list)
 
@@ -30,11 +31,17 @@ class Process:
             allow_requests=lambda is_allowed: self.diary.append(("requests", is_allowed)),
         )
         return MemoryGuard(
-            lambda: self.reading,
+            self.read,
             relief,
             limit_bytes=100 * MIB,
             is_settled=lambda: self.is_settled,
         )
+
+    def read(self) -> MemoryReading:
+        """What is said, unless it cannot be read."""
+        if not self.is_readable:
+            raise OSError(24, "Too many open files")
+        return self.reading
 
     def grow(self, mebibytes: int) -> None:
         """Let it have so much more than at its start, and than any process needs."""
@@ -116,3 +123,24 @@ async def test_guard_looks_until_it_is_cancelled(process: Process) -> None:
     running.cancel()
 
     assert process.diary[0] == ("caches", 0.8)
+
+
+def test_group_counts_before_the_start_is_over(process: Process) -> None:
+    """Its limit does not wait until all tables are read."""
+    process.is_settled = False
+    process.reading = MemoryReading(BASE_BYTES, 86, 100)
+
+    assert process.guard().look() is PressureLevel.SHRINK_CACHES
+
+
+async def test_unreadable_memory_ends_nothing(process: Process) -> None:
+    """Without a free file descriptor the guard goes on, as if nothing had changed."""
+    guard = process.guard()
+    guard.look()
+    process.is_readable = False
+    running = asyncio.ensure_future(guard.run())
+    await asyncio.sleep(0)
+
+    assert not running.done()
+    running.cancel()
+    assert process.diary == []
