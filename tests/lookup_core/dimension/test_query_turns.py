@@ -6,6 +6,7 @@ from lookup_core.dimension.batcher import Batcher, ChannelId
 from lookup_core.dimension.query_table import QueryTable
 from lookup_core.dimension.query_turns import QueryTurns
 from lookup_core.errors import ErrorCode
+from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.store_guard import StoreGuard
 from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.key_runs import run_of
@@ -29,9 +30,9 @@ def park(turns: QueryTurns, key: int, *, retry_at: float) -> None:
     turns.queries.park(turns.queries.start([run_of(key)], 0.0), retry_at)
 
 
-def sent(turns: QueryTurns, now: float) -> list[object]:
+def sent(turns: QueryTurns, now: float) -> list[KeyId]:
     """The keys of all queries that go now, in their order."""
-    keys = []
+    keys: list[KeyId] = []
     while (query := turns.next_query(now)) is not None:
         keys += [flight.key_id for flight in query.flights]
     return keys

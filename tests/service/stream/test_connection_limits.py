@@ -8,9 +8,18 @@ import pytest
 
 from lookup_core.protocol import frames
 from lookup_core.protocol.ping_allowance import BURST
+from service.backends.fake import FakeBackend
 from service.stream.outbox import CROWD
 from service.stream.timeouts import Timeouts
-from tests.service.stream.streaming import Peer, Setting, Streaming, open_frame, streaming, until
+from tests.service.stream.streaming import (
+    BLOB_BYTES,
+    Peer,
+    Setting,
+    Streaming,
+    open_frame,
+    streaming,
+    until,
+)
 
 MIB = 1024 * 1024
 PING, PONG = aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG
@@ -162,3 +171,50 @@ async def test_long_lookup_is_answered_in_full(limit_bytes: int) -> None:
     assert {word for word in words.values() if "missing" not in word} == {
         *("error ambiguous", "fetched Ada", "fetched Bert")
     }
+
+
+async def test_store_that_hangs_stops_its_channel_only() -> None:
+    """On one connection a channel whose lookups wait for their store leaves the others room."""
+    async with streaming(limited(4 * BLOB_BYTES)) as service:
+        peer = await service.peer("blobs")
+        await peer.answer(await peer.ask(1, 0))  # now it is known how large its rows are
+        service.stores["blobs"].hold()
+        await peer.ask(2, 1)
+        await peer.ask(3, 2)
+        await service.stores["blobs"].wait_for_fetches(2)
+        await until(lambda: len(service.handler._parts.line) == 1)
+        await peer.open(2, "customers")
+
+        answers = [
+            await peer.answer(await peer.ask(sequence, 7, 8, channel=2)) for sequence in (1, 2, 3)
+        ]
+
+    assert [set(words.values()) for words in answers] == [
+        {"fetched Ada", "fetched Bert"},
+        {"hit Ada", "hit Bert"},
+        {"hit Ada", "hit Bert"},
+    ]
+
+
+@pytest.mark.parametrize("ending", ["cancel", "vanish"])
+async def test_bytes_that_come_free_wake_the_line(ending: str) -> None:
+    """Whoever gives up, or is gone, makes room for those who were passed over."""
+    async with streaming(limited(51_200)) as service:  # a hundred for each record at first
+        greedy, other = await service.peer(), await service.peer()
+        store, line = service.stores["customers"], service.handler._parts.line
+        store.hold()
+        await greedy.ask(1, *range(1000, 1200))
+        await until(lambda: asked_keys(store) == 200)
+        await other.ask(1, *range(2000, 2100))
+        await until(lambda: asked_keys(store) == 300)
+        await other.ask(2, *range(3000, 3300))  # there is room for some only: not worth a query
+        await until(lambda: len(line) == 1)
+
+        greedy.vanish() if ending == "vanish" else await greedy.send(frames.Cancel(1, 1))
+
+        await until(lambda: asked_keys(store) > 300)
+
+
+def asked_keys(store: FakeBackend) -> int:
+    """How many keys the store was asked for."""
+    return sum(batch.num_rows for batch in store.batches)
