@@ -16,7 +16,7 @@ from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.default_row import default_row
 from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
 from lookup_core.dimension.dimension_events import LookupRequest
-from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.landing import SEVERAL_ROWS, Landing
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension.stale_rows import StaleRows
 from lookup_core.dimension_schema import DimensionSchema
@@ -110,6 +110,9 @@ class KnownAnswers:
         rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
         keys = self.canonical(query.keys, kept)
         self.cache.fill(keys, row_of >= 0, rows=rows, read_at=query.sent_at, now=now)
+        several = np.flatnonzero(landing.row_of == SEVERAL_ROWS).astype(np.int32)
+        if several.size:  # an old row is not the answer any more, and must not be served as stale
+            self.cache.invalidate(self.canonical(query.keys, several))
 
     def with_default(self, answers: Sequence[Answer], columns: Sequence[str]) -> list[Answer]:
         """The same, the default row in the place of absences if there is one."""

@@ -34,13 +34,16 @@ _BROKEN = (
 # would find none. Sessions whose client is gone end soon, also in the middle of a query, so that
 # they never add up beyond the pool.
 _GREETING = """
-SELECT CASE WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
-             AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
-            THEN (SELECT system_identifier FROM pg_catalog.pg_control_system())
-                 || '/' || (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()) END,
+SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
+       AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE'),
        pg_catalog.set_config('default_transaction_read_only', 'on', false),
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
+"""
+# Only for who may ask so: the server checks that before it looks at any condition around it.
+_IDENTITY = """
+SELECT system.system_identifier || '/' || checkpoint.timeline_id
+FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint() AS checkpoint
 """
 
 # Whether an index can be used, not whether it pays for a table that is small today.
@@ -86,6 +89,7 @@ class PostgresConnections:
         self._settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # of connections; those of earlier ones are not used any more
+        self._store = ""  # whom the youngest connection reached
 
     async def open(self) -> None:
         """Make the pool; no connection yet."""
@@ -176,8 +180,14 @@ class PostgresConnections:
             return session.store
         note_store = session.note_store  # of the connection itself: the pool may let go of it
         records = await self._ask(connection, _GREETING, [], deadline_s=deadline_s)
-        store = str(records[0][0] or "")
+        store = ""
+        if records[0][0]:
+            records = await self._ask(connection, _IDENTITY, [], deadline_s=deadline_s)
+            store = str(records[0][0])
         note_store(store)
+        if store and self._store not in {"", store}:
+            self.expire()  # sessions that were greeted before may speak of a server that was
+        self._store = store or self._store
         return store
 
     async def _ask(

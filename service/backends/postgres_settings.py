@@ -34,6 +34,7 @@ class PostgresSettings:
             "application_name": "sidelook",
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
             "jit": "off",  # compiling takes longer than any batch of index lookups
+            "row_security": "off",  # rows that a policy hides must be an error, never missing
         }
 
     @property

@@ -6,9 +6,11 @@ schema. No decision is made here: the core decides.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 
+import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer
@@ -17,7 +19,7 @@ from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
@@ -154,13 +156,14 @@ class Dimension:
         gathering = Gathering(keys, take)
         try:
             for start, part in gathering.parts():
-                submitted = self.submit(
-                    part,
-                    columns=columns,
-                    channel=HTTP_CHANNEL,
-                    timeout_s=timeout_s,
-                    deliver=gathering.delivery(start),
-                )
+                with _capacity_of_arrow():
+                    submitted = self.submit(
+                        part,
+                        columns=columns,
+                        channel=HTTP_CHANNEL,
+                        timeout_s=timeout_s,
+                        deliver=gathering.delivery(start),
+                    )
                 gathering.on_submitted(start, submitted)
             await gathering.end()
         finally:
@@ -226,3 +229,13 @@ class Dimension:
         except TimeoutError:
             pass  # the deadline itself is what was waited for
         self._wake.clear()
+
+
+@contextmanager
+def _capacity_of_arrow() -> Iterator[None]:
+    """Cached rows that do not fit into one answer of Arrow's are refused, and no defect."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        detail = "the rows are too large for one answer; ask for fewer keys"
+        raise InvalidRequest(ErrorCode.ANSWER_TOO_LARGE, detail) from error

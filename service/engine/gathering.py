@@ -15,7 +15,8 @@ from service.engine.submitted import Deliver, Submitted
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
 
-_FIRST_KEYS = 64  # while nothing is known of the rows; each part is twice as large
+_FIRST_KEYS = 16  # while nothing is known of the rows; each part is twice as large
+_MOST_KEYS = 2048  # rows may be larger than those before, and are copied before they are counted
 _PART_BYTES = 4 * 1024 * 1024
 
 
@@ -40,7 +41,7 @@ class Gathering:
         start, count = 0, min(_FIRST_KEYS, self._keys.size)
         yield start, self._keys.part(start, count)
         while (start := start + count) < self._keys.size:
-            count = min(2 * count, self._most_keys(), self._keys.size - start)
+            count = min(2 * count, _MOST_KEYS, self._most_keys(), self._keys.size - start)
             yield start, self._keys.part(start, count)
 
     def on_submitted(self, start: int, submitted: Submitted) -> None:

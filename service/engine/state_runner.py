@@ -66,6 +66,7 @@ class StateRunner:
         self._callers: dict[LookupId, _Caller] = {}
         self._queries: dict[BatchId, asyncio.Task[None]] = {}
         self._store = ""  # which one answered last
+        self._former_stores: set[str] = set()  # which answered before it
         self._failover_warnings = WarningGate()
 
     @property
@@ -167,8 +168,14 @@ class StateRunner:
             raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
 
     def _note_store(self, store: str) -> None:
-        """Forget everything when another store answers: it may have lost what this one had."""
+        """Forget everything when another store answers: it may have lost what this one had.
+
+        Not when an older one does again: a session may outlive the promotion of its server.
+        """
+        if store in self._former_stores:
+            return
         if store and self._store not in {"", store}:
+            self._former_stores.add(self._store)
             rows = self.state.invalidate(None, InvalidationOrigin.FAILOVER)
             if self._failover_warnings.is_due("failover", self._parts.clock()):
                 log.warning(

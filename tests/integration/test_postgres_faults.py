@@ -317,6 +317,39 @@ async def test_reply_names_its_server(settings: PostgresSettings, database: Data
     assert {each.store for each in fetched} == {f"{identifier}/1"}
 
 
+async def test_role_that_may_not_ask_for_the_identity(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """On a hardened server rows come all the same, without the name of who sent them."""
+    functions = ("pg_control_system()", "pg_control_checkpoint()")
+    database.execute(
+        "DROP ROLE IF EXISTS plain",
+        "CREATE ROLE plain LOGIN",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain",
+        *(f"REVOKE EXECUTE ON FUNCTION {each} FROM PUBLIC" for each in functions),
+    )
+
+    async with described(replace(settings, dsn=database.dsn(user="plain"))) as backend:
+        fetched = await backend.fetch(KEYS, timeout_s=PATIENCE_S)
+
+    assert (fetched.rows["name"].to_pylist(), fetched.store) == (["two"], "")
+
+
+async def test_policy_that_comes_later_hides_nothing(
+    settings: PostgresSettings, database: Database
+) -> None:
+    """Rows that a policy would filter are an error, not missing."""
+    database.execute(
+        "DROP ROLE IF EXISTS watched",
+        "CREATE ROLE watched LOGIN",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO watched",
+    )
+    async with described(replace(settings, dsn=database.dsn(user="watched"))) as backend:
+        database.execute("ALTER TABLE dimension ENABLE ROW LEVEL SECURITY")
+
+        assert (await failure_of(backend)).code is ErrorCode.FORBIDDEN
+
+
 async def test_probe_touches_no_table(settings: PostgresSettings, database: Database) -> None:
     """A locked table does not hide that the server lives."""
     async with described(settings) as backend:

@@ -95,6 +95,18 @@ def test_clock_may_run_for_long() -> None:
     assert answer == ({10: Outcome.HIT}, [1000], {10: {"name": "Ada"}})
 
 
+def test_oldest_age_that_can_be_told() -> None:
+    """Beyond seven weeks an age is told as seven weeks, and not as a small one."""
+    cache = RowCache(SCHEMA, CacheSettings(ttl_s=1e9))
+    columns = pa.record_batch([pa.array([7], pa.int64())], SCHEMA.key)
+    rows = pa.record_batch([pa.array(["Ada"]), pa.array([3], pa.int32())], SCHEMA.columns)
+    cache.fill(canonical_keys(columns), np.array([True]), rows=rows, read_at=0.0, now=0.0)
+
+    (answer,) = told(cache, 7, columns=("tier",), now=50 * 86_400.0)
+
+    assert answer == ({10: Outcome.HIT}, [2**32 - 1], {10: {"tier": 3}})
+
+
 def test_columns_come_as_asked() -> None:
     """The columns asked for, in their order."""
     (answer,) = told(filled(at=0.0, k7="Ada"), 7, columns=("tier", "name"), now=0.0)

@@ -101,6 +101,17 @@ def test_row_that_is_gone_is_not_stale(script: DimensionScript) -> None:
     assert script.submit(2, 7) == {0: "missing"}
 
 
+def test_row_that_is_not_the_only_one_is_not_stale(script: DimensionScript) -> None:
+    """When reading anew finds several rows, the old one is served no longer."""
+    script.keep({7: "Ada"})
+    script.now = 11.0
+    script.submit(1, 7)
+    script.order()
+    script.land(2, {7: ["Ada", "Bea"]})
+
+    assert script.submit(2, 7) == {}
+
+
 def test_reading_anew_needs_room() -> None:
     """When too many keys wait already, stale rows are answered and not read anew."""
     script = DimensionScript(settings(max_waiting_keys=2, stale_while_revalidate_s=2.0))

@@ -15,6 +15,7 @@ def test_sessions_start_with_their_bounds() -> None:
         "application_name": "sidelook",
         "statement_timeout": "250ms",
         "jit": "off",
+        "row_security": "off",
     }
 
 

@@ -31,7 +31,7 @@ async def sizes(keys: int) -> list[tuple[int, int]]:
 
 async def test_parts_grow_while_nothing_is_known() -> None:
     """Each is twice as large as the one before, and together they are all keys."""
-    assert await sizes(500) == [(0, 64), (64, 128), (192, 256), (448, 52)]
+    assert await sizes(500) == [(0, 16), (16, 32), (48, 64), (112, 128), (240, 256), (496, 4)]
 
 
 async def test_lookup_without_keys_has_a_part() -> None:
@@ -63,7 +63,7 @@ async def test_rows_make_parts_smaller() -> None:
             take=lambda each: taken.append(each.size),
         )
 
-    assert taken == [64, 41, 41, 41, 13]
+    assert taken == [16, 32, 41, 41, 41, 29]
 
 
 async def test_refused_fetch_leaves_its_parts() -> None:

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
@@ -190,3 +191,19 @@ async def test_defective_probe_is_a_failed_one() -> None:
         store.probe_error = None
 
         assert await caller == {0: "fetched Ada"}
+
+
+async def test_sessions_that_outlive_a_promotion_flush_nothing() -> None:
+    """A server that has answered before is no other one: its sessions end by and by."""
+    store = customers()
+    async with running(store) as dimension:
+        for number, name in enumerate(["primary/1", "primary/2", "primary/1", "primary/2"]):
+            store.store = name
+            await dimension.lookup(typed(100 + number), columns=None, timeout_s=PATIENCE_S)
+            await dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
+
+        statistics = dimension.statistics()
+
+    # What was cached, or came, when the second name was seen first is gone; all else stays.
+    assert statistics.cache.rows == 3
+    assert statistics.outcomes[Outcome.HIT] == 2
