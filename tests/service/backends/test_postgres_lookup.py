@@ -76,10 +76,18 @@ def test_remedy_names_table_and_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "expected"), [(INDEX, True), (BITMAP, True), (SCAN, False), (WHOLE_INDEX, False)]
+    ("node", "expected"),
+    [
+        (INDEX, True),
+        (BITMAP, True),
+        (SCAN, False),
+        (WHOLE_INDEX, False),
+        ({"Node Type": "Append", "Plans": [INDEX, BITMAP]}, True),
+        ({"Node Type": "Append", "Plans": [INDEX, SCAN]}, False),
+    ],
 )
 def test_condition_on_an_index_counts(node: dict[str, Any], expected: bool) -> None:  # noqa: FBT001
-    """An index that is read from end to end, without a condition, is no help."""
+    """An index read from end to end is no help, nor is one that a part of the table lacks."""
     plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
 
     assert uses_index(json.dumps([{"Plan": plan}])) is expected
