@@ -17,10 +17,6 @@ from tests.integration.postgres_server import Database, PostgresServer
 PATIENCE_S = 10.0
 ROWS = 100_000
 INHERITED = "(id int8 PRIMARY KEY, name text); CREATE TABLE part () INHERITS (small)"
-PARTITIONED = (
-    "(id int8 PRIMARY KEY, name text) PARTITION BY LIST (id);"
-    "CREATE TABLE part PARTITION OF small DEFAULT"
-)
 TABLES = {
     "by_number": ("id", "g::int8 AS id"),
     "by_text": ("id", "'key' || g AS id"),
@@ -132,7 +128,6 @@ async def test_table_without_index_is_read_once(big_tables: Database, mode: str)
         ("(id text, name text); CREATE INDEX ON small (id text_pattern_ops) WHERE true", True),
         (INHERITED, False),
         (f"{INHERITED}; CREATE INDEX ON part (id)", True),
-        (PARTITIONED, True),
     ],
 )
 async def test_index_is_recognised(database: Database, definition: str, *, expected: bool) -> None:
