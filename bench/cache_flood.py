@@ -20,6 +20,7 @@ from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.settings import CacheSettings
+from service.resources.memory_reading import ProcessMemory
 
 FULL_KEYS = 10_000_000
 QUICK_KEYS = 3_000_000
@@ -83,6 +84,7 @@ def cache_flood(folder: Path, console: Console, *, is_quick: bool) -> int:
 def flood_of(keys: int, *, bound_bytes: int) -> Flood:
     """Ask for so many keys, each of which is new, and keep them."""
     cache = RowCache(_SCHEMA, CacheSettings(max_bytes=bound_bytes))
+    memory = ProcessMemory()
     most_bytes, filling, resident = 0, 0, []
     began = time.perf_counter()
     for numbers in _batches(keys):
@@ -90,7 +92,7 @@ def flood_of(keys: int, *, bound_bytes: int) -> Flood:
         statistics = cache.statistics()
         most_bytes = max(most_bytes, statistics.bytes)
         filling += not any(statistics.evictions.values())
-        resident.append(_resident_bytes())
+        resident.append(memory.read().resident_bytes)
     elapsed_s = time.perf_counter() - began
     return Flood(
         keys=keys,
@@ -124,10 +126,3 @@ def _ask(cache: RowCache, numbers: npt.NDArray[np.int64]) -> None:
     columns = [pa.array((numbers % 9).astype(np.int32)), pa.array(numbers * 0.5)]
     rows = pa.record_batch([*columns, column.cast(pa.utf8())], schema=_SCHEMA.columns)
     cache.fill(keys, np.ones(len(numbers), np.bool_), rows=rows, read_at=0.0, now=0.0)
-
-
-def _resident_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("Linux tells the resident memory of each process")

@@ -47,6 +47,7 @@ from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.watchdog import Watchdog
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
+from service.resources.memory_shares import MemoryShares
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 
@@ -59,12 +60,6 @@ BACKLOG = 4096
 REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
-# Of limits.memory.
-_CACHES_SHARE = 2  # what all caches may hold: the bounds of each are scaled down to it
-_CREDIT_SHARE = 4  # what waiting lookups of streams may take
-_ANSWER_SHARE = 4  # what their answers may take, until they are sent
-_PLAIN_ANSWER_SHARE = 8  # the same for requests that are no streams
-_BODY_SHARE = 8  # what their bodies may take while they are read
 
 
 async def run(settings: Settings) -> None:
@@ -137,7 +132,7 @@ async def _dimension(
     backend = await stack.enter_async_context(_backend(config))
     engine = config.engine_settings(name)
     # What streams have credit for is never too much; the rest is for plain requests.
-    credit_keys = settings.limits.memory_bytes // _CREDIT_SHARE // RECORD_BYTES
+    credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
     engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
     return Dimension(engine, backend, observer=observer)
 
@@ -168,10 +163,9 @@ def _source(config: DimensionConfig) -> Backend:
 
 def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamHandler:
     limits = settings.limits
+    shares = MemoryShares(limits.memory_bytes)
     registry = ChannelRegistry(
-        dimensions,
-        max_channels=limits.channels,
-        credit_bytes=limits.memory_bytes // _CREDIT_SHARE,
+        dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
     )
     agent = f"sidelook/{_version()}"
     # A channel's credit lets one LOOKUP take as many bytes, whatever a request may have.
@@ -180,17 +174,17 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
         registry,
         agent=agent,
         max_message_bytes=most_bytes,
-        answer_bytes=limits.memory_bytes // _ANSWER_SHARE,
+        answer_bytes=shares.stream_answer_bytes,
     )
 
 
 def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
     wanted_bytes = sum(each.settings.cache.max_bytes for each in parts.dimensions.values())
-    most_share = min(1.0, settings.limits.memory_bytes / _CACHES_SHARE / max(wanted_bytes, 1))
+    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
 
     def limit_caches(share: float) -> None:
         for dimension in parts.dimensions.values():
-            dimension.limit_cache(share * most_share)
+            dimension.limit_cache(share * scale)
 
     limit_caches(1.0)
     # A table that is held whole is no data that could be given up: it is part of the base.
@@ -224,6 +218,7 @@ def _parts(
         version=_version(),
     )
     limits = settings.limits
+    shares = MemoryShares(limits.memory_bytes)
     return ServiceParts(
         dimensions=dimensions,
         readiness=Readiness(dimensions),
@@ -236,8 +231,8 @@ def _parts(
             request_keys=limits.request_keys,
             request_bytes=limits.request_bytes,
         ),
-        body_room=BodyRoom(limits.memory_bytes // _BODY_SHARE),
-        answer_room=AnswerRoom(limits.memory_bytes // _PLAIN_ANSWER_SHARE),
+        body_room=BodyRoom(shares.body_bytes),
+        answer_room=AnswerRoom(shares.plain_answer_bytes),
     )
 
 

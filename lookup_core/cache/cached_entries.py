@@ -6,6 +6,7 @@ the cache's and its eviction's business.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,12 @@ from lookup_core.keys.canonical_keys import CanonicalKeys, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
 
 Mask = npt.NDArray[np.bool_]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _KEY = "\0key"  # no column of a dimension has a name with a NUL
-_OWN_BYTES_BY_SLOT = 8 + 1 + 1  # read_at, is_negative, visits
-_BYTES_BY_SLOT = _OWN_BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY
+_BYTES_BY_SLOT = (
+    8 + 1 + 1 + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY  # read_at, is_negative, visits
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +152,9 @@ class CachedEntries:
         kept = self.index.shrink()
         slot_count = self.index.slot_count
         self.rows.renumber(kept, slot_count)
-        more = slot_count - len(kept)
-        self.read_at = np.concatenate((self.read_at[kept], np.zeros(more, np.float64)))
-        self.is_negative = np.concatenate((self.is_negative[kept], np.zeros(more, np.bool_)))
-        self.visits = np.concatenate((self.visits[kept], np.zeros(more, np.uint8)))
+        self.read_at = _padded(self.read_at[kept], slot_count)
+        self.is_negative = _padded(self.is_negative[kept], slot_count)
+        self.visits = _padded(self.visits[kept], slot_count)
         self.ghosts.resize(slot_count)
 
     def check_invariants(self) -> None:
@@ -168,11 +170,16 @@ class CachedEntries:
         assert sum(self.rows.queue_rows(queue) for queue in RowQueue) == len(used)
 
     def _resize(self) -> None:
-        more = self.index.slot_count - len(self.read_at)
-        if not more:
+        slot_count = self.index.slot_count
+        if slot_count == len(self.read_at):
             return  # no copies of what is as long as the index
-        self.read_at = np.concatenate((self.read_at, np.zeros(more, np.float64)))
-        self.is_negative = np.concatenate((self.is_negative, np.zeros(more, np.bool_)))
-        self.visits = np.concatenate((self.visits, np.zeros(more, np.uint8)))
-        self.rows.resize(self.index.slot_count)
-        self.ghosts.resize(self.index.slot_count)
+        self.read_at = _padded(self.read_at, slot_count)
+        self.is_negative = _padded(self.is_negative, slot_count)
+        self.visits = _padded(self.visits, slot_count)
+        self.rows.resize(slot_count)
+        self.ghosts.resize(slot_count)
+
+
+def _padded(by_slot: npt.NDArray[_Scalar], slot_count: int) -> npt.NDArray[_Scalar]:
+    more = np.zeros(slot_count - len(by_slot), by_slot.dtype)
+    return np.concatenate((by_slot, more))

@@ -108,9 +108,8 @@ class Eviction:
     def _evict(self, now: float, reason: EvictionReason) -> None:
         # Each round lets entries go, or makes the small queue shorter.
         rows = self._entries.rows
-        small_bytes, main_bytes = (
-            rows.queue_bytes(queue) for queue in (RowQueue.SMALL, RowQueue.MAIN)
-        )
+        small_bytes = rows.queue_bytes(RowQueue.SMALL)
+        main_bytes = rows.queue_bytes(RowQueue.MAIN)
         if self._are_absences_due(now) or not small_bytes + main_bytes:
             self._evict_absences(now, reason)
         elif small_bytes > _SMALL_SHARE * (small_bytes + main_bytes):

@@ -55,10 +55,7 @@ class KeyIndex:
 
     def more_slots(self, count: int, *, kept: int) -> int:
         """How many more slots `count` insertions make, when so many keys are left till then."""
-        slots = self.slot_count
-        while kept + count > slots:
-            slots *= 2
-        return slots - self.slot_count
+        return _doubled(self.slot_count, kept + count) - self.slot_count
 
     def more_bytes(self, count: int, *, kept: int) -> int:
         """How many more bytes it holds after `count` insertions, as above."""
@@ -68,10 +65,7 @@ class KeyIndex:
     @staticmethod
     def least_slots(count: int) -> int:
         """How many slots an index has that was made for so many keys."""
-        slots = _LEAST_PLACES // 2
-        while slots < count:
-            slots *= 2
-        return slots
+        return _doubled(_LEAST_PLACES // 2, count)
 
     @staticmethod
     def least_bytes(count: int) -> int:
@@ -192,3 +186,9 @@ class KeyIndex:
             has_won = is_free & (self._table[places] == pending)
             self._removed -= int((before[has_won] == _REMOVED).sum())
             pending, places = pending[~has_won], self._next_places(places[~has_won])
+
+
+def _doubled(slots: int, least: int) -> int:
+    while slots < least:
+        slots *= 2
+    return slots

@@ -52,9 +52,8 @@ class CircuitBreaker:
         """Whether queries go to the store."""
         return self._state is BreakerState.CLOSED
 
-    def on_success(self, now: float) -> None:
+    def on_success(self) -> None:
         """The store answered a query, be it one that was sent before the breaker opened."""
-        del now  # a sign of life counts at once
         if self._state is not BreakerState.CLOSED:
             self._close()
         self._in_a_row = 0
@@ -81,9 +80,8 @@ class CircuitBreaker:
         assert now >= self._probe_at
         self._state = BreakerState.HALF_OPEN
 
-    def on_probe_success(self, now: float) -> None:
+    def on_probe_success(self) -> None:
         """The store is back; harmless when a query has shown it already."""
-        del now  # queries go from now on
         self._close()
 
     def on_probe_failure(self, code: ErrorCode, now: float, jitter: float) -> None:

@@ -57,7 +57,7 @@ class StoreGuard:
 
     def on_success(self, sent_at: float, now: float, *, in_flight: int) -> None:
         """A query that was sent beside so many others (itself included) brought its rows."""
-        self._breaker.on_success(now)
+        self._breaker.on_success()
         self._limit.on_success(sent_at, now, in_flight)
 
     def on_failure(self, code: ErrorCode, *, sent_at: float, now: float) -> None:
@@ -67,7 +67,7 @@ class StoreGuard:
         if code in _OF_THE_STORE:
             self._breaker.on_failure(code, now)
         elif code is not ErrorCode.INTERNAL:  # a defect of ours says nothing about the store
-            self._breaker.on_success(now)
+            self._breaker.on_success()
 
     def next_probe_at(self) -> float | None:
         """When the store is to be asked for a sign of life; None while that is not needed."""
@@ -84,10 +84,11 @@ class StoreGuard:
     def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
         """The store gave a sign of life, or failed to; `jitter` in [0, 1)."""
         if error is None:
-            self._breaker.on_probe_success(now)
+            self._breaker.on_probe_success()
         else:
             self._breaker.on_probe_failure(error, now, jitter)
 
     def check_invariants(self) -> None:
         """For tests."""
-        self._breaker.check_invariants()
+        for part in (self._breaker, self._limit, self._budget):
+            part.check_invariants()

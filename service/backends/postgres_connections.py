@@ -158,7 +158,7 @@ class PostgresConnections:
         async with asyncio.timeout_at(deadline_s):
             while True:  # each round ends an old connection, and new ones are of this generation
                 connection = await self._pool.acquire()
-                session = cast("PostgresSession", connection)  # the pool's proxy forwards to it
+                session = _session(connection)
                 if session.is_of(self._generation):
                     return connection
                 connection.terminate()
@@ -175,7 +175,7 @@ class PostgresConnections:
         """
         if self._settings.pgbouncer:
             return ""  # each query may reach another session
-        session = cast("PostgresSession", connection)  # the pool's proxy forwards to it
+        session = _session(connection)
         if session.store is not None:
             return session.store
         note_store = session.note_store  # of the connection itself: the pool may let go of it
@@ -220,6 +220,10 @@ class PostgresConnections:
         self.expire()
         detail = f"{self._settings.table}: {explained(error)[1]}"
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
+
+
+def _session(connection: _Connection) -> PostgresSession:
+    return cast("PostgresSession", connection)  # the pool's proxy forwards to it
 
 
 def _is_gone(connection: _Connection) -> bool:

@@ -5,7 +5,6 @@ one is after ALTER TABLE. What becomes of the lookups is the dimension's busines
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import Backend
 from service.engine.backend_call import backend_call
+from service.engine.jitter import jitter
 from service.engine.recheck_pace import RecheckPace
 from service.engine.warning_gate import WarningGate
 
@@ -98,7 +98,7 @@ class SchemaWatch:
             if fault is None:
                 await self._is_doubted.wait()
             else:
-                await self._pause(self._pace.pause_s(fault, jitter=_jitter()), finding=False)
+                await self._pause(self._pace.pause_s(fault, jitter=jitter()), finding=False)
 
     async def _describe_once(self, doubts: list["asyncio.Future[bool]"]) -> ErrorCode | None:
         """What is wrong, None if nothing is; a rest is taken after what was no news."""
@@ -152,7 +152,3 @@ def _tell(doubts: list["asyncio.Future[bool]"], *, finding: bool) -> None:
     for doubt in doubts:
         if not doubt.done():  # done: who asked was cancelled
             doubt.set_result(finding)
-
-
-def _jitter() -> float:
-    return random.random()  # noqa: S311 -- spreads questions, guards nothing

@@ -23,6 +23,7 @@ from lookup_core.statistics import InvalidationOrigin
 from service.backends.interface import Backend, FetchedRows
 from service.engine.backend_call import backend_call
 from service.engine.fetching import checked_fetch
+from service.engine.jitter import jitter
 from service.engine.observer import Observer, QueryResult
 from service.engine.submitted import Deliver, Submitted
 from service.engine.warning_gate import WarningGate
@@ -68,6 +69,7 @@ class StateRunner:
         self._store = ""  # which one answered last
         self._former_stores: set[str] = set()  # which answered before it
         self._failover_warnings = WarningGate()
+        self._reads_stale_rows_anew = parts.settings.cache.stale_while_revalidate_s > 0
 
     @property
     def is_waited_for(self) -> bool:
@@ -95,8 +97,8 @@ class StateRunner:
             self._tell_end(now)
         else:
             self._callers[request.id] = _Caller(deliver, now)
-        if not is_done or any(map(_has_stale_rows, answers)):
-            self._parts.wake()  # stale rows are read anew, though nobody waits for that
+        if not is_done or (self._reads_stale_rows_anew and any(map(_has_stale_rows, answers))):
+            self._parts.wake()  # stale rows are read anew, too, though nobody waits
         return Submitted(request.id, answers, is_done)
 
     def leave(self, lookup_id: LookupId) -> None:
@@ -120,7 +122,7 @@ class StateRunner:
         except BackendError as error:
             log.warning("query.failed", dimension=self._name, code=error.code, detail=error.detail)
             effects = self.state.on_failure(
-                order.id, code=error.code, now=self._parts.clock(), jitter=_jitter()
+                order.id, code=error.code, now=self._parts.clock(), jitter=jitter()
             )
         finally:
             self._queries.pop(order.id, None)
@@ -196,7 +198,7 @@ class StateRunner:
             error = failure.code
         else:
             log.info("dimension.store_is_back", dimension=self._name)
-        self.state.on_probe(error, now=self._parts.clock(), jitter=_jitter())
+        self.state.on_probe(error, now=self._parts.clock(), jitter=jitter())
         self._parts.wake()  # queries may go, or the next probe has its time
 
     def _carry_out(self, effects: Effects) -> None:
@@ -218,7 +220,3 @@ class StateRunner:
 
 def _has_stale_rows(answer: Answer) -> bool:
     return bool((answer.outcomes == Outcome.STALE).any())
-
-
-def _jitter() -> float:
-    return random.random()  # noqa: S311 -- spreads tries, guards nothing

@@ -3,14 +3,11 @@
 Not what single tests do to them.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.integration.postgres_server import Database, PostgresServer
+from tests.integration.postgres_server import Database, PostgresServer, running_postgres
 
 pytest.register_assert_rewrite("tests.service.backends.backend_contract")
 
@@ -18,11 +15,8 @@ pytest.register_assert_rewrite("tests.service.backends.backend_contract")
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The server of this run."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: sockets have short paths
-    server = PostgresServer(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture

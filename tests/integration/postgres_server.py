@@ -5,6 +5,8 @@ Not for the demo, which has a server of its own; and not a client: `execute` is 
 
 import asyncio
 import itertools
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -126,3 +128,15 @@ class PostgresServer:
 
     def _admin(self) -> Database:
         return Database(self._socket_folder, "postgres")
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """A server of its own, in a folder that is gone in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: sockets have short paths
+    server = PostgresServer(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

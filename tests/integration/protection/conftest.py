@@ -10,22 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.postgres_server import PostgresServer
+from tests.integration.postgres_server import PostgresServer, running_postgres
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The server of these tests."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: sockets have short paths
-    server = PostgresServer(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Where a sidecar has its files."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short, as above
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short: sockets have short paths
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

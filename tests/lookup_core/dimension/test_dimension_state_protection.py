@@ -36,6 +36,14 @@ def open_breaker(script: DimensionScript) -> None:
         script.fail(order.batch)
 
 
+def begin_reading_anew(script: DimensionScript) -> None:
+    """Row 7 is beyond its time and was served all the same; query 2 reads it anew."""
+    script.keep({7: "Ada"})
+    script.now = 11.0
+    script.submit(1, 7)
+    script.order()
+
+
 def find_refused(script: DimensionScript, refused: set[int]) -> Seen:
     """Carry out all queries of a store that refuses every batch with one of these keys."""
     answers: dict[int, dict[int, str]] = {}
@@ -67,10 +75,7 @@ def test_stale_row_is_answered_and_read_anew(script: DimensionScript) -> None:
 
 def test_reading_anew_is_nobodys_lookup(script: DimensionScript) -> None:
     """What is read anew is counted as no lookup, and who joins it is answered by it."""
-    script.keep({7: "Ada"})
-    script.now = 11.0
-    script.submit(1, 7)
-    script.order()
+    begin_reading_anew(script)
     script.now = 12.0
     assert script.submit(2, 7) == {}
 
@@ -81,10 +86,7 @@ def test_reading_anew_is_nobodys_lookup(script: DimensionScript) -> None:
 
 def test_failed_reading_anew_is_silent(script: DimensionScript) -> None:
     """When reading anew fails nobody is told, and the row stays what it was."""
-    script.keep({7: "Ada"})
-    script.now = 11.0
-    script.submit(1, 7)
-    script.order()
+    begin_reading_anew(script)
 
     assert script.fail(2, ErrorCode.FORBIDDEN) == NOTHING
     assert script.submit(2, 7) == {0: "stale Ada"}
@@ -92,10 +94,7 @@ def test_failed_reading_anew_is_silent(script: DimensionScript) -> None:
 
 def test_row_that_is_gone_is_not_stale(script: DimensionScript) -> None:
     """When reading anew finds no row, the old one is served no longer."""
-    script.keep({7: "Ada"})
-    script.now = 11.0
-    script.submit(1, 7)
-    script.order()
+    begin_reading_anew(script)
     script.land(2, {})
 
     assert script.submit(2, 7) == {0: "missing"}
@@ -103,10 +102,7 @@ def test_row_that_is_gone_is_not_stale(script: DimensionScript) -> None:
 
 def test_row_that_is_not_the_only_one_is_not_stale(script: DimensionScript) -> None:
     """When reading anew finds several rows, the old one is served no longer."""
-    script.keep({7: "Ada"})
-    script.now = 11.0
-    script.submit(1, 7)
-    script.order()
+    begin_reading_anew(script)
     script.land(2, {7: ["Ada", "Bea"]})
 
     assert script.submit(2, 7) == {}

@@ -39,7 +39,7 @@ def test_three_failures_in_a_row_open_it() -> None:
     breaker = CircuitBreaker()
     states = []
     for is_success in (False, False, True, False, False, False):
-        breaker.on_success(0.0) if is_success else breaker.on_failure(AWAY, 0.0)
+        breaker.on_success() if is_success else breaker.on_failure(AWAY, 0.0)
         states.append(breaker.state)
 
     assert states == [BreakerState.CLOSED] * 5 + [BreakerState.OPEN]
@@ -50,7 +50,7 @@ def test_half_of_many_failing_opens_it() -> None:
     """A store that fails every other query is in trouble, although never in a row."""
     breaker = CircuitBreaker()
     for _ in range(5):
-        breaker.on_success(0.0)
+        breaker.on_success()
         assert breaker.allows_query
         breaker.on_failure(AWAY, 0.0)
 
@@ -62,7 +62,7 @@ def test_only_the_last_twenty_count() -> None:
     breaker = CircuitBreaker()
     states = []
     for letter in "SSSSSSSSSS" + "FSSFSFSFSFSFSFSFSFSF":
-        breaker.on_success(0.0) if letter == "S" else breaker.on_failure(AWAY, 0.0)
+        breaker.on_success() if letter == "S" else breaker.on_failure(AWAY, 0.0)
         states.append(breaker.state)
 
     assert states == [BreakerState.CLOSED] * 29 + [BreakerState.OPEN]
@@ -78,7 +78,7 @@ def test_next_outage_begins_with_short_pauses() -> None:
     breaker = opened()
     breaker.start_probe(0.1)
     breaker.on_probe_failure(AWAY, 0.1, 0.5)
-    breaker.on_success(1.0)
+    breaker.on_success()
     for _ in range(3):
         breaker.on_failure(AWAY, 2.0)
 
@@ -113,7 +113,7 @@ def test_answered_probe_closes_it() -> None:
     """After a sign of life it takes three failures again."""
     breaker = opened()
     breaker.start_probe(0.1)
-    breaker.on_probe_success(0.2)
+    breaker.on_probe_success()
     breaker.on_failure(AWAY, 0.3)
     breaker.on_failure(AWAY, 0.3)
 
@@ -126,7 +126,7 @@ def test_late_answer_closes_it() -> None:
     breaker.on_failure(AWAY, 5.0)
     assert breaker.probe_due_at() == 0.1
 
-    breaker.on_success(5.0)
+    breaker.on_success()
 
     assert breaker.allows_query
 
@@ -135,7 +135,7 @@ def test_probe_that_comes_too_late_is_harmless() -> None:
     """A probe that fails after a query has closed the breaker does not open it."""
     breaker = opened()
     breaker.start_probe(0.1)
-    breaker.on_success(0.2)
+    breaker.on_success()
     breaker.on_probe_failure(AWAY, 0.3, 0.0)
 
     assert breaker.allows_query
@@ -165,7 +165,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @rule()
     def answer_query(self) -> None:
         """A query brings its rows, be it one that was sent long ago."""
-        self.breaker.on_success(self.now)
+        self.breaker.on_success()
         if self.state is not BreakerState.CLOSED:
             self.results = []
         self.results.append(True)
@@ -195,7 +195,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @rule()
     def answer_probe(self) -> None:
         """A probe is answered, perhaps when nobody cares any more."""
-        self.breaker.on_probe_success(self.now)
+        self.breaker.on_probe_success()
         self.results = []
         self.state = BreakerState.CLOSED
 

@@ -1,9 +1,9 @@
 """The queries of a table with an index and of one without, and how the two are told apart."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from service.backends.postgres_lookup import (
@@ -12,23 +12,9 @@ from service.backends.postgres_lookup import (
     scanning_query,
     uses_index,
 )
-from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import KeySending, PostgresType, column_reading
+from tests.service.backends.weather_table import WEATHER
 
-HOUR = pa.field("hour", pa.timestamp("us", "UTC"))
-WEATHER = PostgresTable(
-    schema_name="public",
-    name="we ather",
-    keys=(
-        ("origin", KeySending(pa.field("origin", pa.utf8()), "text")),
-        ("hour", KeySending(HOUR, "timestamptz", is_text=True)),
-    ),
-    columns=(
-        ("temp", column_reading(PostgresType("float8", is_builtin=True))),
-        ("notes", column_reading(PostgresType("jsonb", is_builtin=True))),
-    ),
-    primary_key=("nr", "part"),
-)
+TABLE = replace(WEATHER, primary_key=("nr", "part"))
 KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
 COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
@@ -44,7 +30,7 @@ BITMAP: dict[str, Any] = {
 
 def test_query_asks_the_index_per_key() -> None:
     """Typed arrays go in, the database matches, ordinals come out; the fence keeps the plan."""
-    assert lookup_query(WEATHER, is_ordered=False) == (
+    assert lookup_query(TABLE, is_ordered=False) == (
         f"SELECT k.ordinal, r.* FROM {KEYS}"
         f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t'
         f" WHERE {MATCHES} OFFSET 0) AS r"
@@ -53,7 +39,7 @@ def test_query_asks_the_index_per_key() -> None:
 
 def test_rows_of_a_key_are_ordered() -> None:
     """Where a key may have several rows, those come in the order of the table."""
-    assert lookup_query(WEATHER, is_ordered=True).endswith(
+    assert lookup_query(TABLE, is_ordered=True).endswith(
         f' WHERE {MATCHES} ORDER BY t."nr", t."part" OFFSET 0) AS r'
     )
 
@@ -62,15 +48,13 @@ def test_table_without_index_is_joined() -> None:
     """Without an index there is no fence: the server may read the table once for all keys."""
     query = f'SELECT k.ordinal, {COLUMNS} FROM {KEYS} JOIN "public"."we ather" AS t ON {MATCHES}'
 
-    assert scanning_query(WEATHER, is_ordered=False) == query
-    assert (
-        scanning_query(WEATHER, is_ordered=True) == query + ' ORDER BY k.ordinal, t."nr", t."part"'
-    )
+    assert scanning_query(TABLE, is_ordered=False) == query
+    assert scanning_query(TABLE, is_ordered=True) == query + ' ORDER BY k.ordinal, t."nr", t."part"'
 
 
 def test_remedy_names_table_and_key() -> None:
     """What to run is ready to be copied, and locks nobody out."""
-    assert index_statement(WEATHER) == (
+    assert index_statement(TABLE) == (
         'CREATE INDEX CONCURRENTLY ON "public"."we ather" ("origin", "hour")'
     )
 

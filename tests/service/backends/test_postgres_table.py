@@ -5,22 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from service.backends.postgres_table import PostgresTable, quoted
-from service.backends.postgres_types import KeySending, PostgresType, column_reading
-
-HOUR = pa.field("hour", pa.timestamp("us", "UTC"))
-WEATHER = PostgresTable(
-    schema_name="public",
-    name="we ather",
-    keys=(
-        ("origin", KeySending(pa.field("origin", pa.utf8()), "text")),
-        ("hour", KeySending(HOUR, "timestamptz", is_text=True)),
-    ),
-    columns=(
-        ("temp", column_reading(PostgresType("float8", is_builtin=True))),
-        ("notes", column_reading(PostgresType("jsonb", is_builtin=True))),
-    ),
-)
+from service.backends.postgres_table import quoted
+from tests.service.backends.weather_table import WEATHER
 
 
 def test_schema_has_keys_and_columns() -> None:

@@ -1,0 +1,43 @@
+"""How `limits.memory` is divided among those who hold data.
+
+Shares only: each of those who get one keeps to it by itself.
+"""
+
+from dataclasses import dataclass
+
+_CACHES = 2  # a half
+_CREDIT = 4
+_STREAM_ANSWERS = 4
+_PLAIN_ANSWERS = 8
+_BODIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShares:
+    """Of so many bytes, which nobody holds in full at all times: together they are more."""
+
+    total_bytes: int
+
+    @property
+    def credit_bytes(self) -> int:
+        """What waiting lookups of streams may take."""
+        return self.total_bytes // _CREDIT
+
+    @property
+    def stream_answer_bytes(self) -> int:
+        """What their answers may take, until they are sent."""
+        return self.total_bytes // _STREAM_ANSWERS
+
+    @property
+    def plain_answer_bytes(self) -> int:
+        """The same for requests that are no streams."""
+        return self.total_bytes // _PLAIN_ANSWERS
+
+    @property
+    def body_bytes(self) -> int:
+        """What their bodies may take while they are read."""
+        return self.total_bytes // _BODIES
+
+    def cache_scale(self, wanted_bytes: int) -> float:
+        """How much of their bounds caches may hold that together want so much, 0 to 1."""
+        return min(1.0, self.total_bytes / _CACHES / max(wanted_bytes, 1))
