@@ -45,6 +45,18 @@ class Answer:
         errors = {position + by: code for position, code in self.errors.items()}
         return replace(self, positions=self.positions + np.int32(by), errors=errors)
 
+    def only(self, is_kept: npt.NDArray[np.bool_]) -> "Answer":
+        """The answers to those of the n keys."""
+        kept = self.positions[is_kept]
+        named = set(kept.tolist()) if self.errors else set()
+        return Answer(
+            kept,
+            self.outcomes[is_kept],
+            self.ages_ms[is_kept],
+            None if self.rows is None else self.rows.filter(pa.array(is_kept)),
+            {position: code for position, code in self.errors.items() if position in named},
+        )
+
     def pieces(self, max_bytes: int) -> Iterator["Answer"]:
         """The same in parts of about at most `max_bytes` of rows, each of one row at least."""
         row_bytes = 0 if self.rows is None else self.rows.nbytes

@@ -20,6 +20,11 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return total
 
 
+def most_row_bytes(rows: pa.RecordBatch) -> int:
+    """At least what the largest of the rows takes; a fraction of the work of `row_bytes`."""
+    return sum(_most_value_bytes(column) for column in rows.columns) if rows.num_rows else 0
+
+
 def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
     if types.is_list(column.type):
         lengths = pc.list_value_length(column).fill_null(0).to_numpy()
@@ -28,7 +33,19 @@ def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
         sums = np.append(0, np.cumsum(np.broadcast_to(_value_bytes(values), len(values))))
         found: npt.NDArray[np.int64] = sums[ends] - sums[ends - lengths]
         return found
-    if any(is_kind(column.type) for is_kind in _VARYING):
+    if _has_varying_size(column.type):
         lengths_bytes: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy()
         return lengths_bytes
     return int((column.type.bit_width + 7) // 8)
+
+
+def _most_value_bytes(column: pa.Array) -> int:
+    if types.is_list(column.type):
+        return int(np.max(_value_bytes(column)))
+    if _has_varying_size(column.type):
+        return pc.max(pc.binary_length(column)).as_py() or 0
+    return int((column.type.bit_width + 7) // 8)
+
+
+def _has_varying_size(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _VARYING)

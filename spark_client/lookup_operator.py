@@ -6,14 +6,16 @@ else to do; it starts no thread and opens nothing.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.key_hashes import key_hashes
 from lookup_core.operator.batch_intake import BatchIntake, Run
+from lookup_core.operator.batch_pool import BatchPool
 from lookup_core.operator.byte_budget import ByteBudget
 from lookup_core.operator.element_queue import KeyHashes, Positions
 from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
@@ -27,9 +29,8 @@ from spark_client.event_times import event_times
 from spark_client.interface import LookupChannel
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
 
-_Batch = TypeVar("_Batch")
-
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
+_POOLED = 8  # this part of the bytes that may be in flight is read ahead at most
 
 
 class Output(Protocol):
@@ -71,17 +72,27 @@ class LookupOperator:
         self._in_flight = RecordsInFlight(
             settings.mode.new_queue(settings.capacity), ByteBudget(settings.max_bytes)
         )
+        self._pool = BatchPool(
+            most_rows=settings.capacity, most_bytes=settings.max_bytes // _POOLED
+        )
         self._watermarks = (
             None if settings.watermarks is None else settings.watermarks.new_watermarks()
         )
 
-    def next_of(self, batches: Iterator[_Batch]) -> _Batch | None:
-        """The next batch of the input, None at its end; meanwhile the service may see it idle.
+    def next_of(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The next batches of a quick input as one, None at its end.
 
-        Only this wait counts: whoever is held up by what comes after it is not idle.
+        While it waits with nothing at hand, the service may see the channel idle. Only this wait
+        counts: whoever is held up by what comes after it is not idle.
         """
-        with self._channel.awaiting_input():
-            return next(batches, None)
+        while self._pool.wants_more:
+            begun_s = self._clock()
+            with nullcontext() if self._pool else self._channel.awaiting_input():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            self._pool.add(batch, waited_s=self._clock() - begun_s)
+        return self._pool.take()
 
     def take_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take all records of a batch in; what leaves meanwhile. Waits when there is no room.

@@ -5,7 +5,6 @@ Nothing here refers to a Spark session, so that it travels under Spark Connect a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,8 +18,6 @@ from spark_client.joined_output import JoinedOutput, joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
 from spark_client.lookup_settings import LookupSettings
 from spark_client.struct_output import StructOutput
-
-_Batch = TypeVar("_Batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +99,10 @@ class LookupFunctionTask:
     def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """A struct for each input row, in the same order."""
         output = StructOutput(self.columns)
+        batches = map(_keys, arrays)
         operator: LookupOperator | None = None
         try:
-            while (parts := _next(arrays, operator)) is not None:
-                batch = _keys(parts)
+            while (batch := _next(batches, operator)) is not None:
                 if not batch.num_rows:
                     yield output.empty().column(0)
                     continue
@@ -140,7 +137,9 @@ def origin() -> str:
     )
 
 
-def _next(batches: Iterator[_Batch], operator: LookupOperator | None) -> _Batch | None:
+def _next(
+    batches: Iterator[pa.RecordBatch], operator: LookupOperator | None
+) -> pa.RecordBatch | None:
     # Before the first batch there is no channel that could be idle.
     return next(batches, None) if operator is None else operator.next_of(batches)
 

@@ -81,7 +81,7 @@ class OrderedQueue:
         if not self._order:
             return False
         head = self._order[0]
-        return self._table.is_mark(head) or len(self._table.completed_prefix(head)) > 0
+        return self._table.is_mark(head) or self._table.has_completed_prefix(head)
 
     def _segment(self, slot: SlotId) -> Segment:
         if self._table.is_open(slot):

@@ -54,18 +54,17 @@ class Question:
     def answer(self, answer: Answer) -> RowMask | None:
         """Note what is new in an answer; which rows are answered by it, None if none is."""
         is_new = self._outcomes[answer.positions] == _UNANSWERED
-        if not is_new.any():
+        if not is_new.all():
+            answer = answer.only(is_new)
+        if not answer.size:
             return None
-        keys = answer.positions[is_new]
-        self._outcomes[keys] = answer.outcomes[is_new]
-        self._ages_ms[keys] = answer.ages_ms[is_new]
+        keys = answer.positions
+        self._outcomes[keys] = answer.outcomes
+        self._ages_ms[keys] = answer.ages_ms
+        self._errors |= answer.errors
         self._open_keys -= len(keys)
-        if answer.errors:
-            new = set(keys.tolist())
-            self._errors |= {key: code for key, code in answer.errors.items() if key in new}
         if answer.rows is not None:
-            rows = answer.rows if is_new.all() else answer.rows.filter(pa.array(is_new))
-            self._rows.add(keys, rows)
+            self._rows.add(keys, answer.rows)
         return self._rows_asking(keys)
 
     def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
@@ -80,7 +79,7 @@ class Question:
 
     def outcomes_at(self, rows: Positions) -> npt.NDArray[np.uint8]:
         """How the lookups of these rows ended, as values of `Outcome`."""
-        return self._outcomes[self._codes[rows]]
+        return self._outcomes[self._keys_of(rows)]
 
     def has_row_at(self, rows: Positions) -> npt.NDArray[np.bool_]:
         """Which of these answered rows found a row in the dimension."""
@@ -88,11 +87,11 @@ class Question:
 
     def columns_at(self, rows: Positions) -> list[pa.Array]:
         """The dimension's columns beside these rows; null where there is no row."""
-        return self._rows.take(self._codes[rows])
+        return self._rows.take(self._keys_of(rows))
 
     def status_at(self, rows: Positions) -> pa.StructArray:
         """Outcome, age and error beside these rows, as `STATUS_FIELDS`; no age without a row."""
-        keys = self._codes[rows]
+        keys = self._keys_of(rows)
         outcomes = _LABELS.take(pa.array(self._outcomes[keys], pa.uint8()))
         ages_ms = pa.array(self._ages_ms[keys], pa.int64(), mask=~self.has_row_at(rows))
         errors = self._errors_of(keys)
@@ -108,9 +107,9 @@ class Question:
 
         A large row of the dimension is repeated for every record that asks for it.
         """
-        if self._rows.largest_row_bytes * len(rows) <= max_bytes:
+        if self._rows.most_row_bytes * len(rows) <= max_bytes:
             return [rows]
-        total = np.cumsum(self._rows.bytes_of(self._codes[rows]))
+        total = np.cumsum(self._rows.bytes_of(self._keys_of(rows)))
         cuts: list[int] = []
         taken = 0
         while taken < len(rows):
@@ -125,6 +124,10 @@ class Question:
         self._rows.check_invariants()
         assert self._open_keys == np.count_nonzero(self._outcomes == _UNANSWERED)
         assert not set(self._errors) & set(np.flatnonzero(self._outcomes == _UNANSWERED).tolist())
+
+    def _keys_of(self, rows: Positions) -> Codes:
+        # Ascending, so that as many as there are is all of them: the usual case, without a copy.
+        return self._codes if len(rows) == len(self._codes) else self._codes[rows]
 
     def _rows_asking(self, keys: npt.NDArray[np.integer]) -> RowMask:
         if len(keys) == len(self._outcomes):

@@ -28,7 +28,7 @@ from lookup_core.operator.question import Question
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.sent_lookups import QuestionId
 
-_WORTH_PUTTING = 4  # less than this part of the capacity waits, unless it is all there is
+_WORTH_PUTTING = 2  # less than this part of the capacity waits, unless it is all there is
 _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR)
 
 

@@ -102,6 +102,11 @@ class SlotTable:
         length = len(is_done) if not found.open_rows else int(np.argmin(is_done))
         return np.arange(start, start + length)
 
+    def has_completed_prefix(self, slot: SlotId) -> bool:
+        """Whether there are such rows."""
+        found = self._slots[slot]
+        return bool(found.is_done[len(found.is_done) - found.places])
+
     def is_mark(self, slot: SlotId) -> bool:
         """Whether the slot holds a watermark."""
         return not len(self._slots[slot].is_done)

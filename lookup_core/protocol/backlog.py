@@ -37,6 +37,13 @@ class Backlog:
         self._entries.append(entry)
         self.records += _records(entry)
 
+    def add_fitting(self, asked: AskedKeys, most_bytes: int) -> list[ChannelAnswer]:
+        """The same without keys that take more than so many bytes on the wire; answers to those."""
+        refused, rest = _without_too_large(asked, most_bytes)
+        for entry in rest:
+            self.add(entry)
+        return refused
+
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Before all others, in this order: they were sent before and have to be sent again."""
         for entry in reversed(list(entries)):

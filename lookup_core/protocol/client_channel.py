@@ -92,7 +92,7 @@ class ClientChannel:
         self._is_open = True
         self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
-        self._refuse_too_large()
+        self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
         return self._send(now_s)
 
     def on_credit(self, credit: frames.Credit, *, now_s: float) -> list[Frame]:
@@ -123,8 +123,10 @@ class ClientChannel:
         Keys that are too large for the channel are answered by `pop_refused`.
         """
         self._is_silent = False
-        self._backlog.add(asked)
-        self._refuse_too_large()
+        if self._is_open:
+            self._refused += self._backlog.add_fitting(asked, self._credit.exclusive_bytes)
+        else:  # nobody has said what is too large
+            self._backlog.add(asked)
         return self._send(now_s)
 
     def mark(self, watermark_ms: int, *, now_s: float) -> list[Frame]:
@@ -204,10 +206,6 @@ class ClientChannel:
 
     def _send(self, now_s: float) -> list[Frame]:
         return [*self._status(), *self._backlog_sent(now_s), *self._status()]
-
-    def _refuse_too_large(self) -> None:
-        if self._is_open:  # before, nobody has said what is too large
-            self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
 
     def _status(self) -> list[Frame]:
         is_idle = self._is_silent and not self._backlog

@@ -3,7 +3,8 @@
 What a Spark task does with its batches, without Spark.
 """
 
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,7 @@ class Partition:
     keys: tuple[str, ...] = ("id",)
     status_column: str | None = None
     connection: Connection | None = None  # None: one of its own
+    clock: Callable[[], float] = time.monotonic
 
     def operator(self, records: pa.Schema) -> LookupOperator:
         """The operator with its channel, over a connection of its own."""
@@ -67,7 +69,7 @@ class Partition:
         )
         positions = tuple(records.names.index(name) for name in self.keys)
         plan = LookupPlan(self.dimension, positions, key, casts, output, self.settings)
-        return LookupOperator(plan, channel)
+        return LookupOperator(plan, channel, clock=self.clock)
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         """All output batches; the channel is given back whatever happens."""

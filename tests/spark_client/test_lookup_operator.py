@@ -189,9 +189,12 @@ def test_watermarks_never_overtake_lookups(capacity: int) -> None:
 
 
 def silent_input(connection: Connection, now_s: list[float]) -> Iterator[pa.RecordBatch]:
-    """One batch, and no other: long waits for each."""
+    """A batch after a long wait, another one at once, and a long wait before a third."""
     let_pass(connection, now_s)
     yield batch(1)
+    yield batch(2)
+    let_pass(connection, now_s)
+    yield batch(3)
     let_pass(connection, now_s)
 
 
@@ -202,22 +205,25 @@ def let_pass(connection: Connection, now_s: list[float]) -> None:
 
 
 def test_only_waiting_for_input_is_idleness() -> None:
-    """The channel is idle while its input is silent, not while what it gave is not fetched."""
+    """The channel is idle while its input is silent, not while it has records at hand."""
     sidecar, now_s = FakeSidecar(DIMENSIONS), [0.0]
     connection = connection_to(sidecar, Timing(clock=lambda: now_s[0]))
-    operator = Partition(sidecar, connection=connection).operator(batch(1).schema)
+    partition = Partition(sidecar, connection=connection, clock=lambda: now_s[0])
+    operator = partition.operator(batch(1).schema)
     batches = silent_input(connection, now_s)
 
-    records = operator.next_of(batches)
-    assert records is not None
-    list(operator.take_in(records))
+    first = operator.next_of(batches)
+    assert first is not None
+    list(operator.take_in(first))
     let_pass(connection, now_s)
+    pooled = operator.next_of(batches)
     told = [each.is_idle for each in sidecar.memory.received if isinstance(each, frames.Status)]
-    assert operator.next_of(batches) is None
     operator.close()
 
     assert told == [True, False]
-    assert frames.Status(1, is_idle=True) in sidecar.memory.received[-4:]
+    assert first.column("id").to_pylist() == [1]
+    assert pooled is not None
+    assert pooled.column("id").to_pylist() == [2, 3]
 
 
 def test_large_answers_leave_in_pieces() -> None:

@@ -52,7 +52,7 @@ def test_rows_of_several_answers_mix(answered: AnsweredRows) -> None:
 def test_sizes_of_rows_are_known(answered: AnsweredRows) -> None:
     """What a row takes is its fixed columns and its texts; nothing without a row."""
     assert answered.bytes_of(np.array([0, 1, 3, 4])).tolist() == [0, 7, 9, 4]
-    assert answered.largest_row_bytes == 9
+    assert answered.most_row_bytes == 9
     assert answered.nbytes > 0
 
 

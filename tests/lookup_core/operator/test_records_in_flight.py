@@ -208,8 +208,8 @@ def test_failures_are_counted_in_records() -> None:
 
 
 def test_little_room_is_waited_for() -> None:
-    """A quarter of the capacity is worth a lookup of its own; less only if it is all there is."""
-    flight = in_flight(8)
+    """Half of the capacity is worth a lookup of its own; less only if it is all there is."""
+    flight = in_flight(4)
     intake = BatchIntake(20, [])
     first = put(flight, records(*range(20)), intake)
     assert flight.next_run(intake, row_bytes=8) is None
@@ -222,7 +222,7 @@ def test_little_room_is_waited_for() -> None:
 
     run = flight.next_run(intake, row_bytes=8)
     assert run is not None
-    assert (run.rows.start, run.rows.stop) == (8, 10)
+    assert (run.rows.start, run.rows.stop) == (4, 6)
 
 
 def test_bytes_bound_the_rows() -> None:
