@@ -4,7 +4,7 @@ A cast never changes what a key equals: a value that the key's type cannot hold 
 key alone, a type that could only be guessed at is refused for the whole channel. Not for JSON.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,29 +22,56 @@ NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # Postgres text holds no
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 
 _Cast = Callable[[pa.Array, pa.Field], pa.Array]
+_NO_POSITIONS = np.zeros(0, np.int32)
+
+
+class KeyCasts:
+    """From key fields as somebody has them, named like the dimension's key, in any order.
+
+    Raises InvalidRequest (`key_type`) unless fields and types fit the key.
+    """
+
+    def __init__(self, given: pa.Schema, schema: DimensionSchema) -> None:
+        self._key = schema.key
+        self._casts = _casts(given, schema)
+
+    def typed_keys(self, batch: pa.RecordBatch) -> TypedKeys:
+        """The keys of a batch of those fields.
+
+        A key that its type cannot hold gets the fault `type` (or `invalid_text`).
+        """
+        given = [batch.column(field.name) for field, _ in self._casts]
+        cast = [
+            cast_column(column, field)
+            for column, (field, cast_column) in zip(given, self._casts, strict=True)
+        ]
+        keys = pa.record_batch(cast, schema=self._key)
+        if not any(column.null_count for column in cast):  # the usual case
+            return TypedKeys(keys, _NO_POSITIONS, {})
+        return TypedKeys(keys, *_unfit(given, cast, self._key))
 
 
 def typed_keys_from_arrow(batch: pa.RecordBatch, schema: DimensionSchema) -> TypedKeys:
-    """The keys of a batch whose fields are named like the dimension's key, in any order.
+    """The keys of a single batch; raises as `KeyCasts` does."""
+    return KeyCasts(batch.schema, schema).typed_keys(batch)
 
-    A key that its type cannot hold gets the fault `type` (or `invalid_text`). Raises InvalidRequest
-    (`key_type`) when `check_key_types` would.
-    """
-    columns, faults = [], {}
-    nulls = np.zeros(batch.num_rows, np.bool_)
-    for field, cast_column in _casts(batch.schema, schema):
-        given = batch.column(field.name)
-        cast = cast_column(given, field)
-        given_nulls = _null_mask(given)
+
+def _unfit(
+    given: Sequence[pa.Array], cast: Sequence[pa.Array], key: pa.Schema
+) -> tuple[npt.NDArray[np.int32], dict[int, ErrorCode]]:
+    """The positions of keys with a NULL part, and what is wrong with others."""
+    nulls = np.zeros(len(given[0]), np.bool_)
+    faults: dict[int, ErrorCode] = {}
+    for before, after, field in zip(given, cast, key, strict=True):
+        given_nulls = _null_mask(before)
         nulls |= given_nulls
-        refused = np.flatnonzero(_null_mask(cast) & ~given_nulls)
+        refused = np.flatnonzero(_null_mask(after) & ~given_nulls)
         code = ErrorCode.INVALID_TEXT if field.metadata == NO_NUL_FIELD else ErrorCode.TYPE
         faults.update(dict.fromkeys(refused.tolist(), code))
-        columns.append(cast)
-    null_positions = np.flatnonzero(nulls).astype(np.int32)
-    for position in null_positions.tolist() if faults else ():
+    positions = np.flatnonzero(nulls).astype(np.int32)
+    for position in positions.tolist() if faults else ():
         faults.pop(position, None)  # a key with a NULL part matches nothing, whatever the rest
-    return TypedKeys(pa.record_batch(columns, schema=schema.key), null_positions, faults)
+    return positions, faults
 
 
 def check_key_types(given: pa.Schema, schema: DimensionSchema) -> None:

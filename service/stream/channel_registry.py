@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from itertools import count
 
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Open
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
+from lookup_core.unknown_dimension import unknown_dimension
 from service.engine.dimension import Dimension
 from service.stream.stream_watermarks import StreamWatermarks
 
@@ -37,10 +38,7 @@ class ChannelRegistry:
         """A dimension by name; raises InvalidRequest that lists those there are."""
         dimension = self._dimensions.get(name)
         if dimension is None:
-            names = ", ".join(sorted(self._dimensions))
-            raise InvalidRequest(
-                ErrorCode.UNKNOWN_DIMENSION, f"no dimension {name!r}; there are {names}"
-            )
+            raise unknown_dimension(name, self._dimensions)
         return dimension
 
     def admit(self, opened: Open, *, connection: int) -> tuple[ChannelId, ServerChannel[ChannelId]]:

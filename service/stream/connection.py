@@ -24,6 +24,7 @@ from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.connection_end import ConnectionEnd, ConnectionEnded, connection_end
 from service.stream.outbox import Outbox, Outgoing
+from service.stream.promise import Promise
 from service.stream.stream_lookup import Asker
 from service.stream.stream_parts import StreamParts
 
@@ -187,7 +188,7 @@ class StreamConnection:
             opened.channel,
             turn,
             self._registry.dimension(opened.dimension),
-            promised,
+            Promise(opened.key, promised),
             self._parts.budget,
             self._parts.costs.newcomer(opened.dimension),
         )

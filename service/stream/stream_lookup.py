@@ -13,13 +13,12 @@ import pyarrow as pa
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import LookupId
-from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
-from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.learned_costs import Costs
 from service.engine.dimension import Dimension
+from service.stream.promise import Promise
 
 PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last of them is sent
 
@@ -32,7 +31,7 @@ class Asker:
     channel: int  # on its connection
     turn: ChannelId  # in the process
     dimension: Dimension
-    promised: DimensionSchema  # key and columns as the peer was told when it opened the channel
+    promise: Promise
     budget: AnswerBudget[int]
     costs: Costs
 
@@ -129,14 +128,11 @@ class StreamLookup:
             self._on_answer(part, answer)
 
         asker = self._asker
-        schema = asker.dimension.schema
-        if not schema.still_offers(asker.promised):
-            detail = f"{asker.dimension.name} has other columns since the channel was opened"
-            raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+        casts = asker.promise.casts(asker.dimension.schema)
         keys = self._keys.slice(part.start, part.unanswered)
         submitted = asker.dimension.submit(
-            typed_keys_from_arrow(keys, schema),
-            columns=asker.promised.columns.names,
+            casts.typed_keys(keys),
+            columns=asker.promise.columns,
             channel=asker.turn,
             timeout_s=timeout_s,
             deliver=deliver,

@@ -29,6 +29,7 @@ from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.lookup_line import LookupLine
 from service.stream.outbox import Outbox, Outgoing
+from service.stream.promise import Promise
 from service.stream.stream_lookup import Asker
 from tests.service.engine.running import SCHEMA, customers, running, settings, told
 from tests.service.stream.streaming import credit_of, lookup_frame, open_frame, until
@@ -102,7 +103,7 @@ def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tupl
     lookups = ChannelLookups(
         ServerChannel(1, "customers", "task", ledger=ledger, owner=turn),
         open_frame(),
-        asker=Asker(1, 1, turn, dimension, SCHEMA, budget, Costs()),
+        asker=Asker(1, 1, turn, dimension, Promise(SCHEMA.key, SCHEMA), budget, Costs()),
         line=line,
         outbox=outbox,
         on_defect=_raise,

@@ -35,7 +35,7 @@ def test_dimension_is_found_by_name(registry: ChannelRegistry) -> None:
         registry.dimension("custmers")
 
     assert caught.value.code is ErrorCode.UNKNOWN_DIMENSION
-    assert caught.value.detail == "no dimension 'custmers'; there are customers"
+    assert caught.value.detail == "no dimension 'custmers'; configured: customers"
 
 
 def test_every_channel_has_turns_of_its_own(registry: ChannelRegistry) -> None:

@@ -15,12 +15,14 @@ from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
 from lookup_core.protocol.learned_costs import Costs
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
+from service.stream.promise import Promise
 from service.stream.stream_lookup import PART_BYTES, Asker, HeldAnswer, StreamLookup
 from tests.service.engine.running import SCHEMA, customers, running, settings, told, typed
 from tests.service.stream.streaming import until
 
 CONNECTION = 3
 MIB = 1024 * 1024
+NAME = SCHEMA.select(["name"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ async def asking_of(budget: AnswerBudget[int]) -> AsyncIterator[Asking]:
     budget.open(CONNECTION)
     store = customers()
     async with running(store, settings(keys=3)) as dimension:
-        promised = DimensionSchema(SCHEMA.key, SCHEMA.select(["name"]))
-        asker = Asker(CONNECTION, 1, ChannelId(1), dimension, promised, budget, Costs())
+        promise = Promise(SCHEMA.key, DimensionSchema(SCHEMA.key, NAME))
+        asker = Asker(CONNECTION, 1, ChannelId(1), dimension, promise, budget, Costs())
         yield Asking(store, dimension, asker)
 
 
@@ -95,9 +97,7 @@ async def test_rows_have_the_promised_columns_only(asking: Asking) -> None:
     asking.lookup(7).carry_out(range(1), 0.0)
     await until(lambda: any(asking.lasts))
 
-    assert [answer.rows.schema for answer in asking.answers if answer.rows is not None] == [
-        asking.asker.promised.columns
-    ]
+    assert [answer.rows.schema for answer in asking.answers if answer.rows is not None] == [NAME]
 
 
 async def test_bytes_are_held_from_the_question_on(asking: Asking) -> None:
