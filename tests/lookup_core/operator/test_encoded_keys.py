@@ -1,6 +1,8 @@
 """Distinct keys of a run of rows, and which row asks for which."""
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +53,15 @@ def test_composite_keys_give_back_every_row(
     keys = list(zip(*(column.to_pylist() for column in encoded.keys.columns), strict=True))
     assert keys == list(dict.fromkeys(rows))
     assert [keys[code] for code in encoded.codes] == rows
+
+
+@pytest.mark.parametrize("count", [4095, 5000])
+def test_many_numbers_are_encoded_alike(count: int) -> None:
+    """However many there are, each number stands once, in the order in which they first occur."""
+    numbers = np.random.default_rng(7).integers(-1000, 1000, count)
+
+    encoded = encoded_keys([pa.array(numbers)], pa.schema({"id": pa.int64()}))
+
+    distinct = list(dict.fromkeys(numbers.tolist()))
+    assert encoded.keys.column("id").to_pylist() == distinct
+    assert np.array(distinct)[encoded.codes].tolist() == numbers.tolist()
