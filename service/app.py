@@ -4,7 +4,6 @@ No part is defined here, and nothing is decided beyond the order of start and st
 """
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -17,7 +16,6 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from lookup_core.errors import ConfigurationError
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
@@ -45,6 +43,8 @@ from service.observability.exposition import Exposition
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.watchdog import Watchdog
+from service.resources.bind_fault import bind_fault
+from service.resources.cache_scale import cache_scale
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares
@@ -179,8 +179,8 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
 
 
 def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
-    wanted_bytes = sum(each.settings.cache.max_bytes for each in parts.dimensions.values())
-    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
+    max_bytes = {name: each.settings.cache.max_bytes for name, each in parts.dimensions.items()}
+    scale = cache_scale(max_bytes, MemoryShares(settings.limits.memory_bytes))
 
     def limit_caches(share: float) -> None:
         for dimension in parts.dimensions.values():
@@ -275,8 +275,7 @@ async def _serve(
     try:
         await site.start()
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else error
-        raise ConfigurationError([f"listen.{key}: {where}: {reason}"]) from error
+        raise bind_fault(f"listen.{key}", str(where), error) from error
 
 
 def _access(settings: Settings, *, hosts: frozenset[str] | None) -> Access:

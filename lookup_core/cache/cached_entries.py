@@ -6,14 +6,14 @@ the cache's and its eviction's business.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lookup_core.cache import ghost_keys, row_store
+from lookup_core.cache import entry_states, ghost_keys, row_store
+from lookup_core.cache.entry_states import EntryStates
 from lookup_core.cache.ghost_keys import GhostKeys
 from lookup_core.cache.row_queue import RowQueue
 from lookup_core.cache.row_store import RowStore
@@ -21,14 +21,12 @@ from lookup_core.cache.segment import stored_bytes
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
+from lookup_core.keys.single_keys import SingleKey
 
 Mask = npt.NDArray[np.bool_]
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _KEY = "\0key"  # no column of a dimension has a name with a NUL
-_BYTES_BY_SLOT = (
-    8 + 1 + 1 + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY  # read_at, is_negative, visits
-)
+_BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +51,26 @@ class Newcomers:
 class CachedEntries:
     """The entries of one cache by slot; slots are valid until the next `add` or `shrink`."""
 
-    def __init__(self, schema: DimensionSchema, max_segment_bytes: Mapping[RowQueue, int]) -> None:
+    def __init__(
+        self, schema: DimensionSchema, max_segment_bytes: Mapping[RowQueue, int], *, life_s: float
+    ) -> None:
         # A key that is its own hash is not stored again.
         key = [] if has_number_keys(schema) else [pa.field(_KEY, pa.binary())]
         self.index = KeyIndex()
         stored = pa.schema([*key, *schema.columns])
         self.rows = RowStore(stored, max_segment_bytes=max_segment_bytes)
         self.ghosts = GhostKeys()
-        self.read_at = np.zeros(0, np.float64)  # by slot
-        self.is_negative = np.zeros(0, np.bool_)  # by slot
-        self.visits = np.zeros(0, np.uint8)  # by slot, since it came into its queue
+        self.states = EntryStates(life_s)
+        self._slot_count = 0
         self._resize()
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots there are, used or free."""
+        return self._slot_count
 
     @property
     def bytes(self) -> int:
@@ -76,7 +80,7 @@ class CachedEntries:
     @property
     def overhead_bytes(self) -> int:
         """All of it but rows and their keys."""
-        return self.index.bytes + _BYTES_BY_SLOT * len(self.read_at)
+        return self.index.bytes + _BYTES_BY_SLOT * self.slot_count
 
     @property
     def least_bytes(self) -> int:
@@ -88,7 +92,7 @@ class CachedEntries:
     @property
     def bytes_by_slot(self) -> float:
         """What an entry takes beside its row and key."""
-        return self.overhead_bytes / len(self.read_at)
+        return self.overhead_bytes / self.slot_count
 
     def growth_bytes(self, count: int, *, kept: int) -> int:
         """How much more so many new entries take beside their rows, when so many are left."""
@@ -110,6 +114,15 @@ class CachedEntries:
             return is_same
 
         return self.index.find(keys.hashes, is_same_key)
+
+    def find_one(self, key: SingleKey) -> int:
+        """The slot of one key, ABSENT where there is none."""
+
+        def is_same_key(slot: int) -> bool:
+            row = self.rows.row(slot)
+            return bool(row.columns[0][row.at].as_py() == key.part)
+
+        return self.index.find_one(key.hash, None if key.part is None else is_same_key)
 
     def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
         """Which keys stand in the main queue, or went lately before they could get there."""
@@ -133,12 +146,10 @@ class CachedEntries:
         """Keep them; they are distinct and new."""
         slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
         self._resize()
-        self.read_at[slots] = read_at
-        self.visits[slots] = 0
         start = 0
         for each in newcomers:
             own = slots[start : start + len(each.hashes)]
-            self.is_negative[own] = each.queue is RowQueue.ABSENT
+            self.states.begin(own, read_at=read_at, is_absence=each.queue is RowQueue.ABSENT)
             self.rows.put(own, each.stored, each.queue)
             start += len(own)
 
@@ -152,34 +163,27 @@ class CachedEntries:
         kept = self.index.shrink()
         slot_count = self.index.slot_count
         self.rows.renumber(kept, slot_count)
-        self.read_at = _padded(self.read_at[kept], slot_count)
-        self.is_negative = _padded(self.is_negative[kept], slot_count)
-        self.visits = _padded(self.visits[kept], slot_count)
+        self.states.renumber(kept, slot_count)
         self.ghosts.resize(slot_count)
+        self._slot_count = slot_count
 
     def check_invariants(self) -> None:
         """For tests: index and rows hold the same slots, and nothing has another length."""
         self.index.check_invariants()
         self.rows.check_invariants()
-        assert len(self.read_at) == len(self.visits) == len(self.is_negative)
-        assert len(self.read_at) == self.index.slot_count
-        assert self.ghosts.bytes == ghost_keys.BYTES_BY_KEY * self.index.slot_count
+        assert self.slot_count == self.index.slot_count
+        assert self.states.bytes == entry_states.BYTES_BY_SLOT * self.slot_count
+        assert self.ghosts.bytes == ghost_keys.BYTES_BY_KEY * self.slot_count
         used = self.index.used_slots()
         is_absent = self.rows.is_in(used, RowQueue.ABSENT)
-        assert self.is_negative[used].tolist() == is_absent.tolist()
+        assert self.states.is_absence(self.states.of(used)).tolist() == is_absent.tolist()
         assert sum(self.rows.queue_rows(queue) for queue in RowQueue) == len(used)
 
     def _resize(self) -> None:
         slot_count = self.index.slot_count
-        if slot_count == len(self.read_at):
+        if slot_count == self.slot_count:
             return  # no copies of what is as long as the index
-        self.read_at = _padded(self.read_at, slot_count)
-        self.is_negative = _padded(self.is_negative, slot_count)
-        self.visits = _padded(self.visits, slot_count)
+        self.states.resize(slot_count)
         self.rows.resize(slot_count)
         self.ghosts.resize(slot_count)
-
-
-def _padded(by_slot: npt.NDArray[_Scalar], slot_count: int) -> npt.NDArray[_Scalar]:
-    more = np.zeros(slot_count - len(by_slot), by_slot.dtype)
-    return np.concatenate((by_slot, more))
+        self._slot_count = slot_count

@@ -19,8 +19,6 @@ from lookup_core.cache.row_queue import RowQueue
 from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.statistics import EvictionReason
 
-MOST_VISITS = 3  # more than that tells nothing more
-
 _SMALL_SHARE = 0.1  # of the rows' bytes
 _ABSENT_SHARE = 0.2  # of the bound
 _VISITS_TO_PROVE = 1
@@ -76,7 +74,7 @@ class Eviction:
         entries = self._entries
         incoming_bytes = sum(each.bytes for each in newcomers)
         count = sum(len(each.hashes) for each in newcomers)
-        if len(entries.read_at) >= _SPARSE * entries.index.least_slots(len(entries) + count):
+        if entries.slot_count >= _SPARSE * entries.index.least_slots(len(entries) + count):
             entries.shrink()
         room = self.max_bytes - incoming_bytes
         if entries.overhead_bytes + entries.growth_bytes(count, kept=0) > room:
@@ -136,24 +134,24 @@ class Eviction:
     def _evict_small(self, now: float, reason: EvictionReason) -> None:
         entries = self._entries
         oldest = self._without_expired(entries.rows.oldest_slots(RowQueue.SMALL), now)
-        is_proven = entries.visits[oldest] >= _VISITS_TO_PROVE
+        is_proven = entries.states.visits(entries.states.of(oldest)) >= _VISITS_TO_PROVE
         entries.ghosts.add(entries.index.hashes_of(oldest[~is_proven]))
         self.forget(oldest[~is_proven], reason)
         entries.rows.move(oldest[is_proven], RowQueue.MAIN)
-        entries.visits[oldest[is_proven]] = 0
+        entries.states.set_visits(oldest[is_proven], 0)
 
     def _evict_main(self, now: float, reason: EvictionReason) -> None:
         entries = self._entries
         oldest = entries.rows.oldest_slots(RowQueue.MAIN)
         most = int(_MOST_STAY * len(oldest))
         oldest = self._without_expired(oldest, now)
-        by_visits = oldest[np.argsort(entries.visits[oldest], kind="stable")]
-        asked = by_visits[entries.visits[by_visits] > 0]
-        staying = asked[max(len(asked) - most, 0) :]
-        going = by_visits[: len(by_visits) - len(staying)]
-        self.forget(going, reason)
-        entries.visits[staying] -= 1
-        entries.rows.move(staying, RowQueue.MAIN)
+        visits = entries.states.visits(entries.states.of(oldest))
+        by_visits = np.argsort(visits.astype(np.uint8), kind="stable")
+        stays_from = max(np.searchsorted(visits[by_visits], 1), len(oldest) - most)
+        going, staying = by_visits[:stays_from], by_visits[stays_from:]
+        self.forget(oldest[going], reason)
+        entries.states.set_visits(oldest[staying], visits[staying] - 1)
+        entries.rows.move(oldest[staying], RowQueue.MAIN)
 
     def _without_expired(self, slots: Slots, now: float) -> Slots:
         kept = self._still_of_use(slots, now)
@@ -162,9 +160,10 @@ class Eviction:
 
     def _still_of_use(self, slots: Slots, now: float) -> Slots:
         entries = self._entries
+        states = entries.states.of(slots)
         is_over = self._lifetimes.is_over(
-            now - entries.read_at[slots],
+            entries.states.ages_s(states, now),
             entries.index.hashes_of(slots),
-            entries.is_negative[slots],
+            entries.states.is_absence(states),
         )
         return slots[~is_over]

@@ -29,7 +29,7 @@ class GhostKeys:
         return self._buckets.nbytes
 
     def resize(self, key_count: int) -> None:
-        """Have room for so many keys, a power of two and at least 8; forgets all."""
+        """Have room for so many keys, a multiple of eight and at least that; forgets all."""
         self._buckets = np.full((key_count // _WAYS, _WAYS), _NO_KEY, np.uint16)
         self._is_empty = True
 
@@ -53,6 +53,7 @@ class GhostKeys:
 
     def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
         # Not the lowest bits: keys that are neighbours in the index need not be so here.
-        buckets = (hashes >> np.uint64(20)) & np.uint64(len(self._buckets) - 1)
+        shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)  # of 2**32
+        buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
         fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)
         return buckets.astype(np.intp), np.maximum(fingerprints, _NO_KEY + 1)

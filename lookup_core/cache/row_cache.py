@@ -12,13 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
-from lookup_core.cache.eviction import MOST_VISITS, Eviction, segment_bytes
+from lookup_core.cache.entry_states import Words
+from lookup_core.cache.eviction import Eviction, segment_bytes
 from lookup_core.cache.lifetimes import Lifetimes
 from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.row_store import Gathered
+from lookup_core.cache.row_store import Gathered, StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.key_index import ABSENT, Slots
+from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 
@@ -37,6 +39,14 @@ class Probe:
     ttl_s: npt.NDArray[np.float64]  # [n] the age at which it expires
 
 
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fresh row; the last of its columns are the dimension's."""
+
+    row: StoredRow
+    age_s: float
+
+
 class RowCache:
     """Rows of one dimension; `now` is monotonic seconds throughout.
 
@@ -47,7 +57,9 @@ class RowCache:
     def __init__(self, schema: DimensionSchema, settings: CacheSettings) -> None:
         self._keeps_absences = settings.negative_ttl_s > 0
         self._lifetimes = Lifetimes(settings)
-        self._entries = CachedEntries(schema, segment_bytes(settings.max_bytes))
+        self._entries = CachedEntries(
+            schema, segment_bytes(settings.max_bytes), life_s=self._lifetimes.longest_s
+        )
         self._eviction = Eviction(self._entries, self._lifetimes, settings.max_bytes)
 
     @property
@@ -57,29 +69,28 @@ class RowCache:
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """What is known of the keys; counts as a visit of what is found."""
-        probe = self.peek(keys, now)
-        found = probe.slots[probe.is_row | probe.is_stale]
-        visits = self._entries.visits
-        visits[found] = np.minimum(visits[found] + 1, MOST_VISITS)
+        probe, states = self._look(keys, now)
+        is_visited = probe.is_row | probe.is_stale
+        self._entries.states.visit(probe.slots[is_visited], states[is_visited])
         return probe
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
         """What is known of the keys; leaves no trace."""
-        slots = self._entries.find(keys)
-        is_found = slots != ABSENT
-        slots = np.where(is_found, slots, 0)  # slot 0 always exists; masked below
-        is_negative = self._entries.is_negative[slots]
-        ages_s = now - self._entries.read_at[slots]
-        ttl_s = self._lifetimes.ttl_s(keys.hashes, is_negative)
-        is_fresh = is_found & (ages_s < ttl_s)
-        return Probe(
-            slots=slots,
-            is_row=is_fresh & ~is_negative,
-            is_missing=is_fresh & is_negative,
-            is_stale=is_found & self._lifetimes.is_stale(ages_s, ttl_s, is_negative),
-            ages_s=ages_s,
-            ttl_s=ttl_s,
-        )
+        probe, _ = self._look(keys, now)
+        return probe
+
+    def hit(self, key: SingleKey, now: float) -> Hit | None:
+        """The fresh row of one key, which counts as a visit; None where there is none."""
+        slot = self._entries.find_one(key)
+        if slot == ABSENT:
+            return None
+        states = self._entries.states
+        word = states.of_one(slot)
+        age_s = states.age_s(word, now)
+        if not states.is_row(word) or age_s >= self._lifetimes.row_ttl_s(key.hash):
+            return None
+        states.visit_one(slot, word)
+        return Hit(self._entries.rows.row(slot), age_s)
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order they are stored."""
@@ -131,8 +142,9 @@ class RowCache:
 
     def oldest_age_s(self, now: float) -> float:
         """The age of the oldest entry, an upper bound of how stale an answer can be; 0 if empty."""
-        used = self._entries.index.used_slots()
-        return float(now - self._entries.read_at[used].min()) if len(used) else 0.0
+        states = self._entries.states
+        used = states.of(self._entries.index.used_slots())
+        return float(states.ages_s(used, now).max()) if len(used) else 0.0
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""
@@ -149,6 +161,23 @@ class RowCache:
         entries.check_invariants()
         is_least = not len(entries) and entries.bytes == entries.least_bytes
         assert entries.bytes <= self._eviction.max_bytes or is_least
+
+    def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
+        slots, states = self._entries.find(keys), self._entries.states
+        words = states.of(slots)  # where a key is not found: of some other slot, masked below
+        is_found, is_absence = slots != ABSENT, states.is_absence(words)
+        ages_s = states.ages_s(words, now)
+        ttl_s = self._lifetimes.ttl_s(keys.hashes, is_absence)
+        is_fresh = is_found & (ages_s < ttl_s)
+        probe = Probe(
+            slots=slots,
+            is_row=is_fresh & ~is_absence,
+            is_missing=is_fresh & is_absence,
+            is_stale=is_found & self._lifetimes.is_stale(ages_s, ttl_s, is_absence),
+            ages_s=ages_s,
+            ttl_s=ttl_s,
+        )
+        return probe, words
 
     def _arrivals(
         self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, found: Slots

@@ -1,31 +1,33 @@
 """Rows by slot, kept in Arrow segments: appended whole, merged while small, dropped whole.
 
-A slot's row never changes; a new row for it is a removal and a put. Segments stand in queues, each
-in order of age, so that the cache can let the oldest go at once, as in Segcache (Yang, Yue,
+A slot's row never changes; a new row for it is a removal and a put. Its address is its place among
+all rows ever stored, so that sorting addresses sorts them by segment. Segments stand in queues,
+each in order of age, so that the cache can let the oldest go at once, as in Segcache (Yang, Yue,
 Vinayak: NSDI 2021). Not a cache: which rows deserve to stay is the cache's business.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.segment import Segment
+from lookup_core.cache.segment import Addresses, Segment
 from lookup_core.keys.key_index import Slots
 
-BYTES_BY_SLOT = 8  # one location each
+BYTES_BY_SLOT = 4  # one address each
 
-_NOWHERE = -1
+_ADDRESSES = 2**32 - 1
+_NOWHERE = _ADDRESSES
 # About what an entry takes beside its row: else a segment of narrow rows would be half the cache.
 _BYTES_BESIDE_ROW = 40
-_SEGMENTS_OF_A_QUEUE = 10  # about; more of them would make gathering slow
+_SEGMENTS_OF_A_QUEUE = 6  # about; each more of them costs every gathering a dozen microseconds
 _MOST_SEGMENT_BYTES = 256 * 1024 * 1024  # far from where the 32-bit offsets of Arrow's text end
-_ROW_BITS = 32
-_ROW_MASK = (1 << _ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ class Gathered:
 
     order: npt.NDArray[np.intp]
     rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One row where it is stored: in all columns of its segment."""
+
+    columns: Sequence[pa.Array]
+    at: int
 
 
 @dataclass(slots=True)
@@ -54,22 +64,26 @@ class _Queue:
 class RowStore:
     """Rows of one schema for each queue; slots are the caller's numbers, dense from 0."""
 
-    def __init__(self, schema: pa.Schema, *, max_segment_bytes: Mapping[RowQueue, int]) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        max_segment_bytes: Mapping[RowQueue, int],
+        address_count: int = _ADDRESSES,
+    ) -> None:
         self.schema = schema
-        self._segments: dict[int, Segment] = {}  # {segment id: segment}
+        self._segments: dict[int, Segment] = {}  # {segment id: segment}, by address
+        self._starts: Addresses | None = None  # of the segments; None: not known any more
         self._queues = {queue: _Queue(size, {}) for queue, size in max_segment_bytes.items()}
-        self._locations = np.full(0, _NOWHERE, np.int64)  # by slot: segment id << 32 | row
+        self._addresses = np.zeros(0, np.uint32)  # by slot
+        self._address_count = address_count
+        self._next_address = 0
         self._next_id = 0
 
     @property
     def row_bytes(self) -> int:
         """What rows and their slots hold in memory."""
         return sum(queue.bytes for queue in self._queues.values())
-
-    @property
-    def bytes(self) -> int:
-        """What rows, their slots and the locations hold in memory."""
-        return self.row_bytes + self._locations.nbytes
 
     def queue_bytes(self, queue: RowQueue) -> int:
         """What the rows of one queue and their slots hold in memory."""
@@ -91,38 +105,38 @@ class RowStore:
         """
         if not len(slots):
             return
-        self._add(Segment.of(rows, slots, queue))
+        segment_id, self._next_id = self._next_id, self._next_id + 1
         ids = self._queues[queue].ids
+        ids[segment_id] = None
+        self._queues[queue].rows += len(slots)
+        self._set(segment_id, rows, slots=slots, queue=queue)
         while len(ids) > 1 and self._merge(*self._youngest_two(ids)):
             pass
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows of slots that have one, duplicates allowed, columns by name."""
-        locations = self._locations[slots]
-        ids, rows = locations >> _ROW_BITS, locations & _ROW_MASK
-        if not len(slots):
-            return Gathered(np.arange(0), self._empty(names))
-        if (ids == ids[0]).all():
-            taken = self._segments[int(ids[0])].rows.select(names).take(pa.array(rows))
-            return Gathered(np.arange(len(slots)), taken)
-        order = np.argsort(ids, kind="stable")
-        ids, rows = ids[order], rows[order]
-        cuts = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
-        pieces = [
-            self._segments[int(ids[start])].rows.select(names).take(pa.array(rows[start:stop]))
-            for start, stop in pairwise(cuts)
-        ]
-        return Gathered(order, pa.concat_batches(pieces))
+        if len(slots) == 1:
+            # A view, in a tenth of the time of a copy: who asks for one row lets it go soon.
+            segment, at = self._stored(slots.item())
+            return Gathered(np.arange(1), segment.rows.select(names).slice(at, 1))
+        return (
+            self._taken(slots, names) if len(slots) else Gathered(np.arange(0), self._empty(names))
+        )
+
+    def row(self, slot: int) -> StoredRow:
+        """The row of one slot that has one."""
+        segment, at = self._stored(slot)
+        return StoredRow(segment.columns, at)
 
     def remove(self, slots: Slots) -> None:
         """Forget the rows of slots that have one, each named once."""
-        ids, counts = np.unique(self._locations[slots] >> _ROW_BITS, return_counts=True)
-        self._locations[slots] = _NOWHERE
-        for segment_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-            segment = self._segments[segment_id]
+        counts = np.bincount(self._numbers(slots), minlength=len(self._segments)).tolist()
+        self._addresses[slots] = _NOWHERE
+        touched = [item for item, count in zip(self._segments, counts, strict=True) if count]
+        for segment, count in zip(self._segments.values(), counts, strict=True):
             segment.dead += count
             self._queues[segment.queue].rows -= count
-        for segment_id in ids.tolist():
+        for segment_id in touched:
             found = self._segments.get(segment_id)  # None: merged with one before it
             if found is not None and found.dead * 2 > len(found.slots):
                 self._compact(segment_id, found)
@@ -131,43 +145,47 @@ class RowStore:
         """Let rows begin anew as the youngest of a queue; they have its columns."""
         if not len(slots):
             return
-        names = self._segments[int(self._locations[slots[0]]) >> _ROW_BITS].rows.schema.names
-        moved = self.gather(slots, names)
+        segment, _ = self._stored(slots[0].item())
+        moved = self._taken(slots, segment.rows.schema.names)
         self.remove(slots)
         self.put(slots[moved.order], moved.rows, queue)
 
     def is_in(self, slots: Slots, queue: RowQueue) -> npt.NDArray[np.bool_]:
-        """Which of these slots have a row in one queue."""
-        return np.isin(self._locations[slots] >> _ROW_BITS, list(self._queues[queue].ids))
+        """Which of these slots, which have rows, have them in one queue."""
+        is_own = [segment.queue is queue for segment in self._segments.values()]
+        return np.array(is_own, np.bool_)[self._numbers(slots)]
 
     def oldest_slots(self, queue: RowQueue) -> Slots:
         """The slots whose rows stand in the oldest segment of a queue, oldest first, if any."""
         for segment_id in self._queues[queue].ids:
-            return self._live(segment_id, self._segments[segment_id])
+            return self._live(self._segments[segment_id])
         return np.zeros(0, np.int32)
 
     def resize(self, slot_count: int) -> None:
         """Make room for slots below `slot_count`, which is not less than before."""
-        more = np.full(slot_count - len(self._locations), _NOWHERE, np.int64)
-        self._locations = np.concatenate((self._locations, more))
+        more = np.full(slot_count - len(self._addresses), _NOWHERE, np.uint32)
+        self._addresses = np.concatenate((self._addresses, more))
 
     def renumber(self, kept: Slots, slot_count: int) -> None:
         """Call slot `kept[i]` slot i from now on; these are all that have rows."""
-        number_of = np.full(len(self._locations), -1, np.int32)  # of dead rows any number will do
+        number_of = np.full(len(self._addresses), -1, np.int32)  # of dead rows any number will do
         number_of[kept] = np.arange(len(kept))
-        locations = np.full(slot_count, _NOWHERE, np.int64)
-        locations[: len(kept)] = self._locations[kept]
-        self._locations = locations
+        self._addresses = self._addresses[kept]
+        self.resize(slot_count)
         for segment in self._segments.values():
             segment.slots = number_of[segment.slots]
 
     def check_invariants(self) -> None:
         """For tests: every stored row is found in exactly one segment, and the sums add up."""
-        live = {key: self._live(key, segment) for key, segment in self._segments.items()}
+        live = {key: self._live(segment) for key, segment in self._segments.items()}
         found = np.sort(np.concatenate([np.zeros(0, np.int32), *live.values()]))
-        assert found.tolist() == np.flatnonzero(self._locations != _NOWHERE).tolist()
+        assert found.tolist() == np.flatnonzero(self._addresses != _NOWHERE).tolist()
+        ends = [0]
         for key, segment in self._segments.items():
+            assert ends[-1] <= segment.start
+            ends.append(segment.start + len(segment.slots))
             assert len(live[key]) + segment.dead == len(segment.slots) == segment.rows.num_rows
+        assert ends[-1] <= self._next_address <= self._address_count
         for name, queue in self._queues.items():
             own = {key for key, segment in self._segments.items() if segment.queue is name}
             assert own == set(queue.ids)
@@ -177,28 +195,62 @@ class RowStore:
     def _empty(self, names: Sequence[str]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=self.schema).select(names)
 
-    def _add(self, segment: Segment) -> None:
-        segment_id, self._next_id = self._next_id, self._next_id + 1
-        queue = self._queues[segment.queue]
-        queue.ids[segment_id] = None
-        queue.rows += len(segment.slots)
-        self._set(segment_id, segment)
+    def _stored(self, slot: int) -> tuple[Segment, int]:
+        address, segments = self._addresses.item(slot), [*self._segments.values()]
+        segment = segments[bisect_right(segments, address, key=attrgetter("start")) - 1]
+        return segment, address - segment.start
 
-    def _set(self, segment_id: int, segment: Segment) -> None:
-        before = self._segments.get(segment_id)
+    def _taken(self, slots: Slots, names: Sequence[str]) -> Gathered:
+        addresses = self._addresses.take(slots)
+        order = np.argsort(addresses)
+        addresses = addresses.take(order)
+        cuts = [*addresses.searchsorted(self._sorted_starts()).tolist(), len(slots)]
+        pieces = [
+            segment.rows.select(names).take(pa.array(addresses[begin:end] - segment.start))
+            for segment, (begin, end) in zip(self._segments.values(), pairwise(cuts), strict=True)
+            if begin < end
+        ]
+        return Gathered(order, pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+
+    def _set(self, segment_id: int, rows: pa.RecordBatch, *, slots: Slots, queue: RowQueue) -> None:
+        before = self._segments.pop(segment_id, None)
+        segment = Segment.of(rows, slots, queue, start=self._new_addresses(len(slots)))
         self._segments[segment_id] = segment
-        self._queues[segment.queue].bytes += segment.bytes - (before.bytes if before else 0)
-        self._locations[segment.slots] = self._own_locations(segment_id, segment)
+        self._starts = None
+        self._queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
+        self._addresses[slots] = segment.addresses
 
-    def _own_locations(self, segment_id: int, segment: Segment) -> npt.NDArray[np.int64]:
-        return (segment_id << _ROW_BITS) | np.arange(len(segment.slots), dtype=np.int64)
+    def _new_addresses(self, count: int) -> int:
+        if self._next_address + count > self._address_count:
+            self._close_gaps()
+        start = self._next_address
+        self._next_address += count
+        return start
 
-    def _live(self, segment_id: int, segment: Segment) -> Slots:
-        is_live = self._locations[segment.slots] == self._own_locations(segment_id, segment)
-        return segment.slots[is_live]
+    def _close_gaps(self) -> None:
+        # In order: no new address is one that a later segment has yet.
+        self._next_address, self._starts = 0, None
+        for segment in self._segments.values():
+            is_live = self._addresses[segment.slots] == segment.addresses
+            segment.start = self._next_address
+            self._addresses[segment.slots[is_live]] = segment.addresses[is_live]
+            self._next_address += len(segment.slots)
+
+    def _sorted_starts(self) -> Addresses:
+        if self._starts is None:
+            starts = [segment.start for segment in self._segments.values()]
+            self._starts = np.array(starts, np.uint32)
+        return self._starts
+
+    def _numbers(self, slots: Slots) -> npt.NDArray[np.intp]:
+        # Which of the segments, in their order, has the row of each slot.
+        return self._sorted_starts().searchsorted(self._addresses.take(slots), "right") - 1
+
+    def _live(self, segment: Segment) -> Slots:
+        return segment.slots[self._addresses[segment.slots] == segment.addresses]
 
     def _pop(self, segment_id: int) -> None:
-        segment = self._segments.pop(segment_id)
+        segment, self._starts = self._segments.pop(segment_id), None
         queue = self._queues[segment.queue]
         queue.bytes -= segment.bytes
         del queue.ids[segment_id]
@@ -217,25 +269,30 @@ class RowStore:
         # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
         if not is_small or 2 * len(younger.slots) < len(elder.slots):
             return False
-        slots = np.concatenate((self._live(elder_id, elder), self._live(younger_id, younger)))
-        self._replace(elder_id, slots)
+        self._replace(elder_id, elder, younger)
         self._pop(younger_id)
         return True
 
     def _compact(self, segment_id: int, segment: Segment) -> None:
-        live = self._live(segment_id, segment)
-        if not len(live):
+        if segment.dead == len(segment.slots):
             self._pop(segment_id)
             return
-        self._replace(segment_id, live)
+        self._replace(segment_id, segment)
         # Else segments that few rows outlive would add up, and every gathering visits them.
         ids = list(self._queues[segment.queue].ids)
         at = ids.index(segment_id)
         for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
             self._merge(elder_id, younger_id)
 
-    def _replace(self, segment_id: int, slots: Slots) -> None:
-        # The new segment keeps the old one's place in age.
-        old = self._segments[segment_id]
-        gathered = self.gather(slots, old.rows.schema.names)
-        self._set(segment_id, Segment.of(gathered.rows, slots[gathered.order], old.queue))
+    def _replace(self, segment_id: int, *old: Segment) -> None:
+        # The new segment keeps the place in age of the one that has this id, its rows their order.
+        living = [self._living(each) for each in old]
+        rows = pa.concat_batches([rows for _, rows in living])
+        slots = np.concatenate([slots for slots, _ in living])
+        self._set(segment_id, rows, slots=slots, queue=old[0].queue)
+
+    def _living(self, segment: Segment) -> tuple[Slots, pa.RecordBatch]:
+        if not segment.dead:
+            return segment.slots, segment.rows
+        at = np.flatnonzero(self._addresses[segment.slots] == segment.addresses)
+        return segment.slots[at], segment.rows.take(pa.array(at))

@@ -3,30 +3,41 @@
 Knows which rows it was made of, not which of them still count: that is the store's business.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.cache.row_queue import RowQueue
 from lookup_core.keys.key_index import Slots
 
+Addresses = npt.NDArray[np.uint32]
+
 
 @dataclass(slots=True)
 class Segment:
-    """Rows of one queue with their slots."""
+    """Rows of one queue with their slots; row i has the address `start + i`."""
 
+    start: int
     rows: pa.RecordBatch
     slots: Slots  # [rows] whose row it is; a row is dead when its slot stands elsewhere
     queue: RowQueue
     bytes: int
+    columns: Sequence[pa.Array]  # of the rows; Arrow makes new ones whenever it is asked
     dead: int = 0
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, slots: Slots, queue: RowQueue) -> "Segment":
+    def of(cls, rows: pa.RecordBatch, slots: Slots, queue: RowQueue, *, start: int) -> "Segment":
         """Rows that all live."""
-        return cls(rows, slots, queue, stored_bytes(rows))
+        return cls(start, rows, slots, queue, stored_bytes(rows), rows.columns)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Of all its rows, dead or alive."""
+        return np.arange(self.start, self.start + len(self.slots), dtype=np.uint32)
 
 
 def stored_bytes(rows: pa.RecordBatch) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer
+from lookup_core.cache.row_cache import Hit
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.explanation import Explainer, Explanation
@@ -82,6 +83,10 @@ class DimensionState:
         self._totals.count_answers(known.answers)
         return known.answers
 
+    def hit(self, value: object, now: float) -> Hit | None:
+        """The same for one key by its value, if its fresh row is cached; None for all else."""
+        return self._totals.counted(self._known.hit(value, now))
+
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
         query = self._turns.next_query(now)
@@ -112,12 +117,8 @@ class DimensionState:
         retry_at = self._retry.after_miss(query.misses + 1, now=now)
         patient = self._waiting.lasting_beyond(retry_at, waiters)
         postponed = Postponement.of_missing(landing, waiters, patient=patient)
-        shares = shares_of_rows(
-            landing,
-            postponed.answered_now(waiters),
-            waiting=self._waiting,
-            known=self._known,
-        )
+        answered = postponed.answered_now(waiters)
+        shares = shares_of_rows(landing, answered, waiting=self._waiting, known=self._known)
         self._known.keep(query, landing, is_last_try=retry_at == NEVER, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.beside)
         self._postpone(query, postponed, retry_at)
@@ -239,9 +240,8 @@ class DimensionState:
         self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, open_flights))
         self._totals.coalesced_keys += len(flights) - len(new)
         if new:
-            run = KeyRun(
-                [flights[index] for index in new], request.keys.columns, group.positions[new]
-            )
+            new_flights = [flights[index] for index in new]
+            run = KeyRun(new_flights, request.keys.columns, group.positions[new])
             self._batcher.add(request.channel, run, now)
 
     def _revalidate(self, request: LookupRequest, group: KeyGroup, now: float) -> None:

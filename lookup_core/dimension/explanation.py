@@ -22,7 +22,7 @@ class KeyState(StrEnum):
     MISSING_CACHED = "missing_cached"
     STALE = "stale"
     IN_FLIGHT = "in_flight"
-    ABSENT = "absent"
+    NOT_CACHED = "not_cached"
     REFUSED = "refused"
     UNASKABLE = "unaskable"
 
@@ -71,7 +71,9 @@ class Explainer:
         flight = self.flights.get(key_id)
         if flight is not None:
             return self._in_flight(flight, now)
-        return Explanation(KeyState.ABSENT, "not cached: a lookup asks the store" + self._unless())
+        return Explanation(
+            KeyState.NOT_CACHED, "not cached: a lookup asks the store" + self._unless()
+        )
 
     def _cached(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> Explanation:
         state = KeyState.CACHED if probe.is_row[index] else KeyState.MISSING_CACHED

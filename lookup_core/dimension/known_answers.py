@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.cache.cached_answers import cached_answers
-from lookup_core.cache.row_cache import Probe, RowCache
+from lookup_core.cache.row_cache import Hit, Probe, RowCache
 from lookup_core.default_row import default_row
 from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
 from lookup_core.dimension.dimension_events import LookupRequest
@@ -22,6 +22,7 @@ from lookup_core.dimension.stale_rows import StaleRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, KeyId, canonical_keys, keys_of_ids
+from lookup_core.keys.single_keys import SingleKeys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.protection.quarantine import Quarantine
@@ -60,6 +61,7 @@ class KnownAnswers:
         self._settings = settings
         self._seed = seed
         self.cache = RowCache(schema, settings.cache)
+        self._single_keys = SingleKeys(schema, seed=seed)
         self._quarantine = Quarantine()
         self._stale = StaleRows(self.cache, settings.cache)
         self._default = None
@@ -98,6 +100,11 @@ class KnownAnswers:
             answers += refused
         answers = self.with_default(answers, request.columns)
         return Known(answers, unknown, outdated)
+
+    def hit(self, value: object, now: float) -> Hit | None:
+        """The fresh row of the key that has this value; None for all that needs a closer look."""
+        key = self._single_keys.of(value)
+        return None if key is None else self.cache.hit(key, now)
 
     def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
         """Keep what a query brought, but for what an invalidation has overtaken."""

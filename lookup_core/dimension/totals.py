@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from lookup_core.answer import Answer
+from lookup_core.cache.row_cache import Hit
 from lookup_core.outcome import Outcome
 from lookup_core.statistics import InvalidationOrigin
 
@@ -35,6 +36,12 @@ class Totals:
         """Note the outcomes of answers that are told."""
         for answer in answers:
             self._outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))
+
+    def counted(self, hit: Hit | None) -> Hit | None:
+        """The same, noted if it is one."""
+        if hit is not None:
+            self._outcomes[Outcome.HIT] += 1
+        return hit
 
     def count_timed_out(self, keys: int) -> None:
         """Note keys that ended without an answer's being made."""

@@ -20,7 +20,9 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 
-_LONG_BYTES = 64  # longer keys are hashed one by one: a pass over all for each word would not end
+LONG_BYTES = 64  # longer keys are hashed one by one: a pass over all for each word would not end
+MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 Hashes = npt.NDArray[np.uint64]
 KeyId = int | bytes
@@ -114,9 +116,9 @@ def _delimited(column: pa.Array) -> list[pa.BinaryArray]:
 
 def _mixed(values: Hashes) -> Hashes:
     mixed = values ^ (values >> np.uint64(30))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed *= np.uint64(MIXERS[0])
     mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed *= np.uint64(MIXERS[1])
     mixed ^= mixed >> np.uint64(31)
     return mixed
 
@@ -130,7 +132,7 @@ def _hashes(parts: pa.BinaryArray, seed: int) -> Hashes:
         starts = (offsets[:-1] - offsets[0]).astype(np.int64)
         content = content.slice(offsets[0], offsets[-1] - offsets[0])  # not what others own
         _fold_words(hashes, content, starts=starts, lengths=lengths)
-    for position in np.flatnonzero(lengths > _LONG_BYTES).tolist():
+    for position in np.flatnonzero(lengths > LONG_BYTES).tolist():
         digest = hashlib.blake2b(
             parts[position].as_py(), digest_size=8, key=seed.to_bytes(8, "little")
         )
@@ -149,13 +151,13 @@ def _fold_words(
     padded = np.zeros(content.size + 8, np.uint8)
     padded[: content.size] = np.frombuffer(content, np.uint8)
     words = np.ndarray(content.size + 1, "<u8", padded.data, strides=(1,))
-    left = np.where(lengths > _LONG_BYTES, 0, lengths)
+    left = np.where(lengths > LONG_BYTES, 0, lengths)
     active = np.flatnonzero(left)
     step = 0
     while active.size:
         word = words[starts[active] + step]
         surplus = np.maximum(8 - (left[active] - step), 0).astype(np.uint64) * np.uint64(8)
         word = (word << surplus) >> surplus  # drop what belongs to the next key
-        hashes[active] = _mixed((hashes[active] + np.uint64(0x9E3779B97F4A7C15)) ^ word)
+        hashes[active] = _mixed((hashes[active] + np.uint64(GOLDEN_GAMMA)) ^ word)
         step += 8
         active = active[left[active] > step]

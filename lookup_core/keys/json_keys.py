@@ -18,6 +18,7 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.keys.integer_range import integer_range
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD, UUID_PATTERN
 from lookup_core.keys.typed_keys import TypedKeys
 
@@ -94,9 +95,8 @@ def _parser(field: pa.Field) -> _Parse:
 
 
 def _integer(value: object, field: pa.Field) -> int:
-    if type(value) is not int:
+    if type(value) is not int or value not in integer_range(field.type):
         raise _NotOfType
-    pa.scalar(value, field.type)  # raises where the type cannot hold it
     return value
 
 

@@ -23,7 +23,10 @@ _REMOVED = -2
 _LEAST_PLACES = 1024
 _FULL = 0.6  # used and removed places; beyond, chains get long
 _ROOMY = 0.5  # used places of a table just made
-_BYTES_BY_LEAST_SLOT = 4 * 2 + 8 + 4  # two places, the hash, and its place among the free ones
+_LEAST_SLOTS = _LEAST_PLACES // 2
+_BYTES_BY_SLOT = 8 + 4  # the hash, and its place among the free ones
+_SLOTS_OF_A_LINE = 8  # their number is a multiple, for who keeps groups of them
+_MOST_STEPS = 32  # that are gone at once
 
 
 class KeyIndex:
@@ -34,8 +37,8 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self._table = np.full(_LEAST_PLACES, _EMPTY, np.int32)
-        self._hashes: Hashes = np.zeros(_LEAST_PLACES // 2, np.uint64)  # by slot
-        self._free: Slots = np.arange(_LEAST_PLACES // 2, dtype=np.int32)  # a stack of slots
+        self._hashes: Hashes = np.zeros(_LEAST_SLOTS, np.uint64)  # by slot
+        self._free: Slots = np.arange(_LEAST_SLOTS, dtype=np.int32)  # a stack of slots
         self._free_count = len(self._free)
         self._used = 0
         self._removed = 0
@@ -55,38 +58,52 @@ class KeyIndex:
 
     def more_slots(self, count: int, *, kept: int) -> int:
         """How many more slots `count` insertions make, when so many keys are left till then."""
-        return _doubled(self.slot_count, kept + count) - self.slot_count
+        return self._slots_for(kept + count) - self.slot_count
 
     def more_bytes(self, count: int, *, kept: int) -> int:
         """How many more bytes it holds after `count` insertions, as above."""
         more_places = self._places_for(count, kept=kept) - len(self._table)
-        return 4 * more_places + 12 * self.more_slots(count, kept=kept)
+        return 4 * more_places + _BYTES_BY_SLOT * self.more_slots(count, kept=kept)
 
     @staticmethod
     def least_slots(count: int) -> int:
         """How many slots an index has that was made for so many keys."""
-        return _doubled(_LEAST_PLACES // 2, count)
+        return max(_LEAST_SLOTS, _whole_lines(count))
 
     @staticmethod
     def least_bytes(count: int) -> int:
         """What such an index holds in memory."""
-        return _BYTES_BY_LEAST_SLOT * KeyIndex.least_slots(count)
+        return _BYTES_BY_SLOT * KeyIndex.least_slots(count) + 4 * _least_places(count)
 
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
         """The slot of each key, ABSENT where there is none."""
-        slots = np.full(len(hashes), ABSENT, np.int32)
-        pending = np.arange(len(hashes))
+        if len(hashes) == 1 and is_same_key is None:  # whole columns cost by the call
+            return np.array([self.find_one(hashes.item())], np.int32)
         places = self._first_places(hashes)
-        while pending.size:
-            found = self._table[places]
-            is_match = found >= 0
-            is_match[is_match] = self._hashes[found[is_match]] == hashes[pending[is_match]]
-            if is_same_key is not None and is_match.any():
-                is_match[is_match] = is_same_key(found[is_match], pending[is_match])
-            slots[pending[is_match]] = found[is_match]
-            goes_on = ~is_match & (found != _EMPTY)
-            pending, places = pending[goes_on], self._next_places(places[goes_on])
+        slots = self._table.take(places)
+        is_match = self._hashes.take(slots) == hashes  # below 0: any slot's
+        is_match &= slots >= 0
+        if is_same_key is not None and is_match.any():
+            is_match[is_match] = is_same_key(slots[is_match], np.flatnonzero(is_match))
+        if not is_match.all():
+            rest = np.flatnonzero(~is_match)
+            goes_on = rest[slots.take(rest) != _EMPTY]
+            slots[rest] = ABSENT
+            self._find_further(
+                hashes, slots, goes_on, places=places.take(goes_on), is_same_key=is_same_key
+            )
         return slots
+
+    def find_one(self, hash_: int, is_same_key: Callable[[int], bool] | None = None) -> int:
+        """The slot of one key, ABSENT where there is none."""
+        last = len(self._table) - 1
+        place = hash_ & last
+        while (slot := self._table.item(place)) != _EMPTY:
+            is_match = slot >= 0 and self._hashes.item(slot) == hash_
+            if is_match and (is_same_key is None or is_same_key(slot)):
+                return slot
+            place = (place + 1) & last
+        return ABSENT
 
     def insert(self, hashes: Hashes) -> Slots:
         """New slots for keys that are distinct and absent."""
@@ -117,10 +134,8 @@ class KeyIndex:
         hashes[: len(kept)] = self._hashes[kept]
         self._hashes = hashes
         self._free_count = slot_count - len(kept)
-        self._free = np.arange(slot_count, dtype=np.int32) + len(kept)
-        self._table = np.full(2 * slot_count, _EMPTY, np.int32)
-        self._removed = 0
-        self._place(np.arange(len(kept), dtype=np.int32))
+        self._free = np.arange(len(kept), len(kept) + slot_count, dtype=np.int32)
+        self._make_table(_least_places(len(kept)), np.arange(len(kept), dtype=np.int32))
         return kept
 
     def used_slots(self) -> Slots:
@@ -140,32 +155,62 @@ class KeyIndex:
         assert (self._used + self._removed) < len(self._table)
 
     def _first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        return (hashes & np.uint64(len(self._table) - 1)).astype(np.int64)
+        return (hashes & np.uint64(len(self._table) - 1)).view(np.int64)
 
     def _next_places(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return (places + 1) & (len(self._table) - 1)
 
+    def _find_further(
+        self,
+        hashes: Hashes,
+        slots: Slots,
+        pending: Positions,
+        *,
+        places: npt.NDArray[np.int64],
+        is_same_key: IsSameKey | None,
+    ) -> None:
+        # Fills in the slots of keys that stand behind these places. Goes several steps at once: one
+        # by one it would take as many rounds as the longest chain of the batch has steps.
+        count = 2
+        while pending.size:
+            steps = np.arange(1, count + 1)[:, None]
+            near = self._table.take((places + steps) & (len(self._table) - 1))  # [steps, pending]
+            is_match = self._hashes.take(near) == hashes.take(pending)
+            is_match &= near >= 0
+            at = np.flatnonzero(is_match)
+            found, positions = near.take(at), pending.take(at % len(pending))
+            if is_same_key is not None and found.size:
+                is_same = is_same_key(found, positions)
+                found, positions = found[is_same], positions[is_same]
+            slots[positions] = found
+            is_open = (slots.take(pending) == ABSENT) & (near != _EMPTY).all(axis=0)
+            goes_on = np.flatnonzero(is_open)
+            pending, places = pending.take(goes_on), places.take(goes_on) + count
+            count = min(2 * count, _MOST_STEPS)
+
     def _allocate(self, count: int) -> Slots:
-        while self._free_count < count:
-            self._add_slots()
+        if self._free_count < count:
+            self._add_slots(self._slots_for(self._used + count))
         self._free_count -= count
         return self._free[self._free_count : self._free_count + count].copy()
 
-    def _add_slots(self) -> None:
-        before = self.slot_count
-        self._hashes = np.concatenate((self._hashes, np.zeros(before, np.uint64)))
-        free = np.empty(2 * before, np.int32)
+    def _slots_for(self, count: int) -> int:
+        slots = self.slot_count
+        # A quarter more, not twice as many: what is not used yet is held all the same.
+        return slots if count <= slots else _whole_lines(max(slots + slots // 4, count))
+
+    def _add_slots(self, slot_count: int) -> None:
+        before, more = self.slot_count, slot_count - self.slot_count
+        self._hashes = np.concatenate((self._hashes, np.zeros(more, np.uint64)))
+        free = np.empty(slot_count, np.int32)
         free[: self._free_count] = self._free[: self._free_count]
-        free[self._free_count : self._free_count + before] = np.arange(before, 2 * before)
-        self._free, self._free_count = free, self._free_count + before
+        free[self._free_count : self._free_count + more] = np.arange(before, slot_count)
+        self._free, self._free_count = free, self._free_count + more
 
     def _make_places(self, count: int) -> None:
         if self._has_places(count):
             return
-        used = self.used_slots()
-        self._table = np.full(self._places_for(count, kept=self._used), _EMPTY, np.int32)
-        self._removed = 0
-        self._place(used)
+        self._make_table(self._places_for(count, kept=self._used), self.used_slots())
 
     def _has_places(self, count: int) -> bool:
         return self._used + self._removed + count <= len(self._table) * _FULL
@@ -176,6 +221,18 @@ class KeyIndex:
         while not self._has_places(count) and kept + count > places * _ROOMY:
             places *= 2
         return places
+
+    def _make_table(self, place_count: int, slots: Slots) -> None:
+        self._table = np.full(place_count, _EMPTY, np.int32)
+        self._removed = 0
+        places = self._first_places(self._hashes.take(slots))
+        order = np.argsort(places)
+        nth = np.arange(len(slots))
+        # In the order of their first places, each stands there or right behind the one before it.
+        places = np.maximum.accumulate(places.take(order) - nth) + nth
+        within = int(places.searchsorted(place_count))
+        self._table[places[:within]] = slots.take(order[:within])
+        self._place(slots.take(order[within:]))  # beyond the end
 
     def _place(self, slots: Slots) -> None:
         pending, places = slots, self._first_places(self._hashes[slots])
@@ -188,7 +245,12 @@ class KeyIndex:
             pending, places = pending[~has_won], self._next_places(places[~has_won])
 
 
-def _doubled(slots: int, least: int) -> int:
-    while slots < least:
-        slots *= 2
-    return slots
+def _whole_lines(slots: int) -> int:
+    return -(-slots // _SLOTS_OF_A_LINE) * _SLOTS_OF_A_LINE
+
+
+def _least_places(count: int) -> int:
+    places = _LEAST_PLACES
+    while count > places * _ROOMY:
+        places *= 2
+    return places

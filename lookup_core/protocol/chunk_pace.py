@@ -4,7 +4,7 @@ Learned from what the chunks before took: hits cost a fraction of a microsecond,
 Reads no clock itself.
 """
 
-CHUNK_S = 0.002  # for so long others wait for the loop, and not much longer
+CHUNK_S = 0.004  # for so long others wait for the loop, and not much longer
 MOST_RECORDS = 20_000
 
 _CAUTIOUS_S = 5e-6  # for one record, while nothing is known

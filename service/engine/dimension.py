@@ -14,12 +14,13 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer
+from lookup_core.cache.row_cache import Hit
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
@@ -170,6 +171,16 @@ class Dimension:
             for lookup_id in gathering.lookup_ids:
                 self.leave(lookup_id)
         return gathering.answers
+
+    def hit(self, value: object) -> Hit | None:
+        """The cached row of the key with this value; None, if `lookup` has to find out.
+
+        What `lookup` needs for many keys takes it ten times as long for one.
+        """
+        try:
+            return self._known_runner().hit(value)
+        except BackendError:  # no schema: `lookup` waits for it, or says why there is none
+            return None
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""

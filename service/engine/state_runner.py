@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from lookup_core.answer import Answer
+from lookup_core.cache.row_cache import Hit
 from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -100,6 +101,14 @@ class StateRunner:
         if not is_done or (self._reads_stale_rows_anew and any(map(_has_stale_rows, answers))):
             self._parts.wake()  # stale rows are read anew, too, though nobody waits
         return Submitted(request.id, answers, is_done)
+
+    def hit(self, value: object) -> Hit | None:
+        """A lookup of one key that is over at once; None, if `submit` has to find out."""
+        now = self._parts.clock()
+        hit = self.state.hit(value, now)
+        if hit is not None:
+            self._tell_end(now)
+        return hit
 
     def leave(self, lookup_id: LookupId) -> None:
         """Nobody waits for this lookup any more; harmless when it has ended."""

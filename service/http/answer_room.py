@@ -35,21 +35,27 @@ class AnswerHold:
         InvalidRequest (`answer_too_large`) when this request alone is too large, Overloaded while
         others have what it wants.
         """
-        more_bytes = answer.total_bytes
+        self._take(answer.size, answer.total_bytes)
+
+    def take_text(self, text: bytes) -> None:
+        """The same for a row that is written already."""
+        self._take(1, len(text))
+
+    def only(self, count_bytes: int) -> None:
+        """Hold so many bytes from now on, whether there is room or not."""
+        self._hold(count_bytes - self._held_bytes)
+
+    def _take(self, keys: int, more_bytes: int) -> None:
         if self._held_bytes + more_bytes > self._room.total_bytes:
-            raise self._too_large(answer.size, more_bytes)
+            raise self._too_large(keys, more_bytes)
         if self._room.used_bytes + more_bytes > self._room.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 "answers of other requests take the memory for it; come again, or ask for less",
                 retry_after_s=RETRY_AFTER_S,
             )
-        self._keys += answer.size
+        self._keys += keys
         self._hold(more_bytes)
-
-    def only(self, count_bytes: int) -> None:
-        """Hold so many bytes from now on, whether there is room or not."""
-        self._hold(count_bytes - self._held_bytes)
 
     def _hold(self, more_bytes: int) -> None:
         self._held_bytes += more_bytes

@@ -13,13 +13,14 @@ from service.http.answer_room import holding_answers
 from service.http.body import wait_for_body
 from service.http.catalogue import Catalogue
 from service.http.channels import Channels
-from service.http.delivery import delivery
+from service.http.delivery import Delivery
 from service.http.dimensions import Dimensions
 from service.http.health import Health
 from service.http.lookup import Lookup
 from service.http.openapi import OpenApi
 from service.http.problems import problems
 from service.http.route import Audience, Route
+from service.http.row_texts import RowTexts
 from service.http.security import Access, Security
 from service.http.service_parts import ServiceParts
 from service.http.single_row import SingleRow
@@ -53,7 +54,7 @@ def guarded_application(
         middlewares=[
             admission.admit,
             holding_answers(parts.answer_room),  # around the delivery: what is being sent is held
-            delivery(parts.limits.send_deadline_s),
+            Delivery(parts.limits.send_deadline_s).deliver,
             problems,
             Security(access, audiences).guard,
         ],
@@ -69,21 +70,23 @@ def guarded_application(
 
 def _routes(parts: ServiceParts) -> list[Route]:
     catalogue = Catalogue(parts.dimensions)
-    lookup = Lookup(catalogue, parts.limits, parts.body_room)
-    single_row = SingleRow(catalogue)
+    row_texts = RowTexts()
+    lookup = Lookup(catalogue, parts.limits, parts.body_room, row_texts)
+    single_row = SingleRow(catalogue, row_texts)
     dimensions = Dimensions(catalogue)
     admin = Admin(catalogue, parts.limits, parts.body_room)
     channels = Channels(parts.channels)
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"
     return [
+        # First, as each route is tried in turn: these two are asked for most.
+        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER),
+        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER),
         *_health_routes(parts),
         Route("GET", "/", StatusPage().get, Audience.PAGE),
         Route("GET", "/openapi.json", OpenApi(parts.version).get, Audience.PAGE),
         Route("GET", "/v1/dimensions", dimensions.get_all, Audience.READER),
         Route("GET", one, dimensions.get, Audience.READER),
-        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER),
-        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER),
         Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
         Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
         Route("GET", "/v1/channels", channels.get_all, Audience.READER),

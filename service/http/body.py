@@ -22,6 +22,8 @@ async def body(request: web.Request, limits: Limits, room: BodyRoom) -> bytes:
     _check_headers(request, limits)
     if request.headers.get("Expect"):
         await _invite(request)
+    if request.content.is_eof():  # it is here, as small ones are as a rule: nothing to wait for
+        return await _read(request, limits, room)
     try:
         async with asyncio.timeout(limits.body_deadline_s):
             return await _read(request, limits, room)

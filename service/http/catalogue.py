@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.unknown_dimension import unknown_dimension
 from service.engine.dimension import Dimension
-
-_MAX_TOLD_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +23,5 @@ class Catalogue:
         name = request.match_info["name"]
         dimension = self.dimensions.get(name)
         if dimension is None:
-            configured = ", ".join(sorted(self.dimensions)) or "none"
-            raise InvalidRequest(
-                ErrorCode.UNKNOWN_DIMENSION,
-                f"no dimension {name[:_MAX_TOLD_NAME]!a}; configured: {configured}",
-            )
+            raise unknown_dimension(name, self.dimensions)
         return dimension

@@ -9,38 +9,54 @@ import struct
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 _RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
 
 
-def delivery(send_deadline_s: float) -> Middleware:
-    """The middleware that hands the finished response to the kernel, or drops the connection."""
+class Delivery:
+    """Hands finished responses to the kernel, or drops their connections; of one event loop."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        # {connection: loop time to be ready at}, the earliest first. One timer looks after all: a
+        # timer for each response would take longer than most of them.
+        self._due: dict[asyncio.Transport, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     @web.middleware
-    async def deliver(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def deliver(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The middleware that sends what the handler returns."""
         response = await handler(request)
         transport = request.transport
         if transport is not None and not response.prepared:
             # With a buffer the transport reports success long before the kernel took the bytes.
             transport.set_write_buffer_limits(high=0)
+            self._begin(transport)
             try:
-                await _send(request, response, send_deadline_s)
-            except TimeoutError:
-                structlog.get_logger().warning("http.caller_does_not_read", code="send_timeout")
-                _drop(transport)
+                await response.prepare(request)
+                await response.write_eof()
+            except ConnectionError:
+                pass  # the caller left; aiohttp sees it, too, and ends the connection
+            finally:
+                self._due.pop(transport, None)
         return response
 
-    return deliver
+    def _begin(self, transport: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        self._due[transport] = due_s = loop.time() + self._deadline_s
+        if self._timer is None:
+            self._timer = loop.call_at(due_s, self._look)
 
-
-async def _send(request: web.Request, response: web.StreamResponse, deadline_s: float) -> None:
-    try:
-        async with asyncio.timeout(deadline_s):
-            await response.prepare(request)
-            await response.write_eof()
-    except ConnectionError:
-        return  # the caller left; aiohttp sees it, too, and ends the connection
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        overdue = [each for each, due_s in self._due.items() if due_s <= loop.time()]
+        for transport in overdue:
+            del self._due[transport]
+            structlog.get_logger().warning("http.caller_does_not_read", code="send_timeout")
+            _drop(transport)
+        earliest_s = next(iter(self._due.values()), None)
+        self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._look)
 
 
 def _drop(transport: asyncio.Transport) -> None:

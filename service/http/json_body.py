@@ -17,6 +17,10 @@ _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])")
 _TOLD_DEPTH = 100
 
 
+class _NotJson(Exception):
+    """Never leaves this module: it becomes an InvalidRequest that knows the place."""
+
+
 def json_body(body: bytes) -> object:
     """The value of a JSON text; raises InvalidRequest (`bad_json`) saying where it is wrong."""
     try:
@@ -24,7 +28,9 @@ def json_body(body: bytes) -> object:
     except UnicodeDecodeError as error:
         raise _bad_json("not UTF-8 at byte", error.start) from error
     try:
-        return _decoder(text).decode(text)
+        return _DECODER.decode(text)
+    except _NotJson as error:
+        raise _bad_json(f"{error} is not JSON, at character", _constant_position(text)) from error
     except json.JSONDecodeError as error:
         raise _bad_json(f"the body is not JSON: {error.msg} at character", error.pos) from error
     except RecursionError as error:
@@ -33,13 +39,8 @@ def json_body(body: bytes) -> object:
         raise InvalidRequest(ErrorCode.BAD_JSON, "a number is out of range") from error
 
 
-def _decoder(text: str) -> json.JSONDecoder:
-    def refuse_constant(name: str) -> None:
-        raise _bad_json(f"{name} is not JSON, at character", _constant_position(text))
-
-    return json.JSONDecoder(
-        object_pairs_hook=_unique, parse_constant=refuse_constant, parse_float=_finite
-    )
+def _refuse_constant(name: str) -> None:
+    raise _NotJson(name)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -54,6 +55,11 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise InvalidRequest(ErrorCode.BAD_JSON, "a number is out of range")
     return number
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+)
 
 
 def _constant_position(text: str) -> int:

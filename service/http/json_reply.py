@@ -10,6 +10,7 @@ import orjson
 from lookup_core.outcome import Outcome
 from service.http.json_rows import json_rows
 from service.http.lookup_result import LookupResult
+from service.http.row_texts import RowText
 
 _LABELS = tuple(outcome.label for outcome in Outcome)
 
@@ -24,6 +25,11 @@ async def json_reply(result: LookupResult) -> bytes:
         pieces.append(rows)
     pieces += [b'],"ages_ms":', orjson.dumps(result.ages_ms.tolist()), _errors(result), b"}"]
     return b"".join(pieces)
+
+
+def json_hit(row: RowText) -> bytes:
+    """The body for one key whose row was cached."""
+    return b'{"outcomes":["hit"],"rows":[%b],"ages_ms":[%d]}' % (row.text, row.age_ms)
 
 
 def _errors(result: LookupResult) -> bytes:

@@ -31,7 +31,14 @@ def json_rows(rows: pa.RecordBatch, has_row: npt.NDArray[np.bool_]) -> Iterator[
     for start in range(0, size, CHUNK_ROWS):
         mask = has_row[start : start + CHUNK_ROWS]
         part = rows.slice(start, CHUNK_ROWS) if rows.num_columns else rows
-        yield (b"," if start else b"") + orjson.dumps(_objects(part, mask), default=_text)[1:-1]
+        yield (b"," if start else b"") + orjson.dumps(_objects(part, mask), default=text_of)[1:-1]
+
+
+def is_plain(field: pa.Field) -> bool:
+    """Whether Python's own value of each element is what is written."""
+    kind = field.type
+    has_own_text = types.is_temporal(kind) or types.is_list(kind) or field.metadata == UUID_FIELD
+    return not has_own_text
 
 
 def _objects(
@@ -71,7 +78,8 @@ def _timestamps(column: pa.Array) -> Sequence[object]:
     return pc.replace_substring_regex(texts, r"^(\S+) (\S+?)(\.0+)?$", rf"\1T\2{zone}").to_pylist()
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """What stands for a value that JSON has no type for."""
     match value:
         case Decimal():
             return format(value, "f")

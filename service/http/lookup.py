@@ -20,16 +20,22 @@ from service.http.body_room import BodyRoom
 from service.http.catalogue import Catalogue
 from service.http.engine_lookup import engine_lookup
 from service.http.json_body import json_body
-from service.http.json_reply import json_reply
+from service.http.json_reply import json_hit, json_reply
 from service.http.limits import Limits
 from service.http.lookup_request import LookupRequest, from_json, from_query
 from service.http.media_type import MediaType, sent_media_type, wanted_media_type
+from service.http.row_texts import RowTexts
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     asked: LookupRequest
     typed: Callable[[DimensionSchema], TypedKeys]
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it is for all columns of one key."""
+        return len(self.asked.keys) == 1 and self.asked.columns is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Lookup:
     catalogue: Catalogue
     limits: Limits
     body_room: BodyRoom
+    row_texts: RowTexts
 
     async def post(self, request: web.Request) -> web.Response:
         """Answer every key of the body, in its order."""
@@ -51,6 +58,10 @@ class Lookup:
         else:
             question = self._json_question(content)
         hold = request[ANSWER_HOLD]
+        if question.is_simple and wanted is MediaType.JSON:
+            row = self.row_texts.find(dimension, question.asked.keys[0], hold)
+            if row is not None:
+                return web.Response(body=json_hit(row), content_type=wanted.value)
         result = await engine_lookup(dimension, question.asked, typed=question.typed, hold=hold)
         reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
         hold.only(len(reply))

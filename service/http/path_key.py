@@ -37,6 +37,16 @@ def path_key(raw_path: str, schema: DimensionSchema) -> TypedKeys:
     return keys
 
 
+def path_value(raw_path: str, schema: DimensionSchema) -> object:
+    """The value of the key that a path names, where it has one column; else None.
+
+    It may be of another type than the key. Raises InvalidRequest (`invalid_text`).
+    """
+    if len(schema.key) > 1:
+        return None
+    return _value(raw_path.rpartition("/")[2], schema.key.field(0), schema)
+
+
 def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
     try:
         text = unquote(part, errors="strict")

@@ -69,9 +69,10 @@ class Security:
         if hosts is None:
             return
         # `request.host` is another one than the header's where the target is an absolute URL.
-        names = {_host_name(request.headers.get("Host", "")), _host_name(request.host)}
-        if not names <= hosts | {_local_address(request)}:
-            raise web.HTTPMisdirectedRequest(text="this service does not answer to that Host")
+        for host in {request.headers.get("Host", ""), request.host}:
+            name = _host_name(host)
+            if name not in hosts and name != _local_address(request):
+                raise web.HTTPMisdirectedRequest(text="this service does not answer to that Host")
 
     def _is_allowed(self, request: web.Request, audience: Audience) -> bool:
         presented = request.headers.get("Authorization", "").removeprefix("Bearer ")

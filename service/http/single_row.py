@@ -9,17 +9,19 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.outcome import Outcome
-from service.http.answer_room import ANSWER_HOLD
+from service.engine.dimension import Dimension
+from service.http.answer_room import ANSWER_HOLD, AnswerHold
 from service.http.catalogue import Catalogue
 from service.http.engine_lookup import engine_lookup
 from service.http.json_rows import json_rows
 from service.http.lookup_request import from_query
 from service.http.lookup_result import LookupResult
 from service.http.media_type import MediaType
-from service.http.path_key import path_key
+from service.http.path_key import path_key, path_value
 from service.http.problem import HttpCode, Problem, problem_of_code
+from service.http.row_texts import RowText, RowTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,16 @@ class SingleRow:
     """Handles requests for one key."""
 
     catalogue: Catalogue
+    row_texts: RowTexts
 
     async def get(self, request: web.Request) -> web.Response:
         """The row; 404 `missing` without one, and the error's status if the lookup failed."""
         dimension = self.catalogue.named(request)
+        hold = request[ANSWER_HOLD]
+        if not request.query_string and (row := self._cached(request, dimension, hold)):
+            return _found(row.text, Outcome.HIT, row.age_ms)
         asked = from_query(request.query)
         typed = partial(path_key, request.rel_url.raw_path)
-        hold = request[ANSWER_HOLD]
         return _response(await engine_lookup(dimension, asked, typed=typed, hold=hold))
 
     async def explain(self, request: web.Request) -> web.Response:
@@ -45,17 +50,30 @@ class SingleRow:
             content_type=MediaType.JSON.value,
         )
 
+    def _cached(
+        self, request: web.Request, dimension: Dimension, hold: AnswerHold
+    ) -> RowText | None:
+        try:
+            value = path_value(request.rel_url.raw_path, dimension.schema)
+        except BackendError:  # no schema yet: the lookup waits for it
+            return None
+        return self.row_texts.find(dimension, value, hold)
+
 
 def _response(result: LookupResult) -> web.Response:
     outcome = Outcome(int(result.outcomes[0]))
     age_ms = int(result.ages_ms[0])
     if outcome.has_row:
-        return web.Response(
-            body=b"".join(json_rows(result.rows, result.has_row)),
-            content_type=MediaType.JSON.value,
-            headers={"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label},
-        )
+        return _found(b"".join(json_rows(result.rows, result.has_row)), outcome, age_ms)
     return _problem(outcome, result.errors.get(0)).response()
+
+
+def _found(text: bytes, outcome: Outcome, age_ms: int) -> web.Response:
+    return web.Response(
+        body=text,
+        content_type=MediaType.JSON.value,
+        headers={"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label},
+    )
 
 
 def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:

@@ -28,6 +28,7 @@ class PrometheusObserver:
 
     def __init__(self) -> None:
         self._lookup_seconds = _histogram(LOOKUP_SECONDS, _SECONDS_BUCKETS)
+        self._own_lookup_seconds: dict[str, Histogram] = {}  # {dimension: its part}
         self._query_seconds = _histogram(BACKEND_QUERY_SECONDS, _SECONDS_BUCKETS)
         self._batch_keys = _histogram(BACKEND_BATCH_KEYS, _KEYS_BUCKETS)
         self._queries = Counter(
@@ -44,7 +45,10 @@ class PrometheusObserver:
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
         """Note how long the request took."""
-        self._lookup_seconds.labels(dimension).observe(seconds)
+        own = self._own_lookup_seconds.get(dimension)
+        if own is None:
+            own = self._own_lookup_seconds[dimension] = self._lookup_seconds.labels(dimension)
+        own.observe(seconds)
 
     def collect(self) -> Iterator[Family]:
         """All families, without the `_created` series that nobody asked for."""

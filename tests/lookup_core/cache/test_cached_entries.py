@@ -29,7 +29,7 @@ def newcomers(
 
 def filled(kind: CacheKind, count: int, queue: RowQueue = RowQueue.SMALL) -> CachedEntries:
     """Entries of the numbers from 0."""
-    entries = CachedEntries(kind.schema, SIZES)
+    entries = CachedEntries(kind.schema, SIZES, life_s=8.0)
     entries.add([newcomers(entries, kind, range(count), queue)], read_at=1.0)
     entries.check_invariants()
     return entries
@@ -37,7 +37,7 @@ def filled(kind: CacheKind, count: int, queue: RowQueue = RowQueue.SMALL) -> Cac
 
 def test_entries_stand_in_their_queues(kind: CacheKind) -> None:
     """What comes in together is found, each in its queue, and absences are marked."""
-    entries = CachedEntries(kind.schema, SIZES)
+    entries = CachedEntries(kind.schema, SIZES, life_s=8.0)
     queues = (RowQueue.SMALL, RowQueue.MAIN, RowQueue.ABSENT)
     parts = [newcomers(entries, kind, range(at, at + 2), queue) for at, queue in enumerate(queues)]
     del parts[1]
@@ -46,8 +46,9 @@ def test_entries_stand_in_their_queues(kind: CacheKind) -> None:
 
     slots = entries.find(kind.keys([0, 1, 2, 3, 9]))
     assert (slots == ABSENT).tolist() == [False] * 4 + [True]
-    assert entries.is_negative[slots[:4]].tolist() == [False, False, True, True]
-    assert entries.read_at[slots[:4]].tolist() == [3.0] * 4
+    states = entries.states.of(slots[:4])
+    assert entries.states.is_absence(states).tolist() == [False, False, True, True]
+    assert entries.states.ages_s(states, 4.5).tolist() == [1.5] * 4
     entries.check_invariants()
 
 
@@ -79,15 +80,16 @@ def test_shrinking_keeps_what_is_left(queue: RowQueue) -> None:
     entries = filled(kind, 5_000, queue)
     entries.forget(entries.find(kind.keys(range(4_900))))
     left = entries.find(kind.keys(range(4_900, 5_000)))
-    entries.visits[left] = 2
+    entries.states.set_visits(left, 2)
     foretold = entries.least_bytes
 
     entries.shrink()
 
     slots = entries.find(kind.keys(range(4_900, 5_000)))
     assert entries.bytes == foretold < OVERHEAD_BYTES + 20_000
-    assert (slots.max() < 512, set(entries.visits[slots])) == (True, {2})
-    assert set(entries.read_at[slots]) == {1.0}
+    states = entries.states.of(slots)
+    assert (slots.max() < 512, set(entries.states.visits(states))) == (True, {2})
+    assert set(entries.states.ages_s(states, 1.5)) == {0.5}
     entries.check_invariants()
 
 
@@ -106,7 +108,7 @@ def test_proven_are_main_rows_and_ghosts() -> None:
 
 def test_first_newcomers_can_be_left_out(kind: CacheKind) -> None:
     """All but the first ones are left, with their keys and rows."""
-    entries = CachedEntries(kind.schema, SIZES)
+    entries = CachedEntries(kind.schema, SIZES, life_s=8.0)
     few = newcomers(entries, kind, range(10), RowQueue.SMALL).without_first(8)
 
     entries.add([few], read_at=0.0)

@@ -22,11 +22,13 @@ class Scanned:
     """Entries of which some are hot, before a scan of keys that are asked for once."""
 
     def __init__(self, eviction_type: type[Eviction]) -> None:
-        self.entries = CachedEntries(KIND.schema, segment_bytes(MAX_BYTES))
         lifetimes = Lifetimes(CacheSettings(ttl_s=8.0))
+        self.entries = CachedEntries(
+            KIND.schema, segment_bytes(MAX_BYTES), life_s=lifetimes.longest_s
+        )
         self.eviction = eviction_type(self.entries, lifetimes, MAX_BYTES)
         self.put(range(400))
-        self.entries.visits[self.slots(HOT)] = 1
+        self.entries.states.set_visits(self.slots(HOT), 1)
 
     def put(self, numbers: range) -> None:
         """Let rows in, twenty at a time."""
@@ -62,7 +64,7 @@ def test_only_naive_eviction_yields_to_scans(eviction_type: type[Eviction], left
 def test_small_queue_is_a_tenth() -> None:
     """Once rows have proved themselves, new ones have about a tenth of the bytes."""
     scanned = Scanned(Eviction)
-    scanned.entries.visits[scanned.slots(range(400))] = 1
+    scanned.entries.states.set_visits(scanned.slots(range(400)), 1)
 
     scanned.put(range(1_000, 1_400))
 
@@ -76,12 +78,13 @@ def test_main_rows_lose_a_visit_a_round() -> None:
     """A visited row of the main queue stays, and has to be asked for again."""
     scanned = Scanned(Eviction)
     scanned.entries.rows.move(scanned.slots(range(400)), RowQueue.MAIN)
-    scanned.entries.visits[scanned.slots(range(400))] = 0
-    scanned.entries.visits[scanned.slots(range(5))] = 2
+    scanned.entries.states.set_visits(scanned.slots(range(400)), 0)
+    scanned.entries.states.set_visits(scanned.slots(range(5)), 2)
 
     scanned.put(range(1_000, 1_020))
 
-    assert scanned.entries.visits[scanned.slots(range(5))].tolist() == [1] * 5
+    states = scanned.entries.states
+    assert states.visits(states.of(scanned.slots(range(5)))).tolist() == [1] * 5
 
 
 def test_large_batch_leaves_ghosts() -> None:

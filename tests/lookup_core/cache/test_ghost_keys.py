@@ -70,6 +70,18 @@ def test_memory_is_fixed(ghosts: GhostKeys) -> None:
     assert ghosts.is_in(some_hashes(5_000, seed=1)[:4_000]).sum() < 100
 
 
+def test_memory_of_any_size_is_used() -> None:
+    """The keys are spread over all buckets, also where these are no power of two."""
+    ghosts = GhostKeys()
+    ghosts.resize(1_000)
+    hashes = some_hashes(20_000, seed=1)
+
+    ghosts.add(hashes)
+
+    assert ghosts.bytes == 2 * 1_000
+    assert ghosts.is_in(hashes).sum() >= 1_000
+
+
 def test_resized_memory_begins_anew(ghosts: GhostKeys) -> None:
     """With another size all ghosts are forgotten."""
     hashes = some_hashes(10, seed=1)

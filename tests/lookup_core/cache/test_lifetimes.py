@@ -57,6 +57,14 @@ def test_rows_stay_for_the_longer_window(revalidate_s: float, error_s: float) ->
     assert lifetimes.is_over(ages_s, hashes, is_row).tolist() == [False, False, False, True]
 
 
+@pytest.mark.parametrize(("negative_ttl_s", "expected"), [(4.0, 15.0), (20.0, 20.0)])
+def test_longest_life_is_told(negative_ttl_s: float, expected: float) -> None:
+    """Nothing is of use for longer than rows with their stay, or than absences."""
+    settings = CacheSettings(ttl_s=10.0, negative_ttl_s=negative_ttl_s, stale_if_error_s=5.0)
+
+    assert Lifetimes(settings).longest_s == expected
+
+
 def test_absences_are_never_stale() -> None:
     """An absence is over with its ttl: its row may have come since."""
     lifetimes = Lifetimes(CacheSettings(ttl_s=4.0, negative_ttl_s=4.0, stale_if_error_s=5.0))
@@ -73,3 +81,13 @@ def test_stay_begins_at_the_jittered_ttl() -> None:
 
     assert lifetimes.is_over(np.array([9.25]), hashes, ROW).tolist() == [False]
     assert lifetimes.is_over(np.array([9.5]), hashes, ROW).tolist() == [True]
+
+
+def test_one_row_lives_as_long() -> None:
+    """A row alone has the time to live that it has among others."""
+    hashes = np.array([0, 2**63, 2**64 - 1], np.uint64)
+    lifetimes = Lifetimes(CacheSettings(ttl_s=100.0, ttl_jitter=0.5))
+
+    ttl_s = [lifetimes.row_ttl_s(each) for each in hashes.tolist()]
+
+    assert ttl_s == lifetimes.ttl_s(hashes, np.zeros(3, np.bool_)).tolist()

@@ -251,3 +251,14 @@ def test_oldest_age_bounds_staleness(cache: RowCache) -> None:
     assert cache.oldest_age_s(13.0) == 3.0
     cache.invalidate(NUMBERS.keys([1]))
     assert cache.oldest_age_s(13.0) == 1.0
+
+
+def test_hit_counts_as_a_visit(cache: RowCache) -> None:
+    """A row that is asked for alone is as visited as one that is asked for among others."""
+    NUMBERS.fill(cache, [1, 2], now=0.0)
+    states, slots = cache._entries.states, cache._entries.find(NUMBERS.keys([1, 2]))
+
+    for _ in range(5):
+        assert NUMBERS.hit(cache, 1, 1.0) == NUMBERS.row(1)
+
+    assert states.visits(states.of(slots)).tolist() == [3, 0]

@@ -90,6 +90,16 @@ class RowCacheMachine(RuleBasedStateMachine):
         assert probe.ages_s[known].tolist() == [self._age_s(keys[at]) for at in known]
         assert probe.ttl_s[known].tolist() == [self._ttl_s(keys[at]) for at in known]
 
+    @rule(key=st.integers(0, 60))
+    def ask_one(self, key: int) -> None:
+        """Ask for one key alone: a hit is what many find, with its age."""
+        probe = self.cache.peek(self.kind.keys([key]), self.now)
+        (expected,) = self.kind.found(self.cache, probe)
+        found = self.kind.hit(self.cache, key, self.now)
+        assert found == (expected if probe.is_row[0] else None)
+        hit = self.cache.hit(self.kind.key(key), self.now)
+        assert hit is None or hit.age_s == probe.ages_s[0]
+
     @rule(keys=st.lists(st.integers(0, 60)))
     def invalidate(self, keys: list[int]) -> None:
         """Forget keys."""

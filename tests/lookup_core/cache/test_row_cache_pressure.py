@@ -27,7 +27,7 @@ def cache_of(kind: CacheKind, count: int) -> RowCache:
 def test_smaller_bound_holds_at_once(kind: CacheKind, share: int) -> None:
     """With less room the cache shrinks with its index, and what went counts as pressure."""
     cache = cache_of(kind, 5_000)
-    bound = max(cache.bytes // share, 2 * OVERHEAD_BYTES)
+    bound = max(cache.bytes // share, OVERHEAD_BYTES + 25_000)
 
     cache.set_max_bytes(bound)
 

@@ -22,8 +22,9 @@ def test_rows_without_columns_take_their_slots() -> None:
 
 
 def test_new_segment_lives_all() -> None:
-    """All rows of a new segment live."""
+    """All rows of a new segment live, and have one address after the other."""
     rows = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
-    segment = Segment.of(rows, np.array([7, 3], np.int32), RowQueue.SMALL)
+    segment = Segment.of(rows, np.array([7, 3], np.int32), RowQueue.SMALL, start=5)
 
     assert (segment.bytes, segment.dead, segment.queue) == (stored_bytes(rows), 0, RowQueue.SMALL)
+    assert segment.addresses.tolist() == [5, 6]

@@ -372,7 +372,7 @@ def test_explains_where_a_key_stands() -> None:
         (KeyState.MISSING_CACHED, 1000, 4000, 0),
         (KeyState.IN_FLIGHT, None, None, 1),
         (KeyState.IN_FLIGHT, None, None, 2),
-        (KeyState.ABSENT, None, None, 0),
+        (KeyState.NOT_CACHED, None, None, 0),
         (KeyState.UNASKABLE, None, None, 0),
         (KeyState.UNASKABLE, None, None, 0),
     ]
@@ -398,3 +398,13 @@ def test_statistics_count_what_happened() -> None:
     assert (statistics.waiting_keys, statistics.queued_keys) == (4, 1)
     assert (statistics.queries_in_flight, statistics.concurrency_limit) == (0, 1)
     assert (statistics.oldest_row_age_s, statistics.cache.rows) == (0.0, 0)
+
+
+def test_hit_alone_counts_as_one(script: DimensionScript) -> None:
+    """A key that is asked for by its value is found, and counted, as it is among others."""
+    script.keep({7: "Ada"})
+    before = script.state.statistics(script.now).outcomes[Outcome.HIT]
+
+    assert script.state.hit(7, script.now) is not None
+    assert script.state.hit(8, script.now) is None
+    assert script.state.statistics(script.now).outcomes[Outcome.HIT] == before + 1

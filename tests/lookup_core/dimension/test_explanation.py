@@ -123,7 +123,7 @@ def test_parked_key_tells_when_it_is_asked(
 def test_unknown_key_asks_the_store(script: DimensionScript) -> None:
     """What is neither cached nor on its way has to be fetched."""
     assert explained(script) == Explanation(
-        KeyState.ABSENT, "not cached: a lookup asks the store", breaker="closed"
+        KeyState.NOT_CACHED, "not cached: a lookup asks the store", breaker="closed"
     )
 
 
@@ -132,7 +132,7 @@ def test_open_breaker_is_told(script: DimensionScript) -> None:
     open_breaker(script)
 
     assert explained(script) == Explanation(
-        KeyState.ABSENT,
+        KeyState.NOT_CACHED,
         "not cached: a lookup asks the store, once it answers again",
         breaker="open",
     )

@@ -110,3 +110,15 @@ def test_default_row_must_fit() -> None:
 
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
     assert "did you mean name?" in caught.value.detail
+
+
+def test_only_plain_hits_are_told_alone() -> None:
+    """A fresh row is told by its key's value; all else needs a closer look."""
+    known = known_answers()
+    keep(known, 7)
+
+    hit = known.hit(7, 1.0)
+
+    assert hit is not None
+    assert (hit.row.columns[-1][hit.row.at].as_py(), hit.age_s) == ("row 7", 1.0)
+    assert [known.hit(7, 11.0), known.hit(8, 1.0), known.hit("7", 1.0)] == [None] * 3

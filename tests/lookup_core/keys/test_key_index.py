@@ -85,6 +85,47 @@ def test_index_that_is_sure_asks_nobody(index: KeyIndex) -> None:
     assert index.find(hashes_of(6, 5 + PLACES), is_same_key).tolist() == [ABSENT, ABSENT]
 
 
+def test_one_of_equal_hashes_is_found(index: KeyIndex) -> None:
+    """A key alone is told from others with its hash, too, by whoever knows the keys."""
+    slots = index.insert(hashes_of(5, 5, 5)).tolist()
+
+    found = [index.find_one(5, lambda slot, own=own: slot == own) for own in [*slots, 99]]  # type: ignore[misc]
+
+    assert found == [*slots, ABSENT]
+
+
+def test_key_alone_is_found_the_same(index: KeyIndex) -> None:
+    """Asked alone a key has the slot that it has among others, over removed ones, or none."""
+    hashes = hashes_of(*(PLACES * number - 1 for number in range(1, 40)))  # one long chain
+    index.remove(index.insert(hashes)[::3])
+    asked = np.concatenate((hashes, hashes_of(PLACES * 40 - 1, 500, 2**64 - 1)))
+
+    alone = [index.find(asked[at : at + 1]).item() for at in range(len(asked))]
+
+    assert alone == index.find(asked).tolist()
+    assert alone.count(ABSENT) == 13 + 3
+
+
+def test_chains_go_round_the_end(index: KeyIndex) -> None:
+    """Keys that stand behind the table's end are found at its beginning, also in a new table."""
+    last = [2**20 * number - 1 for number in range(1, 50)]
+    first = [2**20 * number for number in range(50)]
+    slots = index.insert(hashes_of(*last, *first))
+
+    index.insert(hashes_of(*range(5_000, 7_000)))
+
+    assert index.find(hashes_of(*last, *first)).tolist() == slots.tolist()
+    index.check_invariants()
+
+
+def test_slots_grow_by_a_quarter(index: KeyIndex) -> None:
+    """However many keys there are, a quarter more slots are held at most."""
+    for count in range(1, 50):
+        index.insert(hashes_of(*range(count * 200, count * 200 + 200)))
+        assert index.slot_count <= max(512, len(index) * 1.25 + 8)
+        assert index.slot_count % 8 == 0
+
+
 @pytest.mark.parametrize("count", [512, 513, 614, 615, 5_000])
 def test_growth_is_known_before(index: KeyIndex, count: int) -> None:
     """How much an insertion takes is told before it is made, exactly."""
@@ -118,7 +159,7 @@ def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
     was = index.shrink()
 
     assert index.bytes == index.least_bytes(600)
-    assert index.slot_count == index.least_slots(600) == 1024
+    assert index.slot_count == index.least_slots(600) == 600
     found = index.find(hashes_of(*range(10_000)))
     assert found[:9_400].tolist() == [ABSENT] * 9_400
     assert was[found[9_400:]].tolist() == slots[9_400:].tolist()

@@ -16,14 +16,14 @@ def after(pace: ChunkPace, record_s: float, chunks: int) -> int:
 
 def test_start_is_cautious() -> None:
     """Nothing is known yet: a chunk is small enough even if every record has to be fetched."""
-    assert ChunkPace().records == 400
+    assert ChunkPace().records == 800
 
 
 def test_hits_make_chunks_large() -> None:
     """After a few chunks one takes about the time that it may."""
     sizes = [after(ChunkPace(), HIT_S, chunks) for chunks in (1, 2, 3, 4, 5)]
 
-    assert sizes == pytest.approx([800, 1600, 3200, 6400, CHUNK_S / HIT_S], abs=1)
+    assert sizes == pytest.approx([1600, 3200, 6400, 12800, CHUNK_S / HIT_S], abs=1)
 
 
 def test_misses_make_chunks_small_again() -> None:
@@ -53,6 +53,6 @@ def test_single_outlier_is_not_believed() -> None:
     """A pause that had nothing to do with the lookups halves the way to it at most."""
     pace = ChunkPace(1e-6)
 
-    pace.on_chunk(2000, 0.006)
+    pace.on_chunk(4000, 0.012)
 
     assert pace.record_s == pytest.approx(2e-6)

@@ -466,7 +466,7 @@ async def test_keys_are_explained() -> None:
 
         states = [each.state for each in dimension.explain(typed(7, 8, None))]
 
-    assert states == [KeyState.CACHED, KeyState.ABSENT, KeyState.UNASKABLE]
+    assert states == [KeyState.CACHED, KeyState.NOT_CACHED, KeyState.UNASKABLE]
 
 
 async def test_limited_cache_gives_rows_up() -> None:
@@ -496,3 +496,22 @@ async def test_statistics_count_lookups() -> None:
         Outcome.HIT: 1,
     }
     assert (dimension.name, diary.lookups) == ("customers", 2)
+
+
+async def test_cached_row_is_told_at_once() -> None:
+    """A row that was looked up before is found by its key's value; that is a lookup like others."""
+    observer = DiaryObserver()
+    async with running(customers(), observer=observer) as dimension:
+        assert dimension.hit(7) is None
+        await lookup(dimension, 7)
+        hit = dimension.hit(7)
+
+    assert hit is not None
+    assert [column[hit.row.at].as_py() for column in hit.row.columns] == ["Ada", 1]
+    assert observer.lookups == 2
+    assert dimension.statistics().outcomes[Outcome.HIT] == 1
+
+
+def test_unknown_dimension_has_no_hits() -> None:
+    """Before the store has described itself there is nothing to be found."""
+    assert Dimension(settings(), customers()).hit(7) is None

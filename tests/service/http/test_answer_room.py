@@ -118,3 +118,17 @@ def _with_room(total_bytes: int) -> Setting:
         return replace(parts, answer_room=AnswerRoom(total_bytes))
 
     return Setting(change_parts=change)
+
+
+def test_written_rows_are_counted_by_their_text() -> None:
+    """A row that is written already takes what its text has; one without room is refused."""
+    room = AnswerRoom(1_000)
+    hold = AnswerHold(room)
+
+    hold.take_text(b"x" * 600)
+
+    assert room.used_bytes == 600
+    with pytest.raises(InvalidRequest):
+        hold.take_text(b"x" * 600)
+    with pytest.raises(Overloaded):
+        AnswerHold(room).take_text(b"x" * 600)

@@ -70,3 +70,23 @@ def _is_closed(caller: socket.socket) -> bool:
     poll = select.poll()
     poll.register(caller, select.POLLRDHUP)
     return poll.poll(PATIENCE_S * 1000) != []
+
+
+async def test_each_who_does_not_read_is_cut_off() -> None:
+    """A later caller who does not read has a deadline of his own; so has one after that."""
+    setting = Setting(
+        limits=Limits(send_deadline_s=0.1),
+        change_parts=lambda parts: replace(parts, metrics=lambda: LARGE),
+    )
+    async with served(setting) as service:
+        for _ in range(2):
+            with (
+                socket.create_connection(("127.0.0.1", service.port)) as first,
+                socket.create_connection(("127.0.0.1", service.port)) as second,
+            ):
+                for caller in (first, second):
+                    caller.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    async with service.tcp.get("/livez") as response:
+                        assert response.status == 200
+                closed = [await asyncio.to_thread(_is_closed, each) for each in (first, second)]
+                assert closed == [True, True]

@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
-from service.http.json_reply import json_reply
+from service.http.json_reply import json_hit, json_reply
 from service.http.json_rows import CHUNK_ROWS
 from service.http.lookup_result import LookupResult
+from service.http.row_texts import RowText
 
 
 async def test_answer_has_its_members() -> None:
@@ -57,3 +58,12 @@ def _result(outcomes: list[Outcome], errors: dict[int, ErrorCode] | None = None)
     rows = pa.record_batch({"value": pa.array(range(size))})
     ages_ms = np.zeros(size, np.uint32)
     return LookupResult(np.array(outcomes, np.uint8), ages_ms, rows, errors or {})
+
+
+async def test_hit_is_written_as_among_others() -> None:
+    """The answer to one key that was cached is, byte for byte, what it is in the general way."""
+    rows = pa.record_batch({"name": pa.array(["Ada"])})
+    hits = np.array([Outcome.HIT], np.uint8)
+    result = LookupResult(hits, np.array([1500], np.uint32), rows, {})
+
+    assert json_hit(RowText(b'{"name":"Ada"}', 1500)) == await json_reply(result)

@@ -216,3 +216,25 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
+
+
+async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
+    """Asked for alone, a cached row is what it is among others; so are columns chosen of it."""
+    await service.lookup('{"keys": [1, 2]}')
+
+    alone = await (await service.lookup('{"keys": [1]}')).json()
+    chosen = await (await service.lookup('{"keys": [1], "columns": ["tier"]}')).json()
+
+    assert (alone["outcomes"], alone["rows"], len(alone["ages_ms"])) == (["hit"], [ADA], 1)
+    assert (chosen["outcomes"], chosen["rows"]) == (["hit"], [{"tier": 1}])
+    assert alone.keys() == chosen.keys() == {"outcomes", "rows", "ages_ms"}
+
+
+async def test_one_cached_key_may_be_wanted_in_arrow(service: Served) -> None:
+    """A key sent as JSON is answered in Arrow to whom accepts only that, cached or not."""
+    headers = {**JSON_TYPE, "Accept": ARROW_TYPE}
+    for _ in range(2):
+        async with service.unix.post(PATH, data='{"keys": [1]}', headers=headers) as response:
+            rows = pa.ipc.open_stream(await response.read()).read_all()
+
+    assert rows.select(["outcome", "name"]).to_pylist() == [{"outcome": "hit", "name": "Ada"}]

@@ -9,7 +9,7 @@ from yarl import URL
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.path_key import path_key
+from service.http.path_key import path_key, path_value
 from tests.service.http.serving import Served
 
 ROWS = "/v1/dimensions/weather/rows"
@@ -83,3 +83,26 @@ def test_other_texts_are_refused(kind: pa.DataType, text: str, code: ErrorCode) 
 
 def _schema(kind: pa.DataType) -> DimensionSchema:
     return DimensionSchema(pa.schema({"key": kind}), pa.schema({"name": pa.utf8()}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "segment", "value"),
+    [
+        (pa.int64(), "42", 42),
+        (pa.int64(), "x", "x"),
+        (pa.utf8(), "a%2Cb,c", "a,b,c"),
+        (pa.bool_(), "true", True),
+    ],
+)
+def test_value_of_a_key_is_told(kind: pa.DataType, segment: str, value: object) -> None:
+    """A key of one column is named by a value, which may turn out to be none of its type."""
+    schema = DimensionSchema(pa.schema({"id": kind}), pa.schema([]))
+
+    assert path_value(f"/v1/dimensions/customers/rows/{segment}", schema) == value
+
+
+def test_composite_key_has_no_value() -> None:
+    """A key of several columns is not one value."""
+    schema = DimensionSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), pa.schema([]))
+
+    assert path_value("/v1/dimensions/pairs/rows/1,2", schema) is None

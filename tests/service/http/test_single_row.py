@@ -1,10 +1,13 @@
 """One key in a path leads to its row, or to the status of what happened."""
 
+from collections.abc import Mapping
+
 import pytest
 from yarl import URL
 
 from lookup_core.errors import BackendError, ErrorCode
-from tests.service.http.serving import Served
+from service.backends.fake import FakeBackend
+from tests.service.http.serving import Served, Setting, served
 
 ROWS = "/v1/dimensions/customers/rows"
 
@@ -72,7 +75,7 @@ async def test_late_row_is_a_gateway_timeout(service: Served) -> None:
 
 
 async def test_explanation_names_the_state(service: Served) -> None:
-    """Before a lookup a key is absent, after it it is cached."""
+    """Before a lookup a key is not cached, after it it is."""
     path = "/v1/dimensions/customers/explain/1"
     async with service.unix.get(path) as response:
         before = await response.json()
@@ -80,6 +83,37 @@ async def test_explanation_names_the_state(service: Served) -> None:
     async with service.unix.get(path) as response:
         after = await response.json()
 
-    assert (before["dimension"], before["state"], before["age_ms"]) == ("customers", "absent", None)
+    assert (before["dimension"], before["state"]) == ("customers", "not_cached")
+    assert before["age_ms"] is None
     assert (after["state"], after["waiters"]) == ("cached", 0)
     assert after["expires_in_ms"] > 0
+
+
+async def test_cached_row_is_the_same(service: Served) -> None:
+    """What was fetched is answered from the cache later, byte for byte, and told as a hit."""
+    bodies, outcomes = [], []
+    for _ in range(2):
+        async with service.unix.get(f"{ROWS}/3") as response:
+            bodies.append(await response.read())
+            outcomes.append(response.headers["Sidelook-Outcome"])
+
+    assert bodies == [b'{"name":null,"tier":3}'] * 2
+    assert outcomes == ["fetched", "hit"]
+    assert response.headers["Age"] == "0"
+    assert len(service.customers.batches) == 1
+
+
+async def test_row_waits_for_a_description() -> None:
+    """A store that has not described itself in time is the reason that is told."""
+    down = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "the store says why")
+
+    def prepare(backends: Mapping[str, FakeBackend]) -> None:
+        backends["customers"].describe_error = down
+
+    async with (
+        served(Setting(prepare=prepare, timeout_s=0.05)) as service,
+        service.unix.get(f"{ROWS}/1") as response,
+    ):
+        problem = await response.json()
+
+    assert (response.status, problem["detail"]) == (503, "the store says why")

@@ -158,9 +158,9 @@ async def test_defect_concerns_its_lookup(line: LookupLine, diary: list[str]) ->
 
 async def test_pace_learns_from_the_work_clock(diary: list[str]) -> None:
     """What a part took, without what others of the machine took meanwhile, sets the next one."""
-    ticks = iter([0.0, 0.004])
+    ticks = iter([0.0, 0.008])
     line = LookupLine(work_clock=lambda: next(ticks))
-    lookup = Diarist(diary, "a", turn=1, records=400)
+    lookup = Diarist(diary, "a", turn=1, records=800)
     lookup.pace = ChunkPace()
 
     line.put(lookup)

@@ -46,4 +46,9 @@ def test_broken_promise_is_an_error(promise: Promise) -> None:
         promise.casts(DimensionSchema(KEY, pa.schema({"name": pa.int32()})))
 
     assert caught.value.code is ErrorCode.SCHEMA_CHANGED
-    assert promise.casts(schema)
+    assert (
+        promise.casts(schema)
+        .typed_keys(pa.record_batch([pa.array([1], pa.int16())], NARROW_KEY))
+        .size
+        == 1
+    )

@@ -1,0 +1,117 @@
+"""Of each slot in four bytes: when its entry was read, whether it is an absence, its visits.
+
+Neither how long an entry lives nor what a visit is worth is decided here.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from lookup_core.keys.key_index import Slots
+
+Words = npt.NDArray[np.uint32]  # 29 bits of ticks, one of being an absence, two of visits
+Mask = npt.NDArray[np.bool_]
+
+BYTES_BY_SLOT = 4
+MOST_VISITS = 3  # more than that tells nothing more
+
+_TICK_SHIFT = 3
+_ABSENT_BIT = 4
+_TICKS = 2 ** (32 - _TICK_SHIFT)
+_LEAST_TICK_S = 2.0**-20
+
+
+class EntryStates:
+    """Times are told a tick too early at most, so that nothing is served for longer than it may.
+
+    A tick is a millionth of a second or of `life_s`, the longest that an entry may be served. What
+    is so old that its time cannot be told has outlived that, and is told as older.
+    """
+
+    def __init__(self, life_s: float) -> None:
+        # Four lives in the ticks there are, so that the half before an entry that comes has two.
+        self._tick_s = 2.0 ** math.ceil(math.log2(max(life_s * 4 / _TICKS, _LEAST_TICK_S)))
+        self._first_tick = -_TICKS // 2  # the one that counts as 0
+        self._words: Words = np.zeros(0, np.uint32)  # by slot
+
+    @property
+    def bytes(self) -> int:
+        """What is held in memory."""
+        return self._words.nbytes
+
+    def resize(self, slot_count: int) -> None:
+        """Have so many slots, not less than before."""
+        more = np.zeros(slot_count - len(self._words), np.uint32)
+        self._words = np.concatenate((self._words, more))
+
+    def renumber(self, kept: Slots, slot_count: int) -> None:
+        """Call slot `kept[i]` slot i from now on, and have so many."""
+        self._words = self._words[kept]
+        self.resize(slot_count)
+
+    def begin(self, slots: Slots, *, read_at: float, is_absence: bool) -> None:
+        """Entries come into these slots, unvisited."""
+        self._words[slots] = self._ticks_at(read_at) << _TICK_SHIFT | is_absence * _ABSENT_BIT
+
+    def of(self, slots: Slots) -> Words:
+        """What is known of these slots, for the questions below; of ABSENT it is any slot's."""
+        return self._words.take(slots)
+
+    def of_one(self, slot: int) -> int:
+        """The same of one slot."""
+        return self._words.item(slot)
+
+    def ages_s(self, words: Words, now: float) -> npt.NDArray[np.float64]:
+        """How long ago the entries were read."""
+        ages_s = (words >> _TICK_SHIFT).astype(np.float64)
+        ages_s *= -self._tick_s
+        ages_s += now - self._first_tick * self._tick_s
+        return ages_s
+
+    def age_s(self, word: int, now: float) -> float:
+        """How long ago one entry was read."""
+        return now - (self._first_tick + (word >> _TICK_SHIFT)) * self._tick_s
+
+    @staticmethod
+    def is_row(word: int) -> bool:
+        """Whether one entry is no absence."""
+        return not word & _ABSENT_BIT
+
+    @staticmethod
+    def is_absence(words: Words) -> Mask:
+        """Which of the entries are absences."""
+        return (words & _ABSENT_BIT) != 0
+
+    @staticmethod
+    def visits(words: Words) -> Words:
+        """How often each was asked for since it came into its queue, MOST_VISITS at most."""
+        return words & np.uint32(MOST_VISITS)
+
+    def visit(self, slots: Slots, words: Words) -> None:
+        """Count a visit of these slots, of which `words` are known; duplicates are one visit."""
+        is_more = self.visits(words) < MOST_VISITS
+        if is_more.any():
+            self._words[slots[is_more]] = words[is_more] + 1
+
+    def visit_one(self, slot: int, word: int) -> None:
+        """Count a visit of one slot, of which `word` is known."""
+        if word & MOST_VISITS < MOST_VISITS:
+            self._words[slot] = word + 1
+
+    def set_visits(self, slots: Slots, visits: Words | int) -> None:
+        """Let them have been asked for so often."""
+        self._words[slots] = self._words[slots] & ~np.uint32(MOST_VISITS) | visits
+
+    def _ticks_at(self, read_at: float) -> int:
+        tick = math.floor(read_at / self._tick_s)
+        if tick - self._first_tick >= _TICKS:
+            self._begin_later(tick - _TICKS // 2)
+        return max(tick - self._first_tick, 0)
+
+    def _begin_later(self, first_tick: int) -> None:
+        passed = first_tick - self._first_tick
+        ticks = self._words >> _TICK_SHIFT
+        kept = ticks - np.minimum(ticks, min(passed, _TICKS)).astype(np.uint32)
+        self._words = kept << _TICK_SHIFT | self._words & (_ABSENT_BIT | MOST_VISITS)
+        self._first_tick = first_tick
