@@ -150,3 +150,4 @@ class SidecarUnreachable(SidelookError):
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(ErrorCode.UPSTREAM_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
         self.endpoint = endpoint
+        self.reason = reason

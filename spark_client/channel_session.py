@@ -115,7 +115,8 @@ class ChannelSession:
             if self._failure is not None:
                 raise self._failure
             if self.channel.columns is None:
-                raise SidecarUnreachable(url, f"it opened no channel within {timeout_s:g} s")
+                reason = f"it opened no channel within {timeout_s:g} s; see connect_timeout"
+                raise SidecarUnreachable(url, reason)
 
     def reopen(self) -> None:
         """With the lock held: ask for the channel, on a new connection."""

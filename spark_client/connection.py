@@ -109,10 +109,11 @@ class Connection:
     def _serve_or_pause(self) -> None:
         try:
             self._serve()
-        except SidecarUnreachable:
+        except SidecarUnreachable as error:
             delay_s = self._backoff.on_failure(self._timing.clock(), self._timing.jitter())
             if delay_s is None:
-                raise
+                tried = f"tried for {self._timing.connect_timeout_s:g} s; see connect_timeout"
+                raise SidecarUnreachable(self._url, f"{error.reason}; {tried}") from error
             if self._is_needed(is_connected=False):
                 self._timing.pause(delay_s)
 

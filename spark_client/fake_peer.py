@@ -16,6 +16,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.unknown_dimension import unknown_dimension
 from spark_client.fake_dimension import FakeDimension
 
 AGENT = "fake-sidecar"
@@ -110,7 +111,8 @@ class FakePeer:
             return replace(self._memory.refusals.pop(0), channel=opened.channel)
         dimension = self._dimensions.get(opened.dimension)
         if dimension is None:
-            return _failure(opened, ErrorCode.UNKNOWN_DIMENSION, f"no {opened.dimension!r}")
+            refusal = unknown_dimension(opened.dimension, self._dimensions)
+            return _failure(opened, refusal.code, refusal.detail)
         columns = dimension.columns if opened.columns is None else opened.columns
         unknown = sorted(set(columns) - set(dimension.columns))
         if unknown:

@@ -72,6 +72,8 @@ class Sidecar:
         `capacity`: records of a task in flight, sent and not yet emitted.
         `timeout`: seconds for one lookup, retries included, from when its record has its place.
         `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
+        Whatever they say, a task without a sidecar fails with SidecarUnreachable after the
+        `connect_timeout` (60 s by default).
         `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks,
         `watermark_delay` (default none) behind the largest event time: one at the end of each
         batch, and inside it whenever the watermark advances by `watermark_interval`.

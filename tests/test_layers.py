@@ -31,7 +31,10 @@ ALLOWED = {
     "service.http": ("service.engine",),
     "service.resources": (),
     "service.app": ("service",),
-    "service.commands": ("service.config", "service.resources.thread_limit", "service.app"),
+    "service.commands": (
+        *("service.config", "service.resources.thread_limit", "service.app"),
+        "service.backends.parquet_file",  # looked into by check-config
+    ),
     "service.__main__": ("service.commands",),
     "demo": ("spark_client",),
     "bench": ("service", "spark_client", "demo"),

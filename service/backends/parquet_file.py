@@ -37,26 +37,38 @@ def load_parquet_file(
     missing or has a type that cannot be looked up.
     """
     with _mapped_errors(path):
-        dataset = ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
-        names = list(columns or [name for name in dataset.schema.names if name not in key])
-        schema = _plain_schema(path, dataset.schema, key=key, columns=names)
+        dataset = _dataset(path)
+        schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
         fields = {field.name: field for field in (*schema.key, *schema.columns)}
         table = dataset.to_table(columns=list(fields))
     plain = {name: _plain_column(path, table.column(name), field) for name, field in fields.items()}
     index = RowIndex([plain[name] for name in key])
-    rows = pa.table([plain[name] for name in names], schema=schema.columns)
+    rows = pa.table([plain[name] for name in schema.columns.names], schema=schema.columns)
     # In one piece: to take rows out of several, Arrow makes one of them first, each time.
     return ParquetFile(schema, rows.combine_chunks(), index)
 
 
-def _plain_schema(
-    path: Path, stored: pa.Schema, *, key: Sequence[str], columns: Sequence[str]
+def parquet_schema(
+    path: Path, key: Sequence[str], *, columns: Sequence[str] | None
 ) -> DimensionSchema:
-    if not columns:
+    """What `load_parquet_file` would find, without reading rows; raises as it does."""
+    with _mapped_errors(path):
+        return _plain_schema(path, _dataset(path).schema, key=key, columns=columns)
+
+
+def _dataset(path: Path) -> ds.Dataset:
+    return ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
+
+
+def _plain_schema(
+    path: Path, stored: pa.Schema, *, key: Sequence[str], columns: Sequence[str] | None
+) -> DimensionSchema:
+    names = columns or [name for name in stored.names if name not in key]
+    if not names:
         raise _unavailable(path, "no column besides the key; name the columns, e.g. the key itself")
     schema = DimensionSchema(
         key=pa.schema([_plain_field(path, stored, name) for name in key]),
-        columns=pa.schema([_plain_field(path, stored, name) for name in columns]),
+        columns=pa.schema([_plain_field(path, stored, name) for name in names]),
     )
     for field in schema.key:
         if not is_key_type(field.type):

@@ -18,7 +18,9 @@ from service.commands.schema import schema
 from service.commands.serve import serve
 
 PROGRAM = "python -m service"
-REMEDIES = {ErrorCode.UNAUTHORIZED: "; give --token-file FILE"}
+GIVE_IT = "; give --token-file FILE"
+ADMIN_SETTING = "auth.admin_token_file"  # where a refusal names it, no token would help
+USE_SOCKET = "; the socket is chosen by --endpoint unix:///path"
 
 application = typer.Typer(
     help="Sidelook's sidecar: lookups of all tasks of an executor, batched and cached.",
@@ -41,15 +43,22 @@ def run(arguments: Sequence[str]) -> int:
             args=arguments, prog_name=PROGRAM, standalone_mode=False
         )
     except typer.TyperException as error:
-        return _refused(f"error: {error.format_message()} (see {PROGRAM} --help)", ExitCode.USAGE)
+        context = getattr(error, "ctx", None)  # of the command, if one was named
+        command = context.command_path if context else PROGRAM
+        return _refused(f"error: {error.format_message()} (see {command} --help)", ExitCode.USAGE)
     except ConfigurationError as error:
         return _refused("\n".join(error.faults), ExitCode.CONFIG)
     except SidelookError as error:
-        remedy = REMEDIES.get(error.code, "")
-        return _refused(f"error: {error.detail}{remedy}", exit_code(error))
+        return _refused(f"error: {error.detail}{_remedy(error)}", exit_code(error))
     except OSError as error:
         return _refused(f"error: {error}", ExitCode.SYSTEM)
     return int(ended or ExitCode.OK)
+
+
+def _remedy(error: SidelookError) -> str:
+    if error.code is not ErrorCode.UNAUTHORIZED:
+        return ""
+    return USE_SOCKET if ADMIN_SETTING in error.detail else GIVE_IT
 
 
 def _refused(text: str, code: ExitCode) -> int:

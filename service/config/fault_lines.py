@@ -5,7 +5,7 @@ Never shows a value, unless the check that refused it did: it may be a secret.
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from typing import Annotated, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -26,13 +26,17 @@ TEXTS = {  # {pydantic's type of error: our words}
 }
 
 
+BELOW = "below"  # in an error's context: the steps from where it was found to what is wrong
+
+
 def fault_lines(
     error: ValidationError, settings: type[BaseModel], *, origins: Mapping[tuple[str, ...], str]
 ) -> Iterator[str]:
     """One line for each fault; `origins` tells which variable set the value at a path."""
     for details in error.errors(include_url=False, include_input=False):
         is_unknown = details["type"] == "extra_forbidden"
-        path, names = _located(details["loc"], settings, is_unknown=is_unknown)
+        location = (*details["loc"], *details.get("ctx", {}).get(BELOW, ()))
+        path, names = _located(location, settings, is_unknown=is_unknown)
         variables = [
             name
             for variable, name in origins.items()
@@ -102,7 +106,8 @@ def _key_of(annotation: object, step: str) -> str:
 
 def _below(annotation: object, field: FieldInfo | None) -> object:
     """What a step leads to: a field's type, or a mapping's type of values."""
-    return field.annotation if field else (get_args(annotation) or (None,))[-1]
+    below = field.annotation if field else (get_args(annotation) or (None,))[-1]
+    return get_args(below)[0] if get_origin(below) is Annotated else below
 
 
 def _tagged(annotation: object, tag: str) -> type[BaseModel] | None:

@@ -64,6 +64,15 @@ class Quantity:
         return {"type": "string", "pattern": f"^{self._pattern}$", "description": limits}
 
 
+def size_text(count_bytes: int) -> str:
+    """An amount of memory as the file would have it, in the largest unit that leaves no rest."""
+    unit = max(
+        (unit for unit in SIZE_UNITS if count_bytes % SIZE_UNITS[unit] == 0),
+        key=SIZE_UNITS.__getitem__,
+    )
+    return f"{count_bytes // SIZE_UNITS[unit]}{unit}"
+
+
 def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
     """A time span; the field gets seconds."""
     return Quantity("duration", DURATION_UNITS, minimum=minimum, maximum=maximum, is_whole=False)

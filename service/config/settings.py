@@ -6,12 +6,12 @@ Reads neither file nor environment itself; see `loading`.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
 
 from service.config.auth import Auth
-from service.config.dimension import DimensionConfig
 from service.config.dimension_name import DimensionName
+from service.config.fitting_dimension import FittingDimension
 from service.config.limits import Limits
 from service.config.listen import Listen
 
@@ -34,7 +34,7 @@ class Settings(BaseSettings):
     allow_inline_secrets: bool = Field(
         default=False, strict=True, description="lets a dsn in the file hold a password"
     )
-    dimensions: dict[DimensionName, DimensionConfig] = Field(min_length=1)
+    dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
         """Merge the layers, of which the first one wins, key by key, and check the outcome.
@@ -43,21 +43,3 @@ class Settings(BaseSettings):
         """
         sources = tuple(InitSettingsSource(type(self), dict(layer)) for layer in layers)
         super().__init__(_build_sources=(sources, {}))
-
-    @field_validator("dimensions", mode="after")
-    @classmethod
-    def _fit_into_memory(
-        cls, dimensions: dict[str, DimensionConfig], info: ValidationInfo
-    ) -> dict[str, DimensionConfig]:
-        limits = info.data.get("limits")
-        too_large = [
-            name
-            for name, dimension in dimensions.items()
-            if limits is not None
-            and "max_bytes" in dimension.cache.model_fields_set
-            and dimension.cache.max_bytes > limits.memory_bytes
-        ]
-        if too_large:
-            names = ", ".join(f"{name}.cache.max_bytes" for name in too_large)
-            raise ValueError(f"{names} is more than limits.memory; lower it, or raise that")
-        return dimensions

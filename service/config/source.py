@@ -33,13 +33,18 @@ class PostgresSource(Section):
         description="the address is that of a PgBouncer that pools transactions",
     )
 
+    @field_validator("dsn_file", mode="before")
+    @classmethod
+    def _is_the_only_address(cls, dsn_file: object, info: ValidationInfo) -> object:
+        # Before the file is looked at: what is wrong with it does not matter then.
+        has_dsn = info.data.get("dsn", "faulty") is not None
+        if has_dsn == (dsn_file is not None):
+            raise ValueError("give exactly one of source.dsn and source.dsn_file")
+        return dsn_file
+
     @field_validator("dsn_file", mode="after")
     @classmethod
-    def _is_the_only_address(cls, dsn_file: Path | None, info: ValidationInfo) -> Path | None:
-        if "dsn" not in info.data:
-            return dsn_file  # it was given, and is a fault of its own
-        if (info.data["dsn"] is None) == (dsn_file is None):
-            raise ValueError("give exactly one of source.dsn and source.dsn_file")
+    def _holds_an_address(cls, dsn_file: Path | None) -> Path | None:
         if dsn_file is not None:
             check_dsn(SecretStr(read_secret(dsn_file)))
         return dsn_file

@@ -8,6 +8,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame, FrameKind
+from lookup_core.unknown_dimension import unknown_dimension
 from tests.conformance.wire_blocks import WireBlock, wire_blocks
 from tests.service.stream.streaming import Peer, streaming
 
@@ -65,6 +66,16 @@ def test_payloads_are_as_told() -> None:
     assert keys.to_pydict() == {"id": [7, 5]}
     assert with_row.to_pydict() == {"position": [0], "outcome": [1], "age_ms": [0], "name": ["Ada"]}
     assert without.to_pydict() == {"position": [1], "outcome": [2], "age_ms": [0], "error": [None]}
+
+
+def test_refusal_is_worded_as_told() -> None:
+    """The refusal of a dimension that there is not has the service's own words."""
+    failure = first(frames.Failure)
+    assert isinstance(failure, frames.Failure)
+
+    refusal = unknown_dimension("nowhere", ["customers"])
+
+    assert (failure.code, failure.detail) == (refusal.code, refusal.detail)
 
 
 async def test_service_answers_as_written() -> None:

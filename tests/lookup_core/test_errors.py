@@ -97,7 +97,7 @@ def test_unreachable_sidecar_is_named() -> None:
     """The message has the endpoint and the reason; another try may help."""
     error = SidecarUnreachable("unix:///run/s.sock", "no such file")
 
-    assert error.endpoint == "unix:///run/s.sock"
+    assert (error.endpoint, error.reason) == ("unix:///run/s.sock", "no such file")
     assert error.detail == "no sidecar at unix:///run/s.sock: no such file"
     assert error.is_retryable
 

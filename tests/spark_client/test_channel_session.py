@@ -118,7 +118,7 @@ def test_waiting_for_open_ends_in_time(line: Line) -> None:
     """A channel that stands is there at once; one that does not is an error in time."""
     line.session.wait_until_open(0.0, url="x")
 
-    with pytest.raises(SidecarUnreachable, match="opened no channel within 0 s"):
+    with pytest.raises(SidecarUnreachable, match="no channel within 0 s; see connect_timeout"):
         Line().session.wait_until_open(0.0, url="x")
 
 

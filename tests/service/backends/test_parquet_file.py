@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.parquet_file import _mapped_errors, load_parquet_file
+from service.backends.parquet_file import _mapped_errors, load_parquet_file, parquet_schema
 
 
 @pytest.fixture
@@ -35,6 +35,15 @@ def test_all_columns_but_the_key(path: Path) -> None:
 
     assert loaded.schema.key == pa.schema({"code": pa.utf8()})
     assert loaded.rows.to_pylist() == [{"name": "Kennedy", "altitude": 13.5}]
+
+
+def test_schema_is_told_without_rows(path: Path) -> None:
+    """Who only checks a file learns what loading it would tell, faults included."""
+    loaded = load_parquet_file(path, ["code"], columns=None)
+
+    assert parquet_schema(path, ["code"], columns=None) == loaded.schema
+    with pytest.raises(BackendError, match="no column kode; did you mean code"):
+        parquet_schema(path, ["kode"], columns=None)
 
 
 def test_columns_come_as_listed(path: Path) -> None:

@@ -1,114 +1,183 @@
-"""Keys on their way to asyncpg, and records on their way to Arrow."""
+"""Blocks of bytes on their way to Arrow."""
 
-import datetime as dt
-from decimal import Decimal
-from typing import Any
-from uuid import UUID
+import math
 
 import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.key_casts import UUID_FIELD
-from service.backends.postgres_rows import fetched_rows, key_arguments
+from service.backends.interface import FetchedRows
+from service.backends.postgres_rows import fetched_rows
+from service.backends.postgres_table import PostgresTable
+from service.backends.postgres_types import KeySending, PostgresType, column_reading
+from tests.service.backends.sent_arrays import sent_array, sent_bytes
 
-LAST_US = 253_402_300_799_999_999
-LAST_INSTANT = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)
-COLUMNS = pa.schema({"name": pa.utf8(), "n": pa.int32()})
-
-
-def test_keys_become_one_list_per_column() -> None:
-    """The columns of a composite key are parallel lists of Python values."""
-    keys = pa.record_batch({"a": [1, 2], "b": [Decimal("1.50"), Decimal("2.00")], "c": [b"", b"x"]})
-
-    assert key_arguments(keys, keys.schema) == [
-        [1, 2],
-        [Decimal("1.50"), Decimal("2.00")],
-        [b"", b"x"],
-    ]
+DAYS_TO_2000 = 10_957
+DECIMAL = PostgresType("numeric", is_builtin=True, modifier=(5 << 16 | 2) + 4)
 
 
-def test_uuid_keys_become_uuids() -> None:
-    """The sixteen bytes of a uuid key are sent as a uuid."""
-    uuid = UUID("00112233-4455-6677-8899-aabbccddeeff")
-    schema = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
-
-    keys = pa.record_batch([pa.array([uuid.bytes, None], pa.binary(16))], ["id"])
-
-    assert key_arguments(keys, schema) == [[uuid, None]]
+def builtin(name: str) -> PostgresType:
+    """A type of pg_catalog without modifiers."""
+    return PostgresType(name, is_builtin=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "first", "last"),
-    [
-        (pa.date32(), "0001-01-01", "9999-12-31"),
-        (pa.timestamp("us"), "0001-01-01 00:00:00.000000", "9999-12-31 23:59:59.999999"),
-        (pa.timestamp("us", "UTC"), "0001-01-01 00:00:00.000000Z", "9999-12-31 23:59:59.999999Z"),
-    ],
-    ids=str,
-)
-def test_times_become_texts(kind: pa.DataType, first: str, last: str) -> None:
-    """A time is sent in full; beyond the years 1 to 9999 as NULL, so that its batch goes on."""
-    width = pa.int32() if kind == pa.date32() else pa.int64()
-    limits = (-719_162, 2_932_896) if kind == pa.date32() else (-(10**6) * 62_135_596_800, LAST_US)
-    numbers = pa.array([limits[0] - 1, limits[0], limits[1], limits[1] + 1, None], width)
-
-    keys = pa.record_batch([numbers.cast(kind)], ["t"])
-    arguments = key_arguments(keys, keys.schema)
-
-    assert arguments == [[None, first, last, None, None]]
+def table_of(*kinds: PostgresType) -> PostgresTable:
+    """A table whose columns c0, c1 and so on have these types."""
+    columns = tuple((f"c{at}", column_reading(kind)) for at, kind in enumerate(kinds))
+    key = (("id", KeySending(pa.field("id", pa.int64()), "int8")),)
+    return PostgresTable("public", "things", key, columns)
 
 
-def test_records_become_columns() -> None:
+def read(block: bytes, kind: PostgresType, *, rows: int = 1) -> FetchedRows:
+    """The answer for a table of one column, to a query for so many keys with a row each."""
+    ordinals = sent_array(range(1, rows + 1), "q", oid=20)
+    return fetched_rows([ordinals, block], table_of(kind), key_count=rows)
+
+
+def fault_of(block: bytes, kind: PostgresType) -> BackendError:
+    """The error that reading a column raises."""
+    with pytest.raises(BackendError) as caught:
+        read(block, kind)
+    return caught.value
+
+
+def test_blocks_become_columns() -> None:
     """Ordinals, which count from 1 in SQL, become positions; values go to their columns."""
-    fetched = fetched_rows([(3, "a", 1), (1, None, 2)], COLUMNS, key_count=3)
+    table = table_of(builtin("text"), builtin("int4"))
+    ordinals = sent_array([3, 1, 3], "q", oid=20)
+    blocks = [ordinals, sent_bytes(["ä".encode(), None, b""]), sent_array([1, 2, 3], "i", oid=23)]
 
-    assert fetched.ordinals.tolist() == [2, 0]
+    fetched = fetched_rows(blocks, table, key_count=3)
+
+    assert fetched.ordinals.tolist() == [2, 0, 2]
     assert fetched.rows == pa.record_batch(
-        [["a", None], pa.array([1, 2], pa.int32())], schema=COLUMNS
+        [["ä", None, ""], pa.array([1, 2, 3], pa.int32())], schema=table.schema.columns
     )
 
 
-def test_no_records_are_empty_columns() -> None:
-    """Without records there is an empty batch of the right schema."""
-    fetched = fetched_rows([], COLUMNS, key_count=3)
+def test_no_rows_are_empty_columns() -> None:
+    """Without rows all aggregates are NULL: an empty batch of the right schema."""
+    table = table_of(builtin("text"))
+
+    fetched = fetched_rows([None, None], table, key_count=3)
 
     assert fetched.ordinals.tolist() == []
-    assert fetched.rows.schema == COLUMNS
+    assert fetched.rows == pa.record_batch([pa.array([], pa.utf8())], schema=table.schema.columns)
 
 
-@pytest.mark.parametrize("records", [[(0, "a", 1)], [(4, "a", 1)], [(1, "a")], [(1, "a", 1, 1)]])
-def test_impossible_answers_are_never_guessed_at(records: list[tuple[Any, ...]]) -> None:
-    """An ordinal that was not asked, or another number of columns, is an error inside."""
-    with pytest.raises(BackendError) as caught:
-        fetched_rows(records, COLUMNS, key_count=3)
+@pytest.mark.parametrize(
+    ("name", "oid", "code", "arrow"),
+    [
+        ("bool", 16, "?", pa.bool_()),
+        ("int2", 21, "h", pa.int16()),
+        ("int8", 20, "q", pa.int64()),
+        ("float4", 700, "f", pa.float32()),
+        ("float8", 701, "d", pa.float64()),
+    ],
+)
+def test_values_of_one_width_are_read(name: str, oid: int, code: str, arrow: pa.DataType) -> None:
+    """Each kind of number is read in its width, nulls among them."""
+    fetched = read(sent_array([1, None, 0], code, oid=oid), builtin(name), rows=3)
 
-    assert caught.value.code is ErrorCode.INTERNAL
-
-
-@pytest.mark.parametrize("value", ["text", 2**31, 1.5, True, Decimal(1)])
-def test_other_types_mean_a_changed_table(value: Any) -> None:  # noqa: ANN401
-    """A value that does not fit the described column says that the table has changed."""
-    with pytest.raises(BackendError) as caught:
-        fetched_rows([(1, "a", value)], COLUMNS, key_count=1)
-
-    assert caught.value.code is ErrorCode.SCHEMA_CHANGED
-    assert "column n no longer holds int32" in caught.value.detail
+    assert fetched.rows.column(0) == pa.array([1, None, 0], pa.int64()).cast(arrow)
 
 
-def test_zone_of_a_timestamp_is_part_of_its_type() -> None:
-    """A timestamp with a zone does not pass for one without: it would be read hours off."""
-    schema = pa.schema({"t": pa.timestamp("us")})
+def test_not_a_number_is_no_null() -> None:
+    """NaN is a value of its own."""
+    fetched = read(sent_array([math.nan, None], "d", oid=701), builtin("float8"), rows=2)
 
-    with pytest.raises(BackendError) as caught:
-        fetched_rows([(1, LAST_INSTANT)], schema, key_count=1)
+    assert str(fetched.rows.column(0).to_pylist()) == "[nan, None]"
 
-    assert caught.value.code is ErrorCode.SCHEMA_CHANGED
+
+@pytest.mark.parametrize(
+    ("name", "oid", "code", "arrow", "unit"),
+    [
+        ("date", 1082, "i", pa.date32(), 1),
+        ("timestamp", 1114, "q", pa.timestamp("us"), 86_400_000_000),
+        ("timestamptz", 1184, "q", pa.timestamp("us", "UTC"), 86_400_000_000),
+    ],
+)
+def test_times_count_from_1970(
+    name: str, oid: int, code: str, arrow: pa.DataType, unit: int
+) -> None:
+    """PostgreSQL counts days and microseconds from 2000."""
+    fetched = read(
+        sent_array([0, None, -DAYS_TO_2000 * unit], code, oid=oid), builtin(name), rows=3
+    )
+
+    days = pa.array([DAYS_TO_2000, None, 0], pa.int32()).view(pa.date32())
+    assert fetched.rows.column(0) == days.cast(arrow)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "value"),
+    [
+        (builtin("bytea"), b"\x00\xff", b"\x00\xff"),
+        (builtin("jsonb"), b"{}", "{}"),
+        (DECIMAL, b"-1.50", -1.5),
+    ],
+    ids=["bytea", "jsonb", "numeric"],
+)
+def test_values_of_any_length_are_read(kind: PostgresType, sent: bytes, value: object) -> None:
+    """Bytes, texts, and what is written as a text."""
+    fetched = read(sent_bytes([None, sent]), kind, rows=2)
+
+    assert fetched.rows.column(0).to_pylist() == [None, value]
 
 
 def test_column_of_nulls_has_its_type() -> None:
     """Nothing but nulls fits any column."""
-    fetched = fetched_rows([(1, None, None)], COLUMNS, key_count=1)
+    fetched = read(sent_array([None, None], "i", oid=23), builtin("int4"), rows=2)
 
-    assert fetched.rows.to_pylist() == [{"name": None, "n": None}]
-    assert fetched.rows.schema == COLUMNS
+    assert fetched.rows.column(0) == pa.array([None, None], pa.int32())
+
+
+@pytest.mark.parametrize("ordinals", [[0], [4], [1, 2]])
+def test_impossible_answers_are_never_guessed_at(ordinals: list[int]) -> None:
+    """An ordinal that was not asked, or columns of unequal length, are an error inside."""
+    blocks = [sent_array(ordinals, "q", oid=20), sent_array([7], "i", oid=23)]
+
+    with pytest.raises(BackendError) as caught:
+        fetched_rows(blocks, table_of(builtin("int4")), key_count=3)
+
+    assert caught.value.code is ErrorCode.INTERNAL
+
+
+def test_wider_integers_are_read_while_they_fit() -> None:
+    """A column that was made wider changes no value, and so nobody's answer."""
+    fetched = read(sent_array([2**31 - 1], "q", oid=20), builtin("int4"))
+
+    assert fetched.rows.column(0) == pa.array([2**31 - 1], pa.int32())
+    assert fault_of(sent_array([2**31], "q", oid=20), builtin("int4")).code is (
+        ErrorCode.SCHEMA_CHANGED
+    )
+
+
+@pytest.mark.parametrize("oid", [16, 25, 700, 1082, 999_999])
+def test_other_types_mean_a_changed_table(oid: int) -> None:
+    """Elements of another type say that the table has changed, whatever they look like."""
+    error = fault_of(sent_array([1], "i", oid=oid), builtin("int4"))
+
+    assert error.code is ErrorCode.SCHEMA_CHANGED
+    assert "column c0 no longer holds int32" in error.detail
+
+
+def test_zone_of_a_timestamp_is_part_of_its_type() -> None:
+    """A timestamp with a zone does not pass for one without: it would be read hours off."""
+    error = fault_of(sent_array([0], "q", oid=1184), builtin("timestamp"))
+
+    assert error.code is ErrorCode.SCHEMA_CHANGED
+
+
+@pytest.mark.parametrize("digits", [b"1.505", b"1234.00", b"lots"])
+def test_number_beyond_its_precision_means_a_change(digits: bytes) -> None:
+    """A numeric that does not fit the described precision is not rounded."""
+    assert fault_of(sent_bytes([digits]), DECIMAL).code is ErrorCode.SCHEMA_CHANGED
+
+
+def test_text_that_is_none_is_refused() -> None:
+    """A database without an encoding may hold bytes that are no text."""
+    error = fault_of(sent_bytes([b"\xff"]), builtin("text"))
+
+    assert error.code is ErrorCode.UPSTREAM_REJECTED
+    assert error.detail == "the table holds text that is not UTF-8"

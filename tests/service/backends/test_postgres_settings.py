@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from service.backends.postgres_settings import PostgresSettings
 
 SETTINGS = PostgresSettings("postgresql://user:secret@db/shop", "public.customers", ("id",))
@@ -37,3 +39,24 @@ def test_pgbouncer_gets_what_it_tracks() -> None:
 def test_password_is_not_printed() -> None:
     """The settings may be logged: they do not show the DSN."""
     assert "secret" not in repr(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "address"),
+    [
+        ("postgresql://user:secret@db:5432/shop?sslmode=require", "db:5432"),
+        ("postgres://db", "db"),
+        ("postgresql://u@a:1,b.example:2/shop", "a:1,b.example:2"),
+        ("postgresql://u:secret@[::1]:5432", "[::1]:5432"),
+        ("postgresql://u@/shop?host=/run", ""),
+    ],
+)
+def test_address_is_host_and_port(dsn: str, address: str) -> None:
+    """Where the server is may be told: without user, password and database."""
+    assert replace(SETTINGS, dsn=dsn).address == address
+
+
+@pytest.mark.parametrize("mark", "/?#@")
+def test_marks_in_passwords_hide_the_address(mark: str) -> None:
+    """A password that is not quoted as it must be is not taken for a host."""
+    assert replace(SETTINGS, dsn=f"postgresql://user:1{mark}2@db/shop").address == ""

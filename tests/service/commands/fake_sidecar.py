@@ -41,6 +41,7 @@ class FakeSidecar:
     socket: Path
     rows: Rows = field(default_factory=lambda: AIRPORTS)
     admin_token: str | None = None
+    refusal: str = "this needs a valid token"
     asked: list[tuple[str, Any]] = field(default_factory=list)  # (path, body), oldest first
 
     async def command(self, *arguments: str) -> int:
@@ -96,7 +97,7 @@ class FakeSidecar:
 
     async def _invalidate(self, request: web.Request) -> web.Response:
         if self.admin_token not in {None, _token(request)}:
-            return problem(401, "unauthorized", "this needs a valid token")
+            return problem(401, "unauthorized", self.refusal)
         body = await request.json()
         self.asked.append((request.rel_url.raw_path, body))
         return web.json_response({"invalidated": len(body.get("keys", self.rows))})

@@ -34,3 +34,11 @@ def test_usage_is_one_line(arguments: list[str], fault: str, capsys: Printed) ->
 
     (line,) = capsys.readouterr().err.splitlines()
     assert (code, line.startswith("error: "), fault in line) == (64, True, True)
+
+
+@pytest.mark.parametrize(("arguments", "command"), [(["lookup", "a"], " lookup"), (["frob"], "")])
+def test_hint_names_the_command(arguments: list[str], command: str, capsys: Printed) -> None:
+    """Whose help is meant is told, as far as the command is known."""
+    run(arguments)
+
+    assert capsys.readouterr().err.endswith(f" (see python -m service{command} --help)\n")

@@ -42,6 +42,27 @@ def test_every_fault_is_a_line(tmp_path: Path, capsys: Printed) -> None:
     )
 
 
+def test_parquet_files_are_looked_into(tmp_path: Path, capsys: Printed) -> None:
+    """A file that is not there, or has no such key, is a fault of its dimension."""
+    airports = EXAMPLES / "data" / "airports.parquet"
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "dimensions:\n"
+        "  a: {source: {kind: parquet, path: x.parquet}, key: [k]}\n"
+        f"  b: {{source: {{kind: parquet, path: {airports}}}, key: [fa]}}\n"
+    )
+
+    code = run(["check-config", str(config)])
+
+    assert (code, capsys.readouterr().err.splitlines()) == (
+        78,
+        [
+            f"dimensions.a.source.path: {tmp_path}/x.parquet: no such file",
+            f"dimensions.b.source.path: {airports}: no column fa; did you mean faa?",
+        ],
+    )
+
+
 def test_missing_file_is_a_fault(capsys: Printed) -> None:
     """A file that is not there is named, without a traceback."""
     code = run(["check-config", "/nope.yaml"])

@@ -56,3 +56,14 @@ async def test_token_is_asked_for(sidecar: FakeSidecar, capsys: Printed) -> None
 
     assert (code, sidecar.asked) == (77, [])
     assert capsys.readouterr().err == "error: this needs a valid token; give --token-file FILE\n"
+
+
+async def test_missing_admin_token_names_the_socket(sidecar: FakeSidecar, capsys: Printed) -> None:
+    """Where no token would help, none is asked for: the socket's option is named instead."""
+    sidecar.admin_token = "t0ken"
+    sidecar.refusal = "no admin token is configured: set auth.admin_token_file"
+
+    code = await sidecar.command("invalidate", "airports", "--all")
+
+    told = f"error: {sidecar.refusal}; the socket is chosen by --endpoint unix:///path\n"
+    assert (code, sidecar.asked, capsys.readouterr().err) == (77, [], told)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from service.config.quantity import DURATION_UNITS, duration, size
+from service.config.quantity import DURATION_UNITS, duration, size, size_text
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,9 @@ def test_json_schema_tells_the_form() -> None:
         "pattern": r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$",
         "description": "a duration from 1ms to 1h",
     }
+
+
+@pytest.mark.parametrize("text", ["0TiB", "1B", "1023B", "1536MiB", "1GiB", "1048576TiB"])
+def test_sizes_are_told_as_written(text: str) -> None:
+    """An amount is told in the largest unit that is exact."""
+    assert size_text(int(size("0B", "1048576TiB").parse(text))) == text

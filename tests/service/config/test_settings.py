@@ -35,22 +35,6 @@ def test_some_dimension_is_needed() -> None:
         Settings({"dimensions": {}})
 
 
-def test_caches_fit_into_memory() -> None:
-    """A cache that may be larger than all memory is a contradiction."""
-    caches = {"airports": {"cache": {"max_bytes": "2GiB"}}}
-
-    assert faults({"dimensions": caches, "limits": {"memory": "1GiB"}}) == [
-        "dimensions: airports.cache.max_bytes is more than limits.memory; lower it, or raise that"
-    ]
-
-
-def test_default_cache_fits_any_memory() -> None:
-    """Who lowers the memory does not have to lower what was never written."""
-    settings = Settings({"limits": {"memory": "16MiB"}}, MINIMAL)
-
-    assert settings.limits.memory_bytes == 16 * 2**20
-
-
 def test_names_of_dimensions_are_checked() -> None:
     """A name that could not stand in an address is a fault at that name."""
     (fault,) = faults({"dimensions": {"a/b": AIRPORTS}})

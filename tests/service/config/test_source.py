@@ -50,8 +50,10 @@ def test_address_is_given_once(dsn_file: Path) -> None:
 
     neither = dimension_faults(source={"kind": "postgres", "table": "t"} | {"path": None})
     both = dimension_faults(source=POSTGRES | {"dsn": ADDRESS, "dsn_file": str(dsn_file)})
+    absent = dimension_faults(source=POSTGRES | {"dsn": ADDRESS, "dsn_file": "/nowhere"})
+    faulty = dimension_faults(source=POSTGRES | {"dsn": "geheim", "dsn_file": str(dsn_file)})
 
-    assert (neither[0], both[0]) == (refused, refused)
+    assert (neither[0], both[0], absent[0], faulty[1]) == (refused,) * 4
 
 
 def test_file_must_hold_an_address(dsn_file: Path) -> None:

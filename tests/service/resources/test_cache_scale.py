@@ -1,0 +1,25 @@
+"""Caches that get less than they may."""
+
+import structlog
+
+from service.resources.cache_scale import cache_scale
+from service.resources.memory_shares import MemoryShares
+
+SHARES = MemoryShares(800)
+
+
+def test_smaller_caches_are_told() -> None:
+    """Of caches that are too much together each is told with both sizes."""
+    with structlog.testing.capture_logs() as logs:
+        scale = cache_scale({"a": 600, "b": 200}, SHARES)
+
+    told = [(line["dimension"], line["max_bytes"], line["gets_bytes"]) for line in logs]
+    assert (scale, told) == (0.5, [("a", 600, 300), ("b", 200, 100)])
+
+
+def test_whole_caches_are_not_told() -> None:
+    """Caches that fit get what they may, and nothing is said."""
+    with structlog.testing.capture_logs() as logs:
+        scale = cache_scale({"a": 300, "b": 100}, SHARES)
+
+    assert (scale, logs) == (1.0, [])
