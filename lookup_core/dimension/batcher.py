@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.dimension.flight_table import Flight
+from lookup_core.dimension.flight_table import FlightTable
+from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.settings import BatchSettings
 
 ChannelId = NewType("ChannelId", int)
@@ -23,7 +24,7 @@ ChannelId = NewType("ChannelId", int)
 class KeyRun:
     """Keys of one lookup that wait together: flights and where their typed keys stand."""
 
-    flights: list[Flight]
+    flights: Numbers
     source: pa.RecordBatch
     rows: npt.NDArray[np.int32]  # [flights] which rows of `source`
 
@@ -40,10 +41,14 @@ class _Channel:
 
 
 class Batcher:
-    """Keys in queue by channel, oldest first; `now` is monotonic seconds."""
+    """Keys in queue by channel, oldest first; `now` is monotonic seconds.
 
-    def __init__(self, settings: BatchSettings) -> None:
+    Ends the flights that it drops, because nobody waits for them.
+    """
+
+    def __init__(self, settings: BatchSettings, flights: FlightTable) -> None:
         self._settings = settings
+        self._flights = flights
         self._channels: dict[ChannelId, _Channel] = {}  # whose turn is next comes first
         self._queued = 0
         # Since when keys are queued; those that a full batch left behind do not wait anew.
@@ -79,19 +84,23 @@ class Batcher:
     def drop_deserted(self) -> None:
         """Forget the keys that nobody waits for any more, before their turn."""
         for name, channel in list(self._channels.items()):
-            wanted = [_without_deserted(run) for run in channel.runs]
-            channel.runs = deque(run for run in wanted if run.flights)
+            wanted = [self._without_deserted(run) for run in channel.runs]
+            channel.runs = deque(run for run in wanted if run.flights.size)
             if not channel.runs:
                 del self._channels[name]
         self._queued = sum(
             len(run.flights) for channel in self._channels.values() for run in channel.runs
         )
 
+    def carried(self) -> list[Numbers]:
+        """For tests: the flights of what is queued."""
+        return [run.flights for channel in self._channels.values() for run in channel.runs]
+
     def check_invariants(self) -> None:
         """For tests: what is counted is what is queued, and nobody is in turn without keys."""
         runs = [run for channel in self._channels.values() for run in channel.runs]
         assert self._queued == sum(len(run.flights) for run in runs)
-        assert all(run.flights and len(run.flights) == len(run.rows) for run in runs)
+        assert all(run.flights.size and len(run.flights) == len(run.rows) for run in runs)
         for channel in self._channels.values():
             assert channel.runs
             assert 0 <= channel.deficit <= self._settings.max_keys
@@ -121,19 +130,18 @@ class Batcher:
         taken = []
         while count and channel.runs:
             first, rest = channel.runs.popleft().split(count)
-            if rest.flights:
+            if rest.flights.size:
                 channel.runs.appendleft(rest)
             self._queued -= len(first.flights)
-            wanted = _without_deserted(first)
-            if wanted.flights:
+            wanted = self._without_deserted(first)
+            if wanted.flights.size:
                 taken.append(wanted)
             count -= len(wanted.flights)
         return taken
 
-
-def _without_deserted(run: KeyRun) -> KeyRun:
-    if all(flight.waiters for flight in run.flights):
-        return run
-    is_wanted = np.array([bool(flight.waiters) for flight in run.flights])
-    flights = [flight for flight in run.flights if flight.waiters]
-    return KeyRun(flights, run.source, run.rows[is_wanted])
+    def _without_deserted(self, run: KeyRun) -> KeyRun:
+        is_wanted = self._flights.is_wanted(run.flights)
+        if is_wanted.all():
+            return run
+        self._flights.end(run.flights[~is_wanted])
+        return KeyRun(run.flights[is_wanted], run.source, run.rows[is_wanted])

@@ -21,13 +21,8 @@ from lookup_core.dimension.explanation import Explainer, Explanation
 from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.known_answers import KeyGroup, KnownAnswers
-from lookup_core.dimension.landing import Landing, waiters_by_lookup
-from lookup_core.dimension.lookup_shares import (
-    Share,
-    shares_of_expired,
-    shares_of_failure,
-    shares_of_rows,
-)
+from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.lookup_shares import LookupShares, Share
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.query_turns import QueryTurns
@@ -58,10 +53,11 @@ class DimensionState:
         self._settings = settings
         self._known = KnownAnswers(settings, schema, seed=seed)
         self._flights = FlightTable()
-        self._batcher = Batcher(settings.batch)
-        self._queries = QueryTable()
+        self._batcher = Batcher(settings.batch, self._flights)
+        self._queries = QueryTable(self._flights)
         self._guard = StoreGuard(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
+        self._shares = LookupShares(self._flights, self._waiting, self._known)
         self._turns = QueryTurns(self._batcher, self._queries, self._guard)
         self._room = WaitingRoom(settings, self._waiting, self._batcher)
         self._retry = RetryPolicy(settings.retry)
@@ -113,13 +109,14 @@ class DimensionState:
             return Effects()
         age_ms = int((now - query.sent_at) * 1000)
         landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
-        waiters = waiters_by_lookup(query.flights)
+        waiters = self._flights.waiters(query.flights)
         retry_at = self._retry.after_miss(query.misses + 1, now=now)
         patient = self._waiting.lasting_beyond(retry_at, waiters)
         postponed = Postponement.of_missing(landing, waiters, patient=patient)
-        answered = postponed.answered_now(waiters)
-        shares = shares_of_rows(landing, answered, waiting=self._waiting, known=self._known)
-        self._known.keep(query, landing, is_last_try=retry_at == NEVER, now=now)
+        shares = self._shares.of_rows(landing, postponed.answered_now(waiters))
+        may_keep = self._flights.may_keep(query.flights)
+        is_last_try = retry_at == NEVER
+        self._known.keep(query, landing, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.beside)
         self._postpone(query, postponed, retry_at)
         return self._land(query, shares)
@@ -135,7 +132,7 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        latest_s = self._waiting.latest_deadline(query.flights)
+        latest_s = self._waiting.latest_deadline(self._flights.waiters(query.flights))
         retry_at = self._failed.retry_at(query, code, latest_s=latest_s, now=now, jitter=jitter)
         if retry_at == NEVER:
             return self._give_up(query, code, now)
@@ -225,29 +222,29 @@ class DimensionState:
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._waiting, self._flights, self._batcher, self._queries, self._guard):
+        for part in (self._batcher, self._queries, self._guard):
             part.check_invariants()
+        carried = [*self._batcher.carried(), *self._queries.carried()]
+        self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
+        self._waiting.check_invariants(self._flights)
         self._known.cache.check_invariants()
         assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
     def _wait(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
-        places, deadline_s = group.positions.tolist(), request.deadline_s
-        flights, new = self._flights.join(
-            request.id, group.keys.ids(), positions=places, deadline_s=deadline_s
+        positions, deadline_s = group.positions, request.deadline_s
+        joined = self._flights.join(
+            request.id, group.keys.ids(), positions=positions, deadline_s=deadline_s
         )
-        open_flights = dict(zip(places, flights, strict=True))
-        self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, open_flights))
-        self._totals.coalesced_keys += len(flights) - len(new)
-        if new:
-            new_flights = [flights[index] for index in new]
-            run = KeyRun(new_flights, request.keys.columns, group.positions[new])
+        self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, joined.waiters))
+        self._totals.coalesced_keys += len(joined.waiters) - len(joined.started)
+        if joined.started.size:
+            run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
             self._batcher.add(request.channel, run, now)
 
     def _revalidate(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
         """Read rows anew that were served stale: a lookup of our own, which gets no deliveries."""
-        is_idle = np.array([self._flights.get(key_id) is None for key_id in group.keys.ids()])
-        idle = np.flatnonzero(is_idle).astype(np.int32)
+        idle = np.flatnonzero(~self._flights.may_join(group.keys.ids())).astype(np.int32)
         if self._guard.is_open or not idle.size or not self._room.has_room(len(idle)):
             return
         own_id, deadline_s = LookupId(next(self._own_ids)), now + self._settings.timeout_s
@@ -256,9 +253,8 @@ class DimensionState:
 
     def _give_up(self, query: Query, code: ErrorCode, now: float) -> Effects:
         if code is ErrorCode.KEY_REJECTED:
-            code = self._known.condemn(query, now)
-        shares = shares_of_failure(query, code, waiting=self._waiting, known=self._known, now=now)
-        return self._land(query, shares)
+            code = self._known.condemn(self._flights.key_ids(query.flights), now)
+        return self._land(query, self._shares.of_failure(query, code, now))
 
     def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
         if postponed.is_postponed.any():
@@ -268,15 +264,15 @@ class DimensionState:
 
     def _land(self, query: Query, shares: Iterable[Share]) -> Effects:
         self._queries.end(query.id)
-        self._flights.land(query.flights)
+        self._flights.end(query.flights)
         deliveries = []
         for lookup_id, answer in shares:
-            is_last = self._waiting.answer(lookup_id, answer.positions.tolist())
+            is_last = self._waiting.answer(lookup_id, answer.size)
             deliveries.append(Delivery(lookup_id, answer, is_last))
         return Effects(self._told(deliveries))
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
-        shares = shares_of_expired(lookups, code, known=self._known, now=now)
+        shares = self._shares.of_expired(lookups, code, now)
         deliveries = [Delivery(*share, is_last) for share, is_last in shares]
         told = self._told(deliveries)
         cancelled = self._desert(lookups)
@@ -293,8 +289,6 @@ class DimensionState:
         return told
 
     def _desert(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
-        flights = {flight for lookup in lookups for flight in lookup.flights.values()}
-        deserted = self._flights.leave({lookup.id for lookup in lookups}, flights)
+        batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
         self._room.drop_deserted()
-        batch_ids = {flight.batch_id for flight in deserted if flight.batch_id is not None}
         return self._queries.end_deserted(batch_ids)

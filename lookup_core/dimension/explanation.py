@@ -109,7 +109,7 @@ class Explainer:
         return Explanation(
             KeyState.IN_FLIGHT,
             f"{where}; a lookup would wait with the others" + self._unless(),
-            waiters=len(flight.waiters),
+            waiters=flight.waiters,
             # Due already when all query slots are busy.
             retry_in_ms=None if retry_at is None else max(0, int((retry_at - now) * 1000)),
         )

@@ -3,68 +3,131 @@
 A flight belongs to this table, never to a caller: whoever gives up leaves, the others stay. A
 flight that an invalidation overtook is detached: it still answers those who wait for it, takes no
 newcomers, and what it brings is not kept. Not a queue: order and batches are `batcher`'s business.
+
+Flights are rows of columns, so that a batch of keys is handled at once. Only whoever joins a flight
+that there is already is noted one by one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import NewType
 
+import numpy as np
+import numpy.typing as npt
+
+from lookup_core.dimension.numbered_rows import NumberedRows, Numbers
+from lookup_core.dimension.waiter_table import NOBODY, Mask, Positions, WaiterTable
 from lookup_core.keys.canonical_keys import KeyId
 
 LookupId = NewType("LookupId", int)
 BatchId = NewType("BatchId", int)
 
+# {lookup: (its positions, the ordinals of their flights)} over all who wait for some flights
+Waiters = dict[LookupId, tuple[Positions, Positions]]
 
-@dataclass(slots=True, eq=False)
+_QUEUED = 0  # in no batch
+_FLIGHT: dict[str, npt.DTypeLike] = {
+    "key_id": object,
+    "batch_id": np.int64,
+    "may_keep": np.bool_,  # and be joined
+    "postponed_to": np.float64,  # while a key without a row waits to be asked again
+    "waiters": np.int32,  # how many wait
+    "first": np.intp,  # the waiter who started it; all others are its followers
+    "has_followers": np.bool_,
+    "index": np.intp,  # among the keys of the lookup that joined last
+}
+_SLACK = 8  # followers who are gone; few of them cost less than to look for them
+
+
+@dataclass(frozen=True, slots=True)
 class Flight:
-    """One key on its way; `batch_id` is None while it is queued."""
+    """What is told of one key on its way; `batch_id` is None while it is queued."""
 
-    key_id: KeyId
-    waiters: list[tuple[LookupId, int]] = field(default_factory=list)  # (lookup, position)
-    batch_id: BatchId | None = None
-    may_keep: bool = True
-    postponed_to: float = 0.0  # while a key that had no row waits to be asked again: until when
+    batch_id: BatchId | None
+    waiters: int
+    postponed_to: float
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What became of a lookup's keys."""
+
+    waiters: Numbers  # [n] one for each key
+    started: Numbers  # [m] the flights that are new
+    indices: Numbers  # [m] to which of the n keys each of those belongs
 
 
 class FlightTable:
-    """The flights that newcomers may join, by key."""
+    """Flights by number; each is in one queue or one query, whose end is its own.
+
+    Those that newcomers may join are found by key.
+    """
 
     def __init__(self) -> None:
-        self._flights: dict[KeyId, Flight] = {}
+        self._joinable: dict[KeyId, int] = {}
+        self._rows = NumberedRows(_FLIGHT)
+        self._waiters = WaiterTable()
+        self._followers: defaultdict[int, list[int]] = defaultdict(list)  # {flight: waiters}
+        self._latest_postponement = 0.0
 
     def __len__(self) -> int:
-        return len(self._flights)
+        """How many may be joined."""
+        return len(self._joinable)
 
     def get(self, key_id: KeyId) -> Flight | None:
         """The flight of a key, if one may be joined."""
-        return self._flights.get(key_id)
+        number = self._joinable.get(key_id)
+        if number is None:
+            return None
+        batch_id = int(self._rows["batch_id"][number])
+        return Flight(
+            None if batch_id == _QUEUED else BatchId(batch_id),
+            int(self._rows["waiters"][number]),
+            float(self._rows["postponed_to"][number]),
+        )
+
+    def may_join(self, key_ids: Sequence[KeyId]) -> Mask:
+        """Which keys have a flight already that may be joined."""
+        found = (key_id in self._joinable for key_id in key_ids)
+        return np.fromiter(found, np.bool_, len(key_ids))
 
     def join(
         self,
         lookup_id: LookupId,
         key_ids: Sequence[KeyId],
         *,
-        positions: Sequence[int],
+        positions: Positions,
         deadline_s: float,
-    ) -> tuple[list[Flight], list[int]]:
-        """Let a lookup wait for keys; returns a flight a key, and which of them are new.
+    ) -> Joined:
+        """Let a lookup wait for keys.
 
         A key whose next try comes too late for this lookup is asked at once, in a flight of its
         own: the older one goes on for those who have the time, and is not kept.
         """
-        flights, new = [], []
-        for index, (key_id, position) in enumerate(zip(key_ids, positions, strict=True)):
-            flight = self._flights.get(key_id)
-            if flight is None or flight.postponed_to >= deadline_s:
-                if flight is not None:
-                    flight.may_keep = False  # out of the table, an invalidation does not find it
-                flight = self._flights[key_id] = Flight(key_id, [(lookup_id, position)])
-                new.append(index)
-            else:
-                flight.waiters.append((lookup_id, position))
-            flights.append(flight)
-        return flights, new
+        if deadline_s <= self._latest_postponement:
+            found = self._found(key_ids)
+            self._take_out(found[self._rows["postponed_to"][found] >= deadline_s])
+        new_ids = [each for each in dict.fromkeys(key_ids) if each not in self._joinable]
+        started = self._start(new_ids)
+        flights, indices = started, np.arange(len(started))
+        if len(started) < len(key_ids):
+            flights, indices = self._placed(key_ids, started)
+        waiters = self._waiters.add(lookup_id, flights, positions)
+        self._rows["first"][started] = waiters[indices]
+        if len(started) < len(key_ids):
+            self._follow(np.delete(flights, indices), np.delete(waiters, indices))
+        return Joined(waiters, started, indices)
+
+    def send(self, flights: Numbers, batch_id: BatchId) -> None:
+        """Note that the keys are in this query from now on."""
+        self._rows["batch_id"][flights] = batch_id
+
+    def restart(self, flights: Numbers) -> None:
+        """Note that postponed keys are asked again: whoever joins now is answered by this try."""
+        self._rows["postponed_to"][flights] = 0.0
 
     def detach(self, key_ids: Iterable[KeyId]) -> None:
         """Let the flights of these keys land without being kept or joined.
@@ -73,51 +136,164 @@ class FlightTable:
         could stay, too; but whoever asks after a change should not wait out a delay that began
         before it.
         """
-        for key_id in key_ids:
-            flight = self._flights.get(key_id)
-            if flight is not None and flight.batch_id is not None:
-                flight.may_keep = False
-                del self._flights[key_id]
+        found = self._found(key_ids)
+        self._take_out(found[self._rows["batch_id"][found] != _QUEUED])
 
     def detach_all(self) -> None:
         """Detach every flight."""
-        self.detach(list(self._flights))
+        self.detach(list(self._joinable))
 
-    def leave(self, lookups: AbstractSet[LookupId], flights: Iterable[Flight]) -> list[Flight]:
-        """Let lookups wait for these no longer; returns those that nobody waits for now.
+    def leave(self, lookups: Mapping[LookupId, Numbers]) -> set[BatchId]:
+        """Let lookups wait no longer, each with its waiters.
 
-        They are out of the table at once, so that a newcomer starts a fresh one.
+        Flights that nobody waits for now are out of the table at once, so that a newcomer starts a
+        fresh one; returns the queries that they are in.
         """
-        deserted = []
-        for flight in flights:
-            flight.waiters = [waiter for waiter in flight.waiters if waiter[0] not in lookups]
-            if not flight.waiters:
-                flight.may_keep = False  # out of the table, an invalidation would not find it
-                self._forget(flight)
-                deserted.append(flight)
-        return deserted
+        owners = np.repeat(np.array(list(lookups), np.int64), _sizes(lookups.values()))
+        waiters = np.concatenate([np.zeros(0, np.intp), *lookups.values()])
+        waiters = waiters[self._waiters.lookup_ids(waiters) == owners]
+        self._close(waiters)
+        flights = np.unique(self._waiters.flights(waiters))
+        deserted = flights[~self.is_wanted(flights)]
+        self._take_out(deserted)
+        self._free_closed_followers(flights)
+        batch_ids = np.unique(self._rows["batch_id"][deserted])
+        return {BatchId(batch_id) for batch_id in batch_ids.tolist() if batch_id != _QUEUED}
 
-    def land(self, flights: Iterable[Flight]) -> None:
-        """Take flights out: their keys are answered, whatever the outcome."""
-        for flight in flights:
-            self._forget(flight)
+    def end(self, flights: Numbers) -> None:
+        """Forget flights: their keys are answered, or nobody waits for them."""
+        self._take_out(flights)
+        waiters, _ = self._waiters_of(flights)
+        self._waiters.free(waiters)
+        for flight in flights[self._rows["has_followers"][flights]].tolist():
+            del self._followers[flight]
+        self._rows["key_id"][flights] = None
+        self._rows.give_back(flights)
 
-    def postpone(
-        self, flights: Iterable[Flight], lookups: AbstractSet[LookupId], *, until: float
-    ) -> None:
+    def postpone(self, flights: Numbers, lookups: AbstractSet[LookupId], *, until: float) -> None:
         """Keep flights for another try at that time, for those of these lookups that wait."""
-        for flight in flights:
-            flight.waiters = [waiter for waiter in flight.waiters if waiter[0] in lookups]
-            flight.postponed_to = until
+        waiters, _ = self._open_waiters_of(flights)
+        is_patient = np.isin(self._waiters.lookup_ids(waiters), list(lookups))
+        self._close(waiters[~is_patient])
+        self._rows["postponed_to"][flights] = until
+        self._latest_postponement = max(until, self._latest_postponement)
 
-    def check_invariants(self) -> None:
-        """For tests: whoever joins a flight is answered by it, and may have it kept."""
-        for key_id, flight in self._flights.items():
-            assert flight.key_id == key_id
-            assert flight.waiters
-            assert flight.may_keep
+    def waiters(self, flights: Numbers) -> Waiters:
+        """All who wait for these; a lookup that waits for none of them is not in it."""
+        waiters, ordinals = self._open_waiters_of(flights)
+        lookup_ids = self._waiters.lookup_ids(waiters)
+        order = np.argsort(lookup_ids, kind="stable")
+        lookup_ids = lookup_ids[order]
+        ordinals_of = ordinals[order].astype(np.int32)
+        positions = self._waiters.positions(waiters[order])
+        ends = (np.flatnonzero(np.diff(lookup_ids, append=NOBODY)) + 1).tolist()
+        return {
+            LookupId(int(lookup_ids[start])): (positions[start:end], ordinals_of[start:end])
+            for start, end in zip([0, *ends], ends, strict=False)
+        }
 
-    def _forget(self, flight: Flight) -> None:
-        # A detached flight's key may have a newer flight by now, which must stay.
-        if self._flights.get(flight.key_id) is flight:
-            del self._flights[flight.key_id]
+    def left_open(self, lookup_id: LookupId, waiters: Numbers) -> tuple[Positions, list[KeyId]]:
+        """What has no answer yet of a lookup with these waiters: positions, and their keys."""
+        waiters = waiters[self._waiters.lookup_ids(waiters) == lookup_id]
+        return self._waiters.positions(waiters), self.key_ids(self._waiters.flights(waiters))
+
+    def is_wanted(self, flights: Numbers) -> Mask:
+        """Whether somebody waits for them."""
+        return self._rows["waiters"][flights] > 0
+
+    def may_keep(self, flights: Numbers) -> Mask:
+        """Whether what they bring may be kept."""
+        return self._rows["may_keep"][flights]
+
+    def key_ids(self, flights: Numbers) -> list[KeyId]:
+        """Their keys."""
+        return self._rows["key_id"][flights].tolist()
+
+    def check_invariants(self, carried: Numbers) -> None:
+        """For tests: whoever joins a flight is answered by it, and may have it kept.
+
+        `carried` are the flights in queues and queries: each of them once, and no others.
+        """
+        assert len(set(carried.tolist())) == len(carried) == len(self._rows)
+        joinable = np.array(list(self._joinable.values()), np.intp)
+        assert self.key_ids(joinable) == list(self._joinable)
+        assert self.is_wanted(joinable).all()
+        assert set(joinable.tolist()) == set(carried[self._rows["may_keep"][carried]].tolist())
+        waiters, _ = self._waiters_of(carried)
+        assert len(set(waiters.tolist())) == len(waiters) == len(self._waiters)
+        _, ordinals = self._open_waiters_of(carried)
+        counts = np.bincount(ordinals, minlength=len(carried))
+        assert counts.tolist() == self._rows["waiters"][carried].tolist()
+        followed = carried[self._rows["has_followers"][carried]]
+        assert set(followed.tolist()) == self._followers.keys()
+
+    def _found(self, key_ids: Iterable[KeyId]) -> Numbers:
+        """The flights of those keys that have one, each once."""
+        numbers = map(self._joinable.get, dict.fromkeys(key_ids))
+        return np.array([number for number in numbers if number is not None], np.intp)
+
+    def _start(self, key_ids: list[KeyId]) -> Numbers:
+        flights = self._rows.take(len(key_ids))
+        self._rows["key_id"][flights] = np.array(key_ids, object)
+        self._rows["batch_id"][flights] = _QUEUED
+        self._rows["may_keep"][flights] = True
+        self._rows["postponed_to"][flights] = 0.0
+        self._rows["waiters"][flights] = 1
+        self._rows["has_followers"][flights] = False
+        self._joinable.update(zip(key_ids, flights.tolist(), strict=True))
+        return flights
+
+    def _placed(self, key_ids: Sequence[KeyId], started: Numbers) -> tuple[Numbers, Numbers]:
+        """The flights of keys, and at which of the keys each of these flights started."""
+        numbers = map(self._joinable.__getitem__, key_ids)
+        flights = np.fromiter(numbers, np.intp, len(key_ids))
+        # Of a key that stands there twice the first counts, which is therefore written last.
+        self._rows["index"][flights[::-1]] = np.arange(len(flights))[::-1]
+        return flights, self._rows["index"][started]
+
+    def _follow(self, flights: Numbers, waiters: Numbers) -> None:
+        np.add.at(self._rows["waiters"], flights, 1)
+        self._rows["has_followers"][flights] = True
+        for flight, waiter in zip(flights.tolist(), waiters.tolist(), strict=True):
+            self._followers[flight].append(waiter)
+
+    def _close(self, waiters: Numbers) -> None:
+        self._waiters.close(waiters)
+        np.subtract.at(self._rows["waiters"], self._waiters.flights(waiters), 1)
+
+    def _take_out(self, flights: Numbers) -> None:
+        """Let nobody join these from now on, and keep nothing of what they bring."""
+        current = flights[self._rows["may_keep"][flights]]
+        self._rows["may_keep"][current] = False
+        for key_id in self.key_ids(current):
+            del self._joinable[key_id]
+
+    def _waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
+        """Their waiters, those who are gone included, each with the ordinal of its flight."""
+        ordinals = np.flatnonzero(self._rows["has_followers"][flights])
+        followers = [self._followers[flight] for flight in flights[ordinals].tolist()]
+        repeated = np.repeat(ordinals, _sizes(followers))
+        all_ordinals = np.concatenate((np.arange(len(flights)), repeated))
+        waiters = chain(self._rows["first"][flights].tolist(), *followers)
+        return np.fromiter(waiters, np.intp, len(all_ordinals)), all_ordinals
+
+    def _open_waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
+        waiters, ordinals = self._waiters_of(flights)
+        is_open = self._waiters.is_open(waiters)
+        return waiters[is_open], ordinals[is_open]
+
+    def _free_closed_followers(self, flights: Numbers) -> None:
+        """Free the numbers of followers who are gone, where those are many.
+
+        They would add up at a flight that always has somebody who waits, while the store is away.
+        """
+        for flight in flights[self._rows["has_followers"][flights]].tolist():
+            if len(self._followers[flight]) > 2 * self._rows["waiters"][flight] + _SLACK:
+                followers = np.array(self._followers[flight], np.intp)
+                is_open = self._waiters.is_open(followers)
+                self._waiters.free(followers[~is_open])
+                self._followers[flight] = followers[is_open].tolist()
+
+
+def _sizes(lists: Collection[Sized]) -> Numbers:
+    return np.fromiter(map(len, lists), np.intp, len(lists))

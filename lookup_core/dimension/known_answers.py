@@ -106,11 +106,18 @@ class KnownAnswers:
         key = self._single_keys.of(value)
         return None if key is None else self.cache.hit(key, now)
 
-    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+    def keep(
+        self,
+        query: Query,
+        landing: Landing,
+        *,
+        may_keep: npt.NDArray[np.bool_],
+        is_last_try: bool,
+        now: float,
+    ) -> None:
         """Keep what a query brought, but for what an invalidation has overtaken."""
         if self._settings.cache.mode is CacheMode.NONE:
             return
-        may_keep = np.array([flight.may_keep for flight in query.flights])
         is_known = landing.is_known(is_last_try=is_last_try)
         kept = np.flatnonzero(may_keep & is_known).astype(np.int32)
         row_of = landing.row_of[kept]
@@ -156,11 +163,11 @@ class KnownAnswers:
         """Which keys of a probe are answered with a stale row, and read anew."""
         return self._stale.while_revalidating(probe)
 
-    def condemn(self, query: Query, now: float) -> ErrorCode:
+    def condemn(self, key_ids: Sequence[KeyId], now: float) -> ErrorCode:
         """Note a key that the store refuses; several are only told that one of them was refused."""
-        if len(query.flights) > 1:
+        if len(key_ids) > 1:
             return ErrorCode.UPSTREAM_REJECTED
-        self._quarantine.add(query.flights[0].key_id, now)
+        self._quarantine.add(key_ids[0], now)
         return ErrorCode.KEY_REJECTED
 
     def refused_until(self, key_id: KeyId, now: float) -> float | None:

@@ -1,9 +1,8 @@
 """Who gets what when a query's keys land: one answer a lookup and kind, however many keys.
 
-The one place of the miss path that walks key by key; it makes index arrays and leaves rows alone.
+Makes index arrays of keys, and leaves rows alone until they are answered.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,15 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, rowless_answer
-from lookup_core.dimension.flight_table import Flight, LookupId
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
 
 NO_ROW = -1
 SEVERAL_ROWS = -2
-
-# {lookup: (its positions, the ordinals of their flights)} over all who wait for a query
-Waiters = dict[LookupId, tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +70,3 @@ class Landing:
             yield replace(rowless_answer(missing, Outcome.MISSING), ages_ms=ages_ms)
         if (ambiguous := positions[row_of == SEVERAL_ROWS]).size:
             yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)
-
-
-def waiters_by_lookup(flights: Sequence[Flight]) -> Waiters:
-    """All who wait for a query's keys; a lookup that waits for none of them is not in it."""
-    found: dict[LookupId, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for ordinal, flight in enumerate(flights):
-        for lookup_id, position in flight.waiters:
-            positions, ordinals = found[lookup_id]
-            positions.append(position)
-            ordinals.append(ordinal)
-    return {
-        lookup_id: (np.array(positions, np.int32), np.array(ordinals, np.int32))
-        for lookup_id, (positions, ordinals) in found.items()
-    }

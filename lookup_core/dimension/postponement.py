@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.dimension.flight_table import LookupId
-from lookup_core.dimension.landing import NO_ROW, Landing, Waiters
+from lookup_core.dimension.flight_table import LookupId, Waiters
+from lookup_core.dimension.landing import NO_ROW, Landing
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from lookup_core.dimension.batcher import KeyRun
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.flight_table import BatchId, Flight
+from lookup_core.dimension.flight_table import BatchId, FlightTable
+from lookup_core.dimension.numbered_rows import Numbers
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Query:
     """One batch of keys through all its tries; failures and misses are counted apart."""
 
     id: BatchId
-    flights: list[Flight]
+    flights: Numbers
     keys: pa.RecordBatch  # [flights] typed
     sent_at: float  # the last try; what it brings may be as old as that
     is_first_try: bool = True
@@ -38,16 +39,15 @@ class Query:
     misses: int = 0  # tries that found no row for any of these keys
     bisection: Bisection | None = None  # since the store refused a value of the batch
 
-    @property
-    def is_deserted(self) -> bool:
-        """Whether nobody waits for any of its keys."""
-        return not any(flight.waiters for flight in self.flights)
-
 
 class QueryTable:
-    """Queries by id; how many may be at the backend is the guard's to say."""
+    """Queries by id; how many may be at the backend is the guard's to say.
 
-    def __init__(self) -> None:
+    Ends the flights of what nobody waits for.
+    """
+
+    def __init__(self, flights: FlightTable) -> None:
+        self._flights = flights
         self._ids = count(1)
         self._at_backend: dict[BatchId, Query] = {}
         self._parked: dict[BatchId, Query] = {}
@@ -61,9 +61,8 @@ class QueryTable:
     def start(self, runs: list[KeyRun], now: float) -> Query:
         """A new query at the backend."""
         batch_id = BatchId(next(self._ids))
-        flights = [flight for run in runs for flight in run.flights]
-        for flight in flights:
-            flight.batch_id = batch_id
+        flights = np.concatenate([run.flights for run in runs])
+        self._flights.send(flights, batch_id)
         pieces = [run.source.take(pa.array(run.rows)) for run in runs]
         query = Query(batch_id, flights, pa.concat_batches(pieces), sent_at=now)
         return self._sent(query)
@@ -75,8 +74,7 @@ class QueryTable:
             return None
         query = self._parked.pop(batch_id)
         query.sent_at, query.is_first_try = now, False
-        for flight in query.flights:
-            flight.postponed_to = 0.0  # whoever joins from now on is answered by this try
+        self._flights.restart(query.flights)
         return self._sent(query)
 
     def at_backend(self, batch_id: BatchId) -> Query | None:
@@ -99,10 +97,13 @@ class QueryTable:
         Keys that nobody waits for any more are left out.
         """
         self._at_backend.pop(query.id)
-        wanted = [at for at, flight in enumerate(query.flights) if flight.waiters]
+        is_wanted = self._flights.is_wanted(query.flights)
+        self._flights.end(query.flights[~is_wanted])
+        wanted = np.flatnonzero(is_wanted)
         middle = (len(wanted) + 1) // 2
-        for ordinals in filter(None, (wanted[:middle], wanted[middle:])):
-            self._add_parked(self._part(query, np.array(ordinals)), retry_at)
+        for ordinals in (wanted[:middle], wanted[middle:]):
+            if ordinals.size:
+                self._add_parked(self._part(query, ordinals), retry_at)
 
     def split_off(self, query: Query, is_missed: npt.NDArray[np.bool_], retry_at: float) -> Query:
         """Part a query that landed from the keys that are asked again; those are parked.
@@ -112,7 +113,7 @@ class QueryTable:
         """
         missed = self._part(query, np.flatnonzero(is_missed))
         missed.misses += 1
-        query.flights = [query.flights[each] for each in np.flatnonzero(~is_missed).tolist()]
+        query.flights = query.flights[~is_missed]
         query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
         self._add_parked(missed, retry_at)
         return missed
@@ -128,19 +129,24 @@ class QueryTable:
     def end_deserted(self, batch_ids: set[BatchId]) -> list[Query]:
         """Take out those that nobody waits for; returns those of them at the backend."""
         queries = [self._at_backend.get(name) or self._parked[name] for name in batch_ids]
-        deserted = [query for query in queries if query.is_deserted]
+        deserted = [query for query in queries if not self._is_wanted(query)]
         at_backend = [query for query in deserted if query.id in self._at_backend]
         for query in deserted:
             self.end(query.id)
+            self._flights.end(query.flights)
         return at_backend
+
+    def carried(self) -> list[Numbers]:
+        """For tests: the flights of all queries."""
+        queries = (*self._at_backend.values(), *self._parked.values())
+        return [query.flights for query in queries]
 
     def check_invariants(self) -> None:
         """For tests: a query is in one place, and somebody waits for it."""
         assert not self._at_backend.keys() & self._parked.keys()
         for query in (*self._at_backend.values(), *self._parked.values()):
-            assert not query.is_deserted
+            assert self._is_wanted(query)
             assert len(query.flights) == query.keys.num_rows
-            assert all(flight.batch_id == query.id for flight in query.flights)
             assert (self.retry_at(query.id) is None) == (query.id in self._at_backend)
         self._retries.check_invariants()
         assert len(self._retries) == len(self._parked)
@@ -154,12 +160,14 @@ class QueryTable:
         part = replace(
             query,
             id=BatchId(next(self._ids)),
-            flights=[query.flights[ordinal] for ordinal in ordinals.tolist()],
+            flights=query.flights[ordinals],
             keys=query.keys.take(pa.array(ordinals)),
         )
-        for flight in part.flights:
-            flight.batch_id = part.id
+        self._flights.send(part.flights, part.id)
         return part
+
+    def _is_wanted(self, query: Query) -> bool:
+        return bool(self._flights.is_wanted(query.flights).any())
 
     def _add_parked(self, query: Query, retry_at: float) -> None:
         self._parked[query.id] = query

@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.flight_table import Flight, LookupId
+from lookup_core.dimension.flight_table import FlightTable, LookupId
+from lookup_core.dimension.numbered_rows import Numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WaitingLookup:
     """A lookup with keys in flight."""
 
     id: LookupId
     columns: tuple[str, ...]
     deadline_s: float
-    flights: dict[int, Flight]  # {position without an answer: the flight that brings it}
+    waiters: Numbers  # [keys that had no answer at once] of the flight table
 
 
 class WaitingLookups:
@@ -25,6 +26,7 @@ class WaitingLookups:
 
     def __init__(self) -> None:
         self._lookups: dict[LookupId, WaitingLookup] = {}
+        self._left: dict[LookupId, int] = {}  # {lookup: how many keys have no answer yet}
         self._deadlines: Deadlines[LookupId] = Deadlines()
         self._keys = 0
 
@@ -39,23 +41,22 @@ class WaitingLookups:
     def add(self, lookup: WaitingLookup) -> None:
         """Begin to wait."""
         self._lookups[lookup.id] = lookup
-        self._keys += len(lookup.flights)
+        self._left[lookup.id] = len(lookup.waiters)
+        self._keys += len(lookup.waiters)
         self._deadlines.add(lookup.id, lookup.deadline_s)
 
     def get(self, lookup_id: LookupId) -> WaitingLookup:
         """A lookup that waits."""
         return self._lookups[lookup_id]
 
-    def answer(self, lookup_id: LookupId, positions: Iterable[int]) -> bool:
-        """Note that these keys were answered; returns whether they were the last ones."""
-        flights = self._lookups[lookup_id].flights
-        before = len(flights)
-        for position in positions:
-            del flights[position]
-        self._keys -= before - len(flights)
-        if not flights:
-            self._pop(lookup_id)
-        return not flights
+    def answer(self, lookup_id: LookupId, keys: int) -> bool:
+        """Note that so many keys were answered; returns whether they were the last ones."""
+        self._left[lookup_id] -= keys
+        self._keys -= keys
+        if self._left[lookup_id]:
+            return False
+        self._pop(lookup_id)
+        return True
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
         """Stop waiting; None if it did not wait (any more)."""
@@ -76,24 +77,23 @@ class WaitingLookups:
         """Which of these lookups will still wait after that time."""
         return {each for each in lookup_ids if self._lookups[each].deadline_s > time_s}
 
-    def latest_deadline(self, flights: list[Flight]) -> float:
-        """Until when somebody waits for any of these flights; somebody does."""
-        waiting = {lookup_id for flight in flights for lookup_id, _ in flight.waiters}
-        return max(self._lookups[lookup_id].deadline_s for lookup_id in waiting)
+    def latest_deadline(self, lookup_ids: Iterable[LookupId]) -> float:
+        """Until when one of these lookups waits; there are some."""
+        return max(self._lookups[lookup_id].deadline_s for lookup_id in lookup_ids)
 
-    def check_invariants(self) -> None:
+    def check_invariants(self, flights: FlightTable) -> None:
         """For tests: whoever waits for a flight is known to it, and is counted."""
         self._deadlines.check_invariants()
-        assert self._keys == sum(len(lookup.flights) for lookup in self._lookups.values())
+        assert self._left.keys() == self._lookups.keys()
+        assert self._keys == sum(self._left.values())
         assert len(self._deadlines) == len(self._lookups)
         for lookup in self._lookups.values():
-            assert lookup.flights
             assert self._deadlines.get(lookup.id) == lookup.deadline_s
-            for position, flight in lookup.flights.items():
-                assert flight.waiters.count((lookup.id, position)) == 1
+            positions, _ = flights.left_open(lookup.id, lookup.waiters)
+            assert len(set(positions.tolist())) == len(positions) == self._left[lookup.id] > 0
 
     def _pop(self, lookup_id: LookupId) -> WaitingLookup:
         lookup = self._lookups.pop(lookup_id)
-        self._keys -= len(lookup.flights)
+        self._keys -= self._left.pop(lookup_id)
         self._deadlines.discard(lookup_id)
         return lookup

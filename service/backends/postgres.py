@@ -5,7 +5,7 @@ Only the order of things: connections, catalog, types and errors have modules of
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,13 +17,14 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.postgres_catalog import PostgresCatalog
 from service.backends.postgres_connections import PostgresConnections, Records
+from service.backends.postgres_keys import key_arguments, key_order
 from service.backends.postgres_lookup import (
     index_statement,
     lookup_query,
     scanning_query,
     uses_index,
 )
-from service.backends.postgres_rows import fetched_rows, key_arguments
+from service.backends.postgres_rows import fetched_rows
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
 
@@ -32,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    schema: DimensionSchema
+    table: PostgresTable
     query: str
     uses_index: bool
 
@@ -101,19 +102,19 @@ class PostgresBackend:
         """
         assert self._lookup is not None, "describe comes first"
         lookup = self._lookup
-        reply = await self._connections.run(
-            lookup.query, key_arguments(keys, lookup.schema.key), timeout_s=timeout_s
-        )
-        fetched = fetched_rows(reply.records, lookup.schema.columns, key_count=keys.num_rows)
-        return replace(fetched, store=reply.store)
+        order = key_order(keys)
+        arguments = key_arguments(keys.take(pa.array(order)), lookup.table.schema.key)
+        reply = await self._connections.run(lookup.query, arguments, timeout_s=timeout_s)
+        fetched = fetched_rows(tuple(reply.records[0]), lookup.table, key_count=keys.num_rows)
+        return FetchedRows(order[fetched.ordinals], fetched.rows, reply.store)
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         is_ordered = self._settings.has_several_rows
         query = lookup_query(table, is_ordered=is_ordered)
-        no_keys: list[list[Any]] = [[] for _ in table.keys]
+        no_keys = ["{}" for _ in table.keys]
         plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
         if uses_index(plan):
-            return _Lookup(table.schema, query, uses_index=True)
+            return _Lookup(table, query, uses_index=True)
         remedy = index_statement(table)
         if self._settings.require_index:
             detail = f"{self._settings.table}: no index leads from the key to its rows; {remedy}"
@@ -123,4 +124,4 @@ class PostgresBackend:
                 "dimension.lookup_without_index", table=self._settings.table, create_index=remedy
             )
         scanning = scanning_query(table, is_ordered=is_ordered)
-        return _Lookup(table.schema, scanning, uses_index=False)
+        return _Lookup(table, scanning, uses_index=False)

@@ -157,11 +157,19 @@ class PostgresConnections:
         assert self._pool is not None, "open comes first"
         async with asyncio.timeout_at(deadline_s):
             while True:  # each round ends an old connection, and new ones are of this generation
-                connection = await self._pool.acquire()
+                connection = await self._connected(self._pool)
                 session = _session(connection)
                 if session.is_of(self._generation):
                     return connection
                 connection.terminate()
+
+    async def _connected(self, pool: "asyncpg.Pool[asyncpg.Record]") -> _Connection:
+        try:
+            return await pool.acquire()
+        except OSError as error:
+            code, reason = explained(error)
+            where = f" ({address})" if (address := self._settings.address) else ""
+            raise BackendError(code, f"{self._settings.table}: {reason}{where}") from error
 
     async def _release(self, connection: _Connection) -> None:
         assert self._pool is not None

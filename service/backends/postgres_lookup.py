@@ -10,16 +10,17 @@ from service.backends.postgres_table import PostgresTable, quoted
 
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
-    """One array per key column in; out come ordinal (from 1) and columns of rows that exist.
+    """One array per key column in; out comes one row of blocks: ordinals (from 1), and columns.
 
-    The database matches, so that it alone decides what is equal. OFFSET 0 keeps the planner from
-    turning this into a join: whatever it believes of the number of keys or of the table's size, it
-    asks the index once per key and never reads the table from end to end. The rows of one key come
-    in the table's order, if they are to be ordered.
+    They are those of the rows that exist; each is NULL if none does. The database matches, so that
+    it alone decides what is equal. OFFSET 0 keeps the planner from turning this into a join:
+    whatever it believes of the number of keys or of the table's size, it asks the index once per
+    key and never reads the table from end to end. The rows of one key come in the table's order, if
+    they are to be ordered.
     """
     order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
     return (
-        "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
+        f"SELECT {_blocks(table, 'k.ordinal')}"  # noqa: S608  names are the catalog's, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {_columns(table)}"
         f" FROM {_name(table)} AS t"
@@ -31,9 +32,10 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool) -> str:
     """The same for a table without an index: read once for all keys, not once for each."""
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
     return (
-        f"SELECT k.ordinal, {_columns(table)}"  # noqa: S608  names come from the catalog, quoted
+        f"SELECT {_blocks(table, 'r.ordinal')}"  # noqa: S608  names are the catalog's, quoted
+        f" FROM (SELECT k.ordinal, {_columns(table)}"
         f" FROM {_keys(table)}"
-        f" JOIN {_name(table)} AS t ON {_matches(table)}{order}"
+        f" JOIN {_name(table)} AS t ON {_matches(table)}{order} OFFSET 0) AS r"
     )
 
 
@@ -62,6 +64,13 @@ def _keys(table: PostgresTable) -> str:
     arrays = ", ".join(sending.array(number) for number, (_, sending) in enumerate(table.keys, 1))
     aliases = ", ".join(f"key{number}" for number, _ in enumerate(table.keys, 1))
     return f"unnest({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
+
+
+def _blocks(table: PostgresTable, ordinal: str) -> str:
+    columns = [
+        reading.block(f"r.column{number}") for number, (_, reading) in enumerate(table.columns, 1)
+    ]
+    return ", ".join([f"array_send(array_agg({ordinal}))", *columns])
 
 
 def _columns(table: PostgresTable) -> str:

@@ -3,7 +3,12 @@
 Plain values: parsing units and reading secrets from files is the business of the configuration.
 """
 
+import re
 from dataclasses import dataclass, field
+
+_HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
+# Nothing behind an @ that could be the rest of a password with a / or a ? in it.
+_DSN = re.compile(rf"\w+://(?:[^@/?#]*@)?({_HOST}(?:,{_HOST})*)(?:[/?][^@]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,12 @@ class PostgresSettings:
     has_several_rows: bool = False  # by key, so that their order matters
     require_index: bool = False  # refuse a table that each batch would read from end to end
     pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
+
+    @property
+    def address(self) -> str:
+        """Hosts and ports of the DSN, for people; empty where they cannot be told for certain."""
+        found = _DSN.fullmatch(self.dsn)
+        return found[1] if found else ""
 
     @property
     def server_settings(self) -> dict[str, str]:

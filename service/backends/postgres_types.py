@@ -31,34 +31,53 @@ class PostgresType:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """How a column is read: the Arrow type, and the SQL that gives values of it."""
+    """How a column is read: the Arrow type, and the SQL that gives values of it.
+
+    Where the column has another type by then, the server refuses the expression, or says what type
+    the values are of.
+    """
 
     type: pa.DataType
     expression: Callable[[str], str]  # from the quoted name of the column
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether each value has a length of its own, and the expression gives its bytes."""
+        return (
+            types.is_string(self.type) or types.is_binary(self.type) or types.is_decimal(self.type)
+        )
+
+    def block(self, values: str) -> str:
+        """The SQL that makes one block of bytes of all values of the expression.
+
+        See `postgres_rows`, which reads it.
+        """
+        if self.is_sized:
+            lengths = f"array_send(array_agg(octet_length({values})))"
+            return f"{lengths} || COALESCE(string_agg({values}, ''), '')"
+        return f"array_send(array_agg({values}))"
 
 
 @dataclass(frozen=True, slots=True)
 class KeySending:
     """How a key column is asked for: its field in the schema, and the type of the array.
 
-    Times go as ISO 8601 texts: asyncpg takes the last moment of Python's calendar, which tables
-    use for "for ever", for `infinity`.
+    The array is sent as PostgreSQL writes arrays, in one text: no value is a Python object then.
     """
 
     field: pa.Field
     sql_type: str  # of the elements; the exact type of the column, else no index would be used
-    is_text: bool = False  # the array is sent as texts, and cast by the server
 
     def array(self, number: int) -> str:
         """The SQL of the array that is the query's argument of this number."""
-        return f"${number}::{'text[]::' if self.is_text else ''}{self.sql_type}[]"
+        return f"${number}::text::{self.sql_type}[]"
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
     """How columns of the type are read; there is a way for each type."""
     decimal = _decimal(kind)
     if decimal is not None:
-        return ColumnReading(decimal, lambda name: f"NULLIF({name}, 'NaN')")
+        return ColumnReading(decimal, _exact_number)
     return (_COLUMNS.get(kind.name) if kind.is_builtin else None) or _AS_TEXT
 
 
@@ -72,8 +91,7 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     if not kind.is_builtin or kind.name not in _KEYS:
         return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
     arrow, sql_type, metadata = _KEYS[kind.name]
-    is_text = types.is_temporal(arrow)
-    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type, is_text=is_text)
+    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type)
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:
@@ -87,14 +105,21 @@ def _decimal(kind: PostgresType) -> pa.DataType | None:
 
 
 def _plain(name: str) -> str:
-    return name
+    return f"COALESCE({name}, NULL)"  # which is of the type that a domain is made of
 
 
-def _between(first: str, last: str) -> Callable[[str], str]:
-    return lambda name: f"CASE WHEN {name} BETWEEN '{first}' AND '{last}' THEN {name} END"
+def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
+    limits = f"{kind} '{first}' AND {kind} '{last}'"
+    return lambda name: f"CASE WHEN {name} BETWEEN {limits} THEN {name} END"
 
 
-_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text")
+def _exact_number(name: str) -> str:
+    # `numeric_out` takes no inexact numbers, which a cast would.
+    return f"textsend(numeric_out(NULLIF({name}, numeric 'NaN'))::text)"
+
+
+_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"textsend({name}::text)")
+_TEXT = ColumnReading(pa.utf8(), lambda name: f"textsend({name})")
 _COLUMNS = {
     "int2": ColumnReading(pa.int16(), _plain),
     "int4": ColumnReading(pa.int32(), _plain),
@@ -102,16 +127,17 @@ _COLUMNS = {
     "float4": ColumnReading(pa.float32(), _plain),
     "float8": ColumnReading(pa.float64(), _plain),
     "bool": ColumnReading(pa.bool_(), _plain),
-    "text": ColumnReading(pa.utf8(), _plain),
-    "varchar": ColumnReading(pa.utf8(), _plain),
-    "bpchar": ColumnReading(pa.utf8(), _plain),  # padded, as any client sees it
-    "bytea": ColumnReading(pa.binary(), _plain),
-    "date": ColumnReading(pa.date32(), _between("0001-01-01", "9999-12-31")),
+    "text": _TEXT,
+    "varchar": _TEXT,
+    "bpchar": ColumnReading(pa.utf8(), lambda name: f"bpcharsend({name})"),  # padded, as ever
+    "bytea": ColumnReading(pa.binary(), lambda name: f"byteasend({name})"),
+    "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
     "timestamp": ColumnReading(
-        pa.timestamp("us"), _between("0001-01-01", "9999-12-31 23:59:59.999999")
+        pa.timestamp("us"), _between("timestamp", "0001-01-01", "9999-12-31 23:59:59.999999")
     ),
     "timestamptz": ColumnReading(
-        pa.timestamp("us", "UTC"), _between("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00")
+        pa.timestamp("us", "UTC"),
+        _between("timestamptz", "0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00"),
     ),
 }
 # {type: Arrow type of the key, element type of the array, metadata of the field}

@@ -4,7 +4,6 @@ Broken twins show that the model test sees what it is there to see.
 """
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,10 @@ from hypothesis.stateful import (
 from lookup_core.dimension.dimension_events import Effects
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.failed_tries import FailedTries
-from lookup_core.dimension.flight_table import BatchId, Flight, FlightTable, LookupId
+from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.known_answers import KnownAnswers
 from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension.retry_policy import NEVER
@@ -259,7 +259,7 @@ class KeepsOvertakenLoads(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
-        self._known = _KeepsAll(SETTINGS, SCHEMA, seed=0)
+        self._known.__class__ = _KeepsAll  # others have it, too
 
 
 class JoinsOvertakenLoads(DimensionState):
@@ -267,7 +267,7 @@ class JoinsOvertakenLoads(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
-        self._flights = _NeverDetaches()
+        self._flights.__class__ = _NeverDetaches
 
 
 class KeepsDesertedKeys(DimensionState):
@@ -275,7 +275,7 @@ class KeepsDesertedKeys(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
-        self._flights = _KeepsDeserted()
+        self._flights.__class__ = _KeepsDeserted
 
 
 class LeavesWithAll(DimensionState):
@@ -283,8 +283,9 @@ class LeavesWithAll(DimensionState):
 
     def leave(self, lookup_id: LookupId) -> Effects:
         """Let everybody leave who waits for the same keys."""
-        flights = self._waiting.get(lookup_id).flights
-        together = {each for flight in flights.values() for each, _ in flight.waiters}
+        table = self._flights
+        _, key_ids = table.left_open(lookup_id, self._waiting.get(lookup_id).waiters)
+        together = table.waiters(table._found(key_ids))
         left = [super(LeavesWithAll, self).leave(each) for each in sorted(together)]
         return Effects(cancelled=[batch_id for each in left for batch_id in each.cancelled])
 
@@ -300,7 +301,8 @@ class CachesErrors(DimensionState):
         no_rows = pa.record_batch([pa.nulls(0, pa.utf8())], SCHEMA.columns)
         none = np.zeros(0, np.int32)
         nothing = Landing.of_rows(len(query.flights), none, rows=no_rows, age_ms=0)
-        self._known.keep(query, nothing, is_last_try=True, now=now)
+        may_keep = np.ones(len(query.flights), np.bool_)
+        self._known.keep(query, nothing, may_keep=may_keep, is_last_try=True, now=now)
         return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
 
 
@@ -309,7 +311,7 @@ class BelievesTheFirstTry(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
-        self._known = _BelievesAll(SETTINGS, SCHEMA, seed=0)
+        self._known.__class__ = _BelievesAll
 
 
 class WaitsInVain(DimensionState):
@@ -317,7 +319,7 @@ class WaitsInVain(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
-        self._waiting = _NobodyIsInAHurry()
+        self._waiting.__class__ = _NobodyIsInAHurry
 
 
 class JoinsTheNextTry(DimensionState):
@@ -325,8 +327,7 @@ class JoinsTheNextTry(DimensionState):
 
     def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
         super()._postpone(query, postponed, retry_at)
-        for flight in self._flights._flights.values():
-            flight.postponed_to = 0.0
+        self._flights._rows["postponed_to"][:] = 0.0
 
 
 class CountsTogether(DimensionState):
@@ -382,18 +383,33 @@ class _NeverParts(FailedTries):
 
 
 class _KeepsAll(KnownAnswers):
-    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+    def keep(
+        self,
+        query: Query,
+        landing: Landing,
+        *,
+        may_keep: npt.NDArray[np.bool_],
+        is_last_try: bool,
+        now: float,
+    ) -> None:
         """Forget what has overtaken the query."""
-        for flight in query.flights:
-            flight.may_keep = True
-        super().keep(query, landing, is_last_try=is_last_try, now=now)
+        all_keys = np.ones_like(may_keep)
+        super().keep(query, landing, may_keep=all_keys, is_last_try=is_last_try, now=now)
 
 
 class _BelievesAll(KnownAnswers):
-    def keep(self, query: Query, landing: Landing, *, is_last_try: bool, now: float) -> None:
+    def keep(
+        self,
+        query: Query,
+        landing: Landing,
+        *,
+        may_keep: npt.NDArray[np.bool_],
+        is_last_try: bool,
+        now: float,
+    ) -> None:
         """Take every try for the last one."""
         del is_last_try  # this is the fault
-        super().keep(query, landing, is_last_try=True, now=now)
+        super().keep(query, landing, may_keep=may_keep, is_last_try=True, now=now)
 
 
 class _NobodyIsInAHurry(WaitingLookups):
@@ -408,12 +424,9 @@ class _NeverDetaches(FlightTable):
 
 
 class _KeepsDeserted(FlightTable):
-    def leave(self, lookups: AbstractSet[LookupId], flights: Iterable[Flight]) -> list[Flight]:
+    def may_keep(self, flights: Numbers) -> npt.NDArray[np.bool_]:
         """Forget to forget."""
-        deserted = super().leave(lookups, flights)
-        for flight in deserted:
-            flight.may_keep = True
-        return deserted
+        return super().may_keep(flights) | ~self.is_wanted(flights)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lookup_core.dimension.failed_tries import FailedTries
+from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.dimension.query_table import Bisection, Query, QueryTable
 from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
 from lookup_core.errors import ErrorCode
@@ -34,7 +35,8 @@ class Tries:
 
 def query_of(*keys: int) -> Query:
     """A query at the backend."""
-    return QueryTable().start([run_of(*keys)], 0.0)
+    flights = FlightTable()
+    return QueryTable(flights).start([run_of(flights, *keys)], 0.0)
 
 
 def test_failure_waits_for_its_next_try() -> None:

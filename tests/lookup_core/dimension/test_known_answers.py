@@ -6,7 +6,7 @@ import pytest
 
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
-from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.dimension.known_answers import Known, KnownAnswers
 from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.query_table import QueryTable
@@ -24,13 +24,12 @@ def known_answers(*, mode: CacheMode = CacheMode.PARTIAL) -> KnownAnswers:
 
 def keep(known: KnownAnswers, *keys: int, may_keep: bool = True) -> None:
     """A query has brought a row for each key, at 0 s."""
-    canonical = known.canonical(typed(*keys).columns, np.arange(len(keys), dtype=np.int32))
-    query = QueryTable().start([run_of(*keys)], 0.0)
-    for flight, key_id in zip(query.flights, canonical.ids(), strict=True):
-        flight.key_id, flight.may_keep = key_id, may_keep
+    flights = FlightTable()
+    query = QueryTable(flights).start([run_of(flights, *keys)], 0.0)
     rows = pa.record_batch([pa.array([f"row {key}" for key in keys])], SCHEMA.columns)
     landing = Landing.of_rows(len(keys), np.arange(len(keys), dtype=np.int32), rows=rows, age_ms=0)
-    known.keep(query, landing, is_last_try=True, now=0.0)
+    keeps = np.full(len(keys), may_keep)
+    known.keep(query, landing, may_keep=keeps, is_last_try=True, now=0.0)
 
 
 def look_up(known: KnownAnswers, *keys: Key, now: float = 1.0, is_down: bool = False) -> Known:
@@ -80,12 +79,9 @@ def test_refused_key_is_known_for_a_while() -> None:
     """A single key that the store refuses is answered so from now on; of several none is blamed."""
     known = known_answers()
     canonical = known.canonical(typed(7).columns, np.zeros(1, np.int32))
-    query = QueryTable().start([run_of(7)], 0.0)
-    query.flights[0].key_id = canonical.ids()[0]
 
-    assert known.condemn(query, 0.0) is ErrorCode.KEY_REJECTED
-    several = QueryTable().start([run_of(8, 9)], 0.0)
-    assert known.condemn(several, 0.0) is ErrorCode.UPSTREAM_REJECTED
+    assert known.condemn(canonical.ids(), 0.0) is ErrorCode.KEY_REJECTED
+    assert known.condemn([8, 9], 0.0) is ErrorCode.UPSTREAM_REJECTED
 
     assert known.refused_until(canonical.ids()[0], 1.0) == 30.0
     assert told(look_up(known, 8, 7).answers) == {1: "error key_rejected"}

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.answer import Answer
-from lookup_core.dimension.flight_table import Flight, LookupId
-from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Landing, waiters_by_lookup
+from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Landing
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
 
@@ -111,23 +110,6 @@ def test_absence_is_known_from_the_last_try(is_last_try: bool, known: list[bool]
     landing = landing_of(3, numbers(0, 2, 2), ROWS)
 
     assert landing.is_known(is_last_try=is_last_try).tolist() == known
-
-
-def test_waiters_are_found_by_lookup() -> None:
-    """Each lookup has its positions, and beside each the ordinal of its key."""
-    ada, bert = LookupId(1), LookupId(2)
-    flights = [
-        Flight(7, [(ada, 0), (bert, 4)]),
-        Flight(8, []),  # deserted on the way
-        Flight(9, [(bert, 5), (bert, 6)]),
-    ]
-
-    found = waiters_by_lookup(flights)
-
-    assert {
-        lookup: (positions.tolist(), ordinals.tolist())
-        for lookup, (positions, ordinals) in found.items()
-    } == {ada: ([0], [0]), bert: ([4, 5, 6], [0, 2, 2])}
 
 
 @given(

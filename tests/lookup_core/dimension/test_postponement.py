@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.dimension.flight_table import LookupId
-from lookup_core.dimension.landing import Landing, Waiters
+from lookup_core.dimension.flight_table import LookupId, Waiters
+from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.postponement import Postponement
 
 ADA, BERT = LookupId(1), LookupId(2)

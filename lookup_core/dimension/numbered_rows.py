@@ -1,0 +1,58 @@
+"""Rows of numpy columns that come and go, each with a number for as long as it is there.
+
+Knows nothing of what they mean. A number that was given back is used again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.intp]
+
+_FEWEST = 64
+
+
+class NumberedRows:
+    """Rows of one kind, a name and a type for each column; columns grow together."""
+
+    def __init__(self, kinds: Mapping[str, npt.DTypeLike]) -> None:
+        self._columns: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(0, kind) for name, kind in kinds.items()
+        }
+        self._free = np.zeros(0, np.intp)  # the first `_free_count` of them
+        self._free_count = 0
+
+    def __len__(self) -> int:
+        return self._size - self._free_count
+
+    def __getitem__(self, column: str) -> npt.NDArray[Any]:
+        """A column over all numbers, to be read and written until the next `take`."""
+        return self._columns[column]
+
+    def take(self, count: int) -> Numbers:
+        """So many numbers that nobody has; their rows hold what was there before, or zeros."""
+        if count > self._free_count:
+            self._grow(count)
+        self._free_count -= count
+        return self._free[self._free_count : self._free_count + count].copy()
+
+    def give_back(self, numbers: Numbers) -> None:
+        """Let these numbers be taken by others."""
+        self._free[self._free_count : self._free_count + len(numbers)] = numbers
+        self._free_count += len(numbers)
+
+    @property
+    def _size(self) -> int:
+        return len(self._free)
+
+    def _grow(self, count: int) -> None:
+        before = self._size
+        more = max(_FEWEST, before, count)
+        for name, column in self._columns.items():
+            self._columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))
+        free = self._free[: self._free_count]
+        news = np.arange(before, before + more)
+        self._free = np.concatenate((free, news, np.zeros(before - len(free), np.intp)))
+        self._free_count += more
