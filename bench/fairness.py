@@ -4,7 +4,6 @@ The phases take turns, so that a machine whose speed drifts does so for all of t
 goes to a real PostgreSQL: what a cache answers waits for nobody.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from bench.customers_postgres import customers_postgres
 from bench.lookup_client import Asking, ask_at_pace, ask_without_end
+from bench.section import Bar, FigureTable, Section
 from demo.sidecar import running_sidecar
 
 ROWS = 200_000
@@ -29,8 +27,12 @@ NEIGHBOURS = {  # keys that the neighbour asks for at a time, and how often
     "beside ten times the records": (10 * QUIET_KEYS, INTERVAL_S),
     "beside one that asks flat out": (20_000, 0.0),
 }
+_REMARK = (
+    f"A client asks for {QUIET_KEYS} keys every {INTERVAL_S * 1000:.0f} ms, alone and beside"
+    " others; each lookup goes to PostgreSQL."
+)
 FULL = (400, 5)  # lookups a phase, rounds
-QUICK = (150, 3)
+QUICK = (150, 2)
 
 
 @dataclass(slots=True)
@@ -45,8 +47,8 @@ class Phase:
         return float(np.percentile(self.seconds, percent)) * 1000
 
 
-def fairness(folder: Path, console: Console, *, is_quick: bool) -> int:
-    """Measure, print and write; 1 if ten times the records next door cost more than the bar."""
+def fairness(folder: Path, *, is_quick: bool) -> Section:
+    """Measure each company in turn."""
     lookups, rounds = QUICK if is_quick else FULL
     phases = {name: Phase(name) for name in NEIGHBOURS}
     with (
@@ -57,12 +59,13 @@ def fairness(folder: Path, console: Console, *, is_quick: bool) -> int:
         for number in range(1, rounds + 1):
             for name, seconds in _run_round(sidecar.endpoint, lookups, seed=number).items():
                 phases[name].seconds += seconds
-    console.print(_table(phases))
-    (folder / "fairness.json").write_text(json.dumps(_report(phases), indent=2))
-    ratio = phase_ratio(phases, "beside ten times the records")
-    if ratio > BAR:
-        console.print(f"UNFAIR: {ratio:.2f} times the latency alone; at most {BAR}", style="red")
-    return int(ratio > BAR)
+    return Section(
+        name="fairness",
+        title="What a quiet channel waits beside a busy one",
+        remarks=[f"{_REMARK} {rounds} rounds in turn."],
+        tables=[_table(phases)],
+        bars=[_bar(phases)],
+    )
 
 
 def phase_ratio(phases: Mapping[str, Phase], name: str) -> float:
@@ -98,28 +101,21 @@ def _neighbour(asking: Asking, interval_s: float) -> Iterator[None]:
         process.join()
 
 
-def _table(phases: Mapping[str, Phase]) -> Table:
-    table = Table("a quiet channel", title="lookups of 100 keys, none cached", title_justify="left")
-    for heading in ("median ms", "p99 ms", "p99 to alone", "lookups"):
-        table.add_column(heading, justify="right")
+def _bar(phases: Mapping[str, Phase]) -> Bar:
+    company = "beside ten times the records"
+    name = f"quiet channel {company}: p99 against alone"
+    return Bar(name, phase_ratio(phases, company), BAR, is_at_least=False)
+
+
+def _table(phases: Mapping[str, Phase]) -> FigureTable:
+    headings = ("a quiet channel", "median ms", "p99 ms", "p99 to alone", "lookups")
+    rows = []
     for name, phase in phases.items():
         median, tail = (f"{phase.percentile_ms(percent):.1f}" for percent in (50, 99))
-        table.add_row(
-            name, median, tail, f"{phase_ratio(phases, name):.2f}", str(len(phase.seconds))
+        rows.append(
+            (name, median, tail, f"{phase_ratio(phases, name):.2f}", str(len(phase.seconds)))
         )
-    return table
-
-
-def _report(phases: Mapping[str, Phase]) -> list[dict[str, Any]]:
-    return [
-        {
-            "company": name,
-            "p50_ms": phase.percentile_ms(50),
-            "p99_ms": phase.percentile_ms(99),
-            "ratio_to_alone": phase_ratio(phases, name),
-        }
-        for name, phase in phases.items()
-    ]
+    return FigureTable(f"Lookups of {QUIET_KEYS} keys, none cached", headings, rows)
 
 
 def _settings(dsn: str) -> dict[str, Any]:

@@ -3,31 +3,34 @@
 Nothing is timed: the cache's speed is no part of this.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
 
 from bench.key_trace import KeyTrace, key_traces
 from bench.lru_keys import LruKeys
 from bench.s3_fifo_keys import S3FifoKeys
+from bench.section import FigureTable, Section
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
 
 FULL = (1_000_000, 3_000)  # distinct keys, batches
-QUICK = (100_000, 400)
+QUICK = (100_000, 200)
 SHARES = (0.01, 0.1)  # of the distinct keys that a cache has room for
 _WARM = 0.25  # of the batches, which are not counted
 _ROOMY_BYTES = 2**32
 _FILL_KEYS = 1_000
+_REMARK = (
+    "Batches of distinct keys through caches with room for some of them, the first quarter not"
+    " counted; the keys of scans count as asked for, so that no cache can have them. LRU and"
+    " S3-FIFO are plain ones, key by key."
+)
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"tier": pa.int64(), "score": pa.float64()})
@@ -71,17 +74,22 @@ class SidelookKeys:
         return int(is_hit.sum())
 
 
-def hit_rates(folder: Path, console: Console, *, is_quick: bool) -> int:
-    """Measure, print and write; 1 if scans make the cache no better than LRU."""
+def hit_rates(folder: Path, *, is_quick: bool) -> Section:
+    """Count the hits of each trace; no better than LRU where there are scans is wrong."""
+    del folder
     distinct, batches = QUICK if is_quick else FULL
     rates = [
         _rates(trace, int(distinct * share))
         for share in SHARES
         for trace in key_traces(distinct, batches)
     ]
-    console.print(_table(rates, distinct=distinct))
-    (folder / "hit_rates.json").write_text(json.dumps([asdict(each) for each in rates], indent=2))
-    return int(any(each.has_fault for each in rates))
+    return Section(
+        name="hit-rates",
+        title="Hit rates of the cache",
+        remarks=[_REMARK],
+        tables=[_table(rates, distinct=distinct)],
+        faults=[f"no better than LRU: {each.trace}" for each in rates if each.has_fault],
+    )
 
 
 def bytes_of(capacity: int) -> int:
@@ -122,15 +130,14 @@ def _keys(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> CanonicalKeys:
     return canonical_keys(pa.record_batch([pa.array(numbers)], schema=SCHEMA.key))
 
 
-def _table(rates: Sequence[HitRates], *, distinct: int) -> Table:
-    title = f"hit rates in %, {distinct:,} distinct keys, and what scans add"
-    table = Table("keys", title=title, title_justify="left")
-    for heading in ("room for keys", "LRU", "S3-FIFO", "Sidelook", "to LRU", "to S3-FIFO"):
-        table.add_column(heading, justify="right")
-    for each in rates:
-        points = [each.sidelook - each.lru, each.sidelook - each.s3_fifo]
-        shown = [f"{100 * rate:.1f}" for rate in (each.lru, each.s3_fifo, each.sidelook)]
-        table.add_row(
-            each.trace, f"{each.capacity:,}", *shown, *(f"{100 * point:+.1f}" for point in points)
-        )
-    return table
+def _table(rates: Sequence[HitRates], *, distinct: int) -> FigureTable:
+    title = f"Hits in %, {distinct:,} distinct keys, and what scans add"
+    headings = ("keys", "room for keys", "LRU", "S3-FIFO", "Sidelook", "to LRU", "to S3-FIFO")
+    return FigureTable(title, headings, [_row(each) for each in rates])
+
+
+def _row(each: HitRates) -> tuple[str, ...]:
+    points = [each.sidelook - each.lru, each.sidelook - each.s3_fifo]
+    shown = [f"{100 * rate:.1f}" for rate in (each.lru, each.s3_fifo, each.sidelook)]
+    differences = [f"{100 * point:+.1f}" for point in points]
+    return (each.trace, f"{each.capacity:,}", *shown, *differences)

@@ -28,7 +28,7 @@ class Asking:
     rows: int
     keys: int
     seed: int
-    columns: tuple[str, ...] = ("name", "segment")
+    columns: tuple[str, ...] | None = ("name", "segment")  # None: all of them
 
     def open(self) -> ChannelSession:
         """A channel of its own, on this process' connection."""

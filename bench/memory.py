@@ -3,11 +3,10 @@
 A thousand channels at once, rows of many kilobytes, and clients that stop reading in the middle.
 """
 
-import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +15,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.customers_postgres import customers_postgres
 from bench.lookup_client import Asking, ask_on_many_channels, ask_without_end
 from bench.resident_memory import ResidentMemory
+from bench.section import FigureTable, Section
 from demo.sidecar import Sidecar, running_sidecar
 
 LIMIT_BYTES = 512 * 1024 * 1024
@@ -32,6 +29,10 @@ DOCUMENT_BYTES = 50_000
 PROCESSES = 16
 CHANNELS = 62  # of each process: with 16 of them about a thousand
 STOPPED_S = 8.0  # how long the clients that stopped reading are watched
+_REMARK = (
+    f"The most that was resident in each phase, with `limits.memory` of {LIMIT_BYTES // 2**20} MiB"
+    f" and caches of {CACHE_BYTES // 2**20} MiB."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Peak:
     bytes: int
 
 
-def memory(folder: Path, console: Console, *, is_quick: bool) -> int:
-    """Measure, print and write; 1 if the sidecar went above its limit."""
+def memory(folder: Path, *, is_quick: bool) -> Section:
+    """Measure the peak of each phase; above the limit is wrong."""
     keys = 1_000 if is_quick else 5_000
     phases: dict[str, Callable[[Sidecar], None]] = {
         "idle": lambda _: None,
@@ -59,12 +60,13 @@ def memory(folder: Path, console: Console, *, is_quick: bool) -> int:
     ):
         resident = ResidentMemory(sidecar.socket)
         peaks = [_peak(name, partial(run, sidecar), resident) for name, run in phases.items()]
-    console.print(_table(peaks))
-    (folder / "memory.json").write_text(json.dumps(_report(peaks), indent=2))
-    above = [peak.name for peak in peaks if peak.bytes > LIMIT_BYTES]
-    for name in above:
-        console.print(f"ABOVE limits.memory: {name}", style="red")
-    return int(bool(above))
+    return Section(
+        name="memory",
+        title="The sidecar's memory",
+        remarks=[_REMARK],
+        tables=[_table(peaks)],
+        faults=[f"above limits.memory: {peak.name}" for peak in peaks if peak.bytes > LIMIT_BYTES],
+    )
 
 
 def _peak(name: str, run: Callable[[], None], resident: ResidentMemory) -> Peak:
@@ -136,20 +138,12 @@ def _process(target: Callable[[Asking], None], asking: Asking) -> Iterator[BaseP
         process.join()
 
 
-def _table(peaks: list[Peak]) -> Table:
-    title = f"the sidecar's memory; limits.memory is {LIMIT_BYTES // 2**20} MiB"
-    table = Table("phase", title=title, title_justify="left")
-    for heading in ("peak MiB", "to the limit"):
-        table.add_column(heading, justify="right")
-    for peak in peaks:
-        table.add_row(peak.name, f"{peak.bytes / 2**20:,.0f}", f"{peak.bytes / LIMIT_BYTES:.2f}")
-    return table
-
-
-def _report(peaks: list[Peak]) -> list[dict[str, Any]]:
-    return [
-        {"phase": peak.name, "peak_bytes": peak.bytes, "limit_bytes": LIMIT_BYTES} for peak in peaks
+def _table(peaks: Sequence[Peak]) -> FigureTable:
+    rows = [
+        (peak.name, f"{peak.bytes / 2**20:,.0f}", f"{peak.bytes / LIMIT_BYTES:.2f}")
+        for peak in peaks
     ]
+    return FigureTable("Peaks by phase", ("phase", "peak MiB", "to the limit"), rows)
 
 
 def _settings(dsn: str) -> dict[str, Any]:

@@ -3,22 +3,18 @@
 The process is the one that listens on a Unix socket; nothing is asked of itself.
 """
 
-import socket
-import struct
 from pathlib import Path
 
+from bench.listener import listener
+
 _FORGET_PEAK = "5"  # see proc(5), clear_refs
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class ResidentMemory:
     """Of the process that listens on a Unix socket."""
 
     def __init__(self, socket_path: Path) -> None:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(socket_path))
-            found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self._folder = Path("/proc") / str(_CREDENTIALS.unpack(found)[0])
+        self._folder = Path("/proc") / str(listener(socket_path).pid)
 
     def forget_peak(self) -> None:
         """Let the peak begin anew."""

@@ -22,14 +22,32 @@ class Timing:
         return statistics.median(self.seconds)
 
 
-def time_in_turn(runs: Mapping[str, Callable[[], None]], *, rounds: int) -> list[Timing]:
-    """Run all once to warm up, then `rounds` times in turn, A B C A B C, and time those."""
-    for run in runs.values():
-        run()
+def time_in_turn(
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warm_ups: int = 1,
+    fewer_rounds: Mapping[str, int] | None = None,
+    before: Callable[[], object] | None = None,
+) -> list[Timing]:
+    """Run all `warm_ups` times, then `rounds` times in turn, A B C A B C, and time those.
+
+    `fewer_rounds`: of those that take long, by name; they take part in the first rounds.
+    `before`: done before each run, and not timed.
+    """
+    counted = dict.fromkeys(runs, rounds) | dict(fewer_rounds or {})
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    for number in range(-warm_ups, rounds):
         for name, run in runs.items():
-            started_s = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - started_s)
+            if number < counted[name]:
+                elapsed_s = _timed(run, before)
+                seconds[name] += [elapsed_s] if number >= 0 else []
     return [Timing(name, tuple(each)) for name, each in seconds.items()]
+
+
+def _timed(run: Callable[[], object], before: Callable[[], object] | None) -> float:
+    if before is not None:
+        before()
+    started_s = time.perf_counter()
+    run()
+    return time.perf_counter() - started_s

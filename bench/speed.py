@@ -1,68 +1,171 @@
-"""How fast a lookup join is against doing without one: workload, sidecar, rounds, tables.
+"""How fast a lookup join is against doing without one, and against what people do today.
 
-Whole Spark jobs; what a single lookup waits for is `fairness`' question.
+Whole Spark jobs, with all rows in the cache; what an empty cache costs is `cold`'s question.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame
-from rich.console import Console
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.comparison import differences
-from bench.contenders import Contender, contenders
-from bench.report import report_json, report_table
-from bench.rounds import Timing, time_in_turn
+from bench.contenders import SIDELOOK, Contender, contenders
+from bench.process_cpu import Seconds, seconds_of
+from bench.rounds import time_in_turn
+from bench.section import Section
+from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
+from bench.speed_section import Rate, speed_section
+from bench.todays_ways import THREADS
 from bench.workload import KEYS, Workload
-from demo.sidecar import running_sidecar
+from bench.workload_postgres import workload_postgres
 from demo.spark_session import spark_session
 
-FULL = (4_000_000, 1_000_000, 5)  # events, rows of the dimension, rounds
-QUICK = (1_000_000, 200_000, 3)
+_REMARKS = """
+{size.events:,} events over {size.rows:,} customers, in Parquet, by Spark on two cores, which it
+shares with the sidecar and PostgreSQL; all reach each other by Unix sockets, where a query costs a
+fraction of what it costs over a network. {size.rounds} rounds in turn after those that warm up;
+rates are those of the median.
+
+`identity` passes events through Python; `widen` adds the three columns by one `take` from a table
+that is resident in the worker: no lookup, and the limit of what any enrichment in Python can do.
+
+Those who ask for each record or batch get the first events only ({fewer}), and some of the slow
+ones take part in fewer rounds. Rates are compared; the start of a job weighs more in theirs.
+
+The dict in the worker was filled in two rounds. It has no bound, each worker has its own, and rows
+that change stay as they were read. The broadcast join reads the whole table anew for each job, as
+it was when it was written to Parquet; it never leaves the JVM, and may so be faster than `widen`.
+
+`spark.sql.execution.pythonUDF.arrow.concurrency.level` is {threads} for the contender with threads:
+a plain UDF with Arrow, since pandas UDFs and `mapInPandas` do not heed it. Its threads share one
+interpreter, whose lock they wait for.
+
+The outputs of all contenders for {size.compared_events:,} events of each kind were compared row for
+row, while the cache was cold and when it was warm; no query was sent in the rounds that count.
+
+The last columns say whose processor time a record takes, in nanoseconds, in the median round: that
+of the JVM, of the Python workers, of the sidecar and of PostgreSQL. Two cores give two seconds of
+it in a second.
+"""
 
 
-def speed(folder: Path, console: Console, *, is_quick: bool) -> int:
-    """Measure, print the tables and write them as JSON; 1 if the contenders' outputs differ."""
-    events, rows, rounds = QUICK if is_quick else FULL
-    workload = Workload(folder, events, rows)
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything."""
+
+    events: int
+    rows: int
+    rounds: int
+    compared_events: int
+    events_of: Mapping[str, int]  # {contender: events}, for those who would take too long
+    rounds_of: Mapping[str, int]  # {contender: rounds}, the same
+
+
+FULL = Size(
+    events=4_000_000,
+    rows=1_000_000,
+    rounds=5,
+    compared_events=100_000,
+    events_of={
+        "query per record": 100_000,
+        "query per record, threads": 100_000,
+        "query per batch": 1_000_000,
+    },
+    rounds_of={"query per record, threads": 3, "query per batch": 3, "dict in the worker": 3},
+)
+QUICK = Size(
+    events=1_000_000,
+    rows=200_000,
+    rounds=3,
+    compared_events=10_000,
+    events_of={
+        "query per record": 20_000,
+        "query per record, threads": 20_000,
+        "query per batch": 400_000,
+    },
+    rounds_of={"query per record, threads": 1, "query per batch": 2, "dict in the worker": 2},
+)
+
+
+def speed(folder: Path, *, is_quick: bool) -> Section:
+    """Measure all contenders with both kinds of key; a fault for each wrong answer."""
+    size = QUICK if is_quick else FULL
+    workload = Workload(folder, size.events, size.rows)
     workload.write()
-    console.print(f"{events:,} events, {rows:,} rows in the dimension, {rounds} rounds in turn")
-    faults: list[str] = []
-    results: dict[str, Any] = {"events": events, "rows": rows}
     with (
-        running_sidecar(_settings(workload), folder) as sidecar,
+        workload_postgres(folder / "postgres", workload) as dsn,
+        sidecar_under_test(dsn, folder) as sidecar,
         spark_session(folder / "spark.log") as session,
     ):
-        compared = contenders(workload, sidecar.endpoint)
-        for keys in KEYS:
-            frame = session.read.parquet(str(workload.events_of(keys)))
-            faults += differences(frame, compared)
-            timings = _time(frame, compared, rounds=rounds)
-            console.print(report_table(keys, timings, events=events))
-            results[keys] = report_json(timings, events=events)
-    (folder / "results.json").write_text(json.dumps(results, indent=2))
-    for fault in faults:
-        console.print(f"WRONG: {fault}", style="red")
-    return 1 if faults else 0
+        compared = contenders(workload, endpoint=sidecar.endpoint, dsn=dsn)
+        race = _Race(size, workload, session, sidecar, compared)
+        rates = {keys: race.rates(keys) for keys in KEYS}
+    return speed_section(rates, remarks=_remarks(size), faults=race.faults)
 
 
-def _time(events: DataFrame, compared: Mapping[str, Contender], *, rounds: int) -> Sequence[Timing]:
-    runs = {name: partial(_run, add(events)) for name, add in compared.items()}
-    return time_in_turn(runs, rounds=rounds)
+@dataclass(frozen=True, slots=True)
+class _Race:
+    size: Size
+    workload: Workload
+    session: SparkSession
+    sidecar: SidecarUnderTest
+    contenders: Mapping[str, Contender]
+    faults: list[str] = field(default_factory=list)
+
+    def rates(self, keys: str) -> dict[str, Rate]:
+        """Of one kind of key; answers are compared before the cache is warm, and after."""
+        self._compare(keys, "cold", before=self.sidecar.empty_cache)
+        spent: dict[str, list[Seconds]] = {name: [] for name in self.contenders}
+        runs = {
+            name: partial(_run_counted, self._frame(keys, name), spent[name])
+            for name in self.contenders
+        }
+        # Each worker has a dict of its own, and sees only its part of the events at a time.
+        for name in [*runs, "dict in the worker"]:
+            runs[name]()
+        queries = self.sidecar.queries()
+        timings = time_in_turn(
+            runs, rounds=self.size.rounds, warm_ups=0, fewer_rounds=self.size.rounds_of
+        )
+        if self.sidecar.queries() != queries:
+            self.faults.append(f"{keys} keys: the warm cache was not warm")
+        self._compare(keys, "warm")
+        return {
+            each.name: Rate(each, self._events(each.name), tuple(spent[each.name]))
+            for each in timings
+        }
+
+    def _compare(
+        self, keys: str, state: str, *, before: Callable[[], object] | None = None
+    ) -> None:
+        path = self.workload.first_events_of(keys, self.size.compared_events)
+        events = self.session.read.parquet(str(path))
+        outputs: dict[str, pa.Table] = {}
+        for name, add in self.contenders.items():
+            if before is not None and name in SIDELOOK:
+                before()
+            if name != "identity":
+                outputs[name] = add(events).toArrow()
+        self.faults.extend(f"{keys} keys, {state}: {each}" for each in differences(outputs))
+
+    def _frame(self, keys: str, name: str) -> DataFrame:
+        path = self.workload.events_of(keys)
+        if name in self.size.events_of:
+            path = self.workload.first_events_of(keys, self._events(name))
+        return self.contenders[name](self.session.read.parquet(str(path)))
+
+    def _events(self, name: str) -> int:
+        return self.size.events_of.get(name, self.size.events)
 
 
-def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
+def _run_counted(frame: DataFrame, spent: list[Seconds]) -> None:
+    spent.append(seconds_of(frame.write.format("noop").mode("overwrite").save))
 
 
-def _settings(workload: Workload) -> dict[str, Any]:
-    customers = {
-        "source": {"kind": "parquet", "path": str(workload.dimension)},
-        "key": ["id"],
-        "cache": {"max_bytes": "512MiB", "ttl": "1h"},
-        "batch": {"max_keys": 5000},
-    }
-    return {"limits": {"memory": "1GiB"}, "dimensions": {"customers": customers}}
+def _remarks(size: Size) -> list[str]:
+    fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())
+    text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS)
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

@@ -11,10 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from demo.spark_session import CORES
+
 SEED = 20_130_101
 ZIPF_EXPONENT = 1.2
 SEGMENTS = ("consumer", "corporate", "public", "reseller")
 KEYS = ("zipf", "uniform")
+
+_GROUP_ROWS = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,24 @@ class Workload:
         """The file of the events with keys of one kind."""
         return self.folder / f"events-{keys}-{self.events}-{self.rows}.parquet"
 
+    def first_events_of(self, keys: str, count: int) -> Path:
+        """The file of the first so many of them, for those who would need hours for all."""
+        path = self.folder / f"events-{keys}-{self.events}-{self.rows}-first-{count}.parquet"
+        if not path.exists():
+            _write(path, pq.read_table(self.events_of(keys)).slice(0, count))
+        return path
+
+    def distinct_events(self) -> Path:
+        """The file of events that ask for each row of the dimension once, in random order."""
+        path = self.folder / f"events-distinct-{self.rows}.parquet"
+        _write(path, _events(np.random.default_rng(SEED).permutation(self.rows)))
+        return path
+
     def write(self) -> None:
         """Write what is not there yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng(SEED)
-        _write(self.dimension, _customers(self.rows, random))
+        _write(self.dimension, customers(self.rows, random))
         _write(self.events_of("zipf"), _events(_zipf_keys(self.events, self.rows, random)))
         uniform = random.integers(0, self.rows, self.events)
         _write(self.events_of("uniform"), _events(uniform))
@@ -46,10 +63,12 @@ class Workload:
 
 def _write(path: Path, table: pa.Table) -> None:
     if not path.exists():
-        pq.write_table(table, path, row_group_size=250_000)
+        rows = min(_GROUP_ROWS, -(-table.num_rows // CORES))  # Spark parts a file by row groups
+        pq.write_table(table, path, row_group_size=rows)
 
 
-def _customers(rows: int, random: np.random.Generator) -> pa.Table:
+def customers(rows: int, random: np.random.Generator) -> pa.Table:
+    """The rows of the dimension, in the order of their ids."""
     return pa.table(
         {
             "id": np.arange(rows),

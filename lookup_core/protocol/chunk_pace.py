@@ -6,6 +6,9 @@ Reads no clock itself.
 
 CHUNK_S = 0.004  # for so long others wait for the loop, and not much longer
 MOST_RECORDS = 20_000
+# Fewer are hardly quicker: what a chunk costs beside its records would be all of it, and a pace that
+# takes that for their cost would make the next one smaller still.
+LEAST_RECORDS = 800
 
 _CAUTIOUS_S = 5e-6  # for one record, while nothing is known
 _GAIN = 0.5
@@ -19,8 +22,8 @@ class ChunkPace:
 
     @property
     def records(self) -> int:
-        """So many records take about `CHUNK_S`; at least one."""
-        return max(1, min(int(CHUNK_S / self.record_s), MOST_RECORDS))
+        """So many records take about `CHUNK_S`, within the bounds."""
+        return max(LEAST_RECORDS, min(int(CHUNK_S / self.record_s), MOST_RECORDS))
 
     def on_chunk(self, records: int, seconds: float) -> None:
         """A chunk of so many records, not none, took so long.

@@ -4,7 +4,7 @@ The client's side of the account only: who grants what to whom is the service's.
 """
 
 MOST_LOOKUP_BYTES = 1024 * 1024  # of one frame: others of the connection wait behind it
-_SLIVER = 4  # less than this part of what the channel holds is not worth a frame: wait for more
+_SLIVER = 2  # less than this part of what the channel holds is not worth a frame: wait for more
 
 
 class ClientCredit:

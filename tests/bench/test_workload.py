@@ -43,3 +43,24 @@ def test_keys_exist_in_the_dimension(tmp_path: Path) -> None:
         found = pq.read_table(workload.events_of(keys))["customer_id"].to_numpy()
         assert found.min() >= 0
         assert found.max() < 50
+
+
+def test_first_events_are_the_same_ones(tmp_path: Path) -> None:
+    """Fewer events are the first of all, in a row group for each core."""
+    workload = Workload(tmp_path, 1_000, 50)
+    workload.write()
+
+    some = pq.ParquetFile(workload.first_events_of("zipf", 101))
+
+    assert some.read() == pq.read_table(workload.events_of("zipf")).slice(0, 101)
+    assert some.num_row_groups == 2
+
+
+def test_distinct_events_ask_for_each_row_once(tmp_path: Path) -> None:
+    """Each key comes once, in another order than the table's."""
+    found = pq.read_table(Workload(tmp_path, 1_000, 50).distinct_events())[
+        "customer_id"
+    ].to_pylist()
+
+    assert sorted(found) == list(range(50))
+    assert found != list(range(50))

@@ -199,6 +199,6 @@ def test_credit_releases_the_backlog(line: Line) -> None:
     line.session.ask(AskedKeys(QuestionId(2), keys, 99.0))
     line.sent.clear()
 
-    line.hear(frames.Credit(1, 8, 800))
+    line.hear(frames.Credit(1, 12, 800))
 
     assert [type(frame) for frame in line.sent] == [frames.Lookup]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.protocol.chunk_pace import CHUNK_S, MOST_RECORDS, ChunkPace
+from lookup_core.protocol.chunk_pace import CHUNK_S, LEAST_RECORDS, MOST_RECORDS, ChunkPace
 
 HIT_S, MISS_S = 0.2e-6, 4e-6
 
@@ -16,7 +16,7 @@ def after(pace: ChunkPace, record_s: float, chunks: int) -> int:
 
 def test_start_is_cautious() -> None:
     """Nothing is known yet: a chunk is small enough even if every record has to be fetched."""
-    assert ChunkPace().records == 800
+    assert ChunkPace().records == LEAST_RECORDS
 
 
 def test_hits_make_chunks_large() -> None:
@@ -34,9 +34,19 @@ def test_misses_make_chunks_small_again() -> None:
 
 
 def test_chunk_is_bounded() -> None:
-    """However quick it goes, and however slow: from one record to as many as a channel may ask."""
+    """However quick it goes, and however slow, chunks are neither endless nor crumbs."""
     assert after(ChunkPace(), 0.0, 100) == MOST_RECORDS
-    assert after(ChunkPace(), 1.0, 100) == 1
+    assert after(ChunkPace(), 1.0, 100) == LEAST_RECORDS
+
+
+def test_fixed_costs_do_not_make_crumbs() -> None:
+    """Chunks that cost more than they may, however small they are, stay as large as is useful."""
+    pace = ChunkPace()
+
+    for _ in range(20):
+        pace.on_chunk(pace.records, 2 * CHUNK_S + pace.records * HIT_S)
+
+    assert pace.records == LEAST_RECORDS
 
 
 def test_crumbs_teach_little() -> None:

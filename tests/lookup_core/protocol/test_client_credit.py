@@ -23,10 +23,10 @@ def test_slivers_wait_for_more(credit: ClientCredit) -> None:
     """A small rest of the credit is not spent on a part of what waits; on the whole it is."""
     credit.spend(1, records=80, size=0)
 
-    assert credit.records_to_send(50) == 0
+    assert credit.records_to_send(90) == 0
     assert credit.records_to_send(20) == 20
-    credit.add(10, 0)
-    assert credit.records_to_send(50) == 30
+    credit.add(60, 0)
+    assert credit.records_to_send(90) == 80
 
 
 def test_nothing_waits_without_reason(credit: ClientCredit) -> None:

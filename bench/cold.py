@@ -1,0 +1,147 @@
+"""What an empty cache costs: against asyncpg alone, and in queries that reach the database.
+
+Whole Spark jobs against a bare loop, nothing subtracted; `speed` tells what a full cache gives.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.cold_section import Cold, Queries, cold_section
+from bench.contenders import SIDELOOK, sidelook
+from bench.raw_fetch import WAYS, RawFetch
+from bench.rounds import Timing, time_in_turn
+from bench.section import Section
+from bench.sidecar_under_test import MAX_KEYS, SidecarUnderTest, sidecar_under_test
+from bench.workload import Workload
+from bench.workload_postgres import workload_postgres
+from demo.spark_session import spark_session
+
+RAW_FINALISTS = 2  # ways that were best at first sight, and take part in the rounds
+TRANSACTIONS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+_REMARKS = """
+Spark reads {keys:,} events, each of which asks for another customer, in random order, while the
+cache is empty; it was emptied before each of {rounds} rounds. The loop against it is one process
+with uvloop that keeps some connections to PostgreSQL busy, and throws asyncpg's records away; it
+has its keys and connections before the clock starts. Of {ways} ways (`ANY` or `unnest`, keys by
+query, connections) the best {finalists} on a part of the keys took part in all rounds.
+
+The job starts, reads Parquet, passes rows through Python and back: all of that is in Sidelook's
+time. PostgreSQL, sidecar and Spark share two cores.
+
+With Zipf keys, {events:,} events ask for few distinct keys each; queries are counted by the sidecar
+and, as transactions, by PostgreSQL, where those count that ask what the table is like, too.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything."""
+
+    events: int
+    rows: int
+    rounds: int
+    sifted_keys: int  # by which the best ways of asyncpg are found
+
+
+FULL = Size(events=4_000_000, rows=1_000_000, rounds=5, sifted_keys=200_000)
+QUICK = Size(events=1_000_000, rows=200_000, rounds=3, sifted_keys=50_000)
+
+
+def cold(folder: Path, *, is_quick: bool) -> Section:
+    """Measure both; a fault where rows did not come from the database."""
+    size = QUICK if is_quick else FULL
+    workload = Workload(folder, size.events, size.rows)
+    workload.write()
+    with (
+        workload_postgres(folder / "postgres", workload) as dsn,
+        spark_session(folder / "spark.log") as session,
+    ):
+        race = _ColdRace(size, workload, dsn, session)
+        with sidecar_under_test(dsn, folder) as sidecar:
+            sidelook_timings, raw, faults = race.distinct(sidecar)
+        began = _transactions(dsn)
+        with sidecar_under_test(dsn, folder) as sidecar:
+            zipf = {name: race.zipf(sidecar, name) for name in SIDELOOK}
+        # Sessions that have ended have told the statistics all that they did.
+        transactions = _transactions(dsn) - began
+    found = Cold(size.rows, sidelook_timings, raw, zipf, transactions)
+    return cold_section(found, remarks=_remarks(size), faults=faults)
+
+
+@dataclass(frozen=True, slots=True)
+class _ColdRace:
+    size: Size
+    workload: Workload
+    dsn: str
+    session: SparkSession
+
+    def distinct(self, sidecar: SidecarUnderTest) -> tuple[list[Timing], list[Timing], list[str]]:
+        """Each key once: Sidelook's timings, asyncpg's, and what was wrong."""
+        path = self.workload.distinct_events()
+        keys = pq.read_table(path)["customer_id"].to_pylist()
+        frames = {name: self._frame(sidecar, name, path) for name in SIDELOOK}
+        runs: dict[str, Callable[[], object]] = {
+            name: partial(_run, frame) for name, frame in frames.items()
+        }
+        with ExitStack() as stack:
+            for way in self._finalists(keys):
+                runs[f"asyncpg: {way}"] = stack.enter_context(way.fetching(self.dsn, keys))
+            began = sidecar.queries()
+            timings = time_in_turn(runs, rounds=self.size.rounds, before=sidecar.empty_cache)
+        queries = sidecar.queries() - began
+        fewest = len(SIDELOOK) * (self.size.rounds + 1) * self.size.rows / MAX_KEYS
+        faults = [f"{queries:,} queries cannot have fetched all"] if queries < fewest else []
+        return timings[: len(frames)], timings[len(frames) :], faults
+
+    def zipf(self, sidecar: SidecarUnderTest, name: str) -> Queries:
+        """The events with Zipf keys, once."""
+        path = self.workload.events_of("zipf")
+        frame = self._frame(sidecar, name, path)
+        sidecar.empty_cache()
+        began, began_s = sidecar.queries(), time.perf_counter()
+        _run(frame)
+        seconds = time.perf_counter() - began_s
+        distinct = pc.count_distinct(pq.read_table(path)["customer_id"]).as_py()
+        return Queries(sidecar.queries() - began, distinct, self.size.events, seconds)
+
+    def _frame(self, sidecar: SidecarUnderTest, name: str, path: Path) -> DataFrame:
+        return sidelook(sidecar.endpoint, SIDELOOK[name])(self.session.read.parquet(str(path)))
+
+    def _finalists(self, keys: Sequence[int]) -> list[RawFetch]:
+        seconds = {way: self._sift(way, keys[: self.size.sifted_keys]) for way in WAYS}
+        return sorted(WAYS, key=seconds.__getitem__)[:RAW_FINALISTS]
+
+    def _sift(self, way: RawFetch, keys: Sequence[int]) -> float:
+        with way.fetching(self.dsn, keys) as fetch:
+            return time_in_turn({"": fetch}, rounds=2)[0].median_s
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _transactions(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(TRANSACTIONS).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _remarks(size: Size) -> list[str]:
+    text = _REMARKS.format(
+        keys=size.rows,
+        rounds=size.rounds,
+        ways=len(WAYS),
+        finalists=RAW_FINALISTS,
+        events=size.events,
+    )
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

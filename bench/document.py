@@ -1,0 +1,108 @@
+"""All sections of a benchmark as one Markdown page: bars first, then each part's figures.
+
+Only text: pictures are `plots`' business, and what runs is `__main__`'s.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.all_bars import all_bars
+from bench.machine import Machine
+from bench.section import FigureTable, Plot, Section
+
+_COMMANDS = """\
+```sh
+make bench               # everything; writes this page
+make bench QUICK=1       # less of everything, in a few minutes; writes out/bench/benchmarks.md
+make bench PART={part}   # one part; parts: {parts}
+```"""
+_MEANING = (
+    "The figures of one run are comparable with each other, and with nothing else. Each bar is a"
+    " ratio of medians in one run, where what is compared took turns on the same cores."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was run, on what."""
+
+    machine: Machine
+    parts: Sequence[str]  # all that there are
+    measured: Sequence[str]  # in this run
+    is_quick: bool = False
+
+
+def document(sections: Sequence[Section], run: Run, *, plots_folder: str) -> str:
+    """The page; plots are linked below `plots_folder`, relative to it."""
+    blocks = ["# Benchmarks", _MEANING, *_beginning(run, sections)]
+    if any(section.bars for section in sections):
+        blocks += ["## Bars", _table(all_bars(sections))]
+    for section in sections:
+        blocks += _section(section, plots_folder, is_older=section.name not in run.measured)
+    return "\n\n".join(blocks) + "\n"
+
+
+def found_sections(folder: Path, parts: Iterable[str]) -> list[Section]:
+    """What stands in the folder as `<part>.json`, in the order of the parts."""
+    paths = [folder / f"{part}.json" for part in parts]
+    return [Section.read(path) for path in paths if path.is_file()]
+
+
+def _beginning(run: Run, sections: Sequence[Section]) -> Iterator[str]:
+    yield "A quick run, with small sizes." if run.is_quick else "A full run."
+    yield _COMMANDS.format(part=run.parts[0], parts=", ".join(run.parts))
+    yield _table(_machine(run.machine))
+    older = {section.name for section in sections}
+    absent = [name for name in run.parts if name not in run.measured]
+    if absent:
+        told = ", ".join(f"{name} (an earlier run's)" if name in older else name for name in absent)
+        yield f"**Not measured in this run:** {told}."
+
+
+def _machine(machine: Machine) -> FigureTable:
+    libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries)
+    rows = [
+        ("cores", str(machine.cores)),
+        ("memory", f"{machine.memory_bytes / 2**30:.0f} GiB"),
+        ("processor", machine.processor),
+        ("system", machine.system),
+        ("Python", machine.python),
+        ("libraries", libraries),
+    ]
+    return FigureTable("", ("machine", ""), rows)
+
+
+def _section(section: Section, plots_folder: str, *, is_older: bool) -> Iterator[str]:
+    yield f"## {section.title}"
+    if is_older:
+        yield "*From an earlier run.*"
+    yield from section.remarks
+    if section.faults:
+        yield "\n".join(f"- **WRONG:** {_text(fault)}" for fault in section.faults)
+    for table in section.tables:
+        yield f"### {table.title}"
+        yield _table(table)
+    for plot in section.plots:
+        yield _image(plot, plots_folder)
+
+
+def _image(plot: Plot, folder: str) -> str:
+    alternative = f"{plot.title}: {plot.y_label} by {plot.x_label} of {', '.join(plot.series)}"
+    return f"![{alternative}]({folder}/{plot.name}.png)"
+
+
+def _table(table: FigureTable) -> str:
+    # All but the first column are figures, unless there is a sentence among them.
+    align = [":--" if _is_text(table, index) else "--:" for index in range(len(table.headings))]
+    lines = [table.headings, align, *table.rows]
+    return "\n".join("| " + " | ".join(map(_text, cells)) + " |" for cells in lines)
+
+
+def _is_text(table: FigureTable, column: int) -> bool:
+    cells = [row[column] for row in table.rows]
+    return column == 0 or not any(any(map(str.isdigit, cell[:3])) for cell in cells)
+
+
+def _text(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")

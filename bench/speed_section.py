@@ -1,0 +1,109 @@
+"""The report of `speed`: rates, their ratio to `widen`, and the bars they are held against.
+
+A rate alone says what machine it was; the ratio says what the lookup costs. Nothing runs in here.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.process_cpu import KINDS, Seconds
+from bench.rounds import Timing
+from bench.section import Bar, FigureTable, Plot, Section
+
+REFERENCE = "widen"
+ORDERED, UNORDERED = "sidelook ordered", "sidelook unordered"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a contender did so many events."""
+
+    timing: Timing
+    events: int
+    spent: Sequence[Seconds]  # of all rounds, those that warm up first
+
+    @property
+    def per_second(self) -> float:
+        """Of the median round."""
+        return self.events / self.timing.median_s
+
+    def cpu_ns(self, kind: str) -> float:
+        """The processor time that a kind of process takes for a record, in nanoseconds."""
+        counted = self.spent[-len(self.timing.seconds) :]
+        return statistics.median(each[kind] for each in counted) / self.events * 1e9
+
+
+Rates = Mapping[str, Mapping[str, Rate]]  # {kind of key: {contender: rate}}
+
+
+def speed_section(
+    rates: Rates, *, remarks: Sequence[str] = (), faults: Sequence[str] = ()
+) -> Section:
+    """All that was measured of both kinds of key."""
+    return Section(
+        name="speed",
+        title="Speed of a lookup join",
+        remarks=remarks,
+        tables=[_table(keys, found) for keys, found in rates.items()],
+        plots=[_plot(rates)],
+        bars=list(_bars(rates)),
+        faults=faults,
+    )
+
+
+def _table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
+    rows = [
+        [
+            name,
+            f"{rate.per_second:,.0f}",
+            f"{_ratio(rates, name, REFERENCE):.3f}",
+            f"{rate.events:,}",
+            " ".join(f"{seconds:.2f}" for seconds in rate.timing.seconds),
+            *(f"{rate.cpu_ns(kind):,.0f}" for kind in KINDS),
+        ]
+        for name, rate in rates.items()
+    ]
+    headings = ["contender", "records/s", "to widen", "events", "seconds, each round", *KINDS]
+    return FigureTable(f"warm, {keys} keys", headings, rows)
+
+
+def _plot(rates: Rates) -> Plot:
+    series = {
+        f"{keys} keys": [(name, _ratio(found, name, REFERENCE)) for name in found]
+        for keys, found in rates.items()
+    }
+    return Plot(
+        name="speed",
+        title="Rate of enriching events, against adding the same columns without a lookup",
+        x_label="",
+        y_label="rate, to widen",
+        series=series,
+    )
+
+
+def _bars(rates: Rates) -> Iterator[Bar]:
+    zipf, uniform = rates["zipf"], rates["uniform"]
+    for found, keys, limit in ((zipf, "Zipf", 0.85), (uniform, "uniform", 0.70)):
+        for name in (ORDERED, UNORDERED):
+            mode = name.removeprefix("sidelook ")
+            bar = f"warm, {keys} keys, {mode}: rate against `widen`"
+            yield Bar(bar, _ratio(found, name, REFERENCE), limit)
+    for other, said, limit in (
+        ("query per record", "one query per record", 50.0),
+        ("query per batch", "the per-batch query", 2.0),
+    ):
+        least = min(_least(found, other) for found in rates.values())
+        yield Bar(f"warm, either kind and mode: rate against {said}", least, limit)
+    for found, keys, limit in ((zipf, "Zipf", 1.3), (uniform, "uniform", 3.0)):
+        bar = f"warm, {keys} keys, either mode: rate against the worker's dict cache"
+        yield Bar(bar, _least(found, "dict in the worker"), limit)
+
+
+def _least(rates: Mapping[str, Rate], other: str) -> float:
+    """Of the two modes, the one that does worse."""
+    return min(_ratio(rates, name, other) for name in (ORDERED, UNORDERED))
+
+
+def _ratio(rates: Mapping[str, Rate], name: str, other: str) -> float:
+    return rates[name].per_second / rates[other].per_second
