@@ -20,11 +20,13 @@ from bench.contenders import SIDELOOK, sidelook
 from bench.raw_fetch import WAYS, RawFetch
 from bench.rounds import Timing, time_in_turn
 from bench.section import Section
-from bench.sidecar_under_test import MAX_KEYS, SidecarUnderTest, sidecar_under_test
+from bench.sidecar_under_test import MAX_KEYS, Batch, SidecarUnderTest, sidecar_under_test
 from bench.workload import Workload
 from bench.workload_postgres import workload_postgres
 from demo.spark_session import spark_session
 
+DISTINCT_MAX_KEYS = 5_000  # of a query: asyncpg's loop may choose, too
+ZIPF_LINGER = "10ms"  # what few misses wait for others
 RAW_FINALISTS = 2  # ways that were best at first sight, and take part in the rounds
 TRANSACTIONS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
 _REMARKS = """
@@ -32,13 +34,15 @@ Spark reads {keys:,} events, each of which asks for another customer, in random 
 cache is empty; it was emptied before each of {rounds} rounds. The loop against it is one process
 with uvloop that keeps some connections to PostgreSQL busy, and throws asyncpg's records away; it
 has its keys and connections before the clock starts. Of {ways} ways (`ANY` or `unnest`, keys by
-query, connections) the best {finalists} on a part of the keys took part in all rounds.
+query, connections) the best {finalists} on a part of the keys took part in all rounds. Sidelook's
+`batch.max_keys` is {max_keys:,} here.
 
 The job starts, reads Parquet, passes rows through Python and back: all of that is in Sidelook's
 time. PostgreSQL, sidecar and Spark share two cores.
 
-With Zipf keys, {events:,} events ask for few distinct keys each; queries are counted by the sidecar
-and, as transactions, by PostgreSQL, where those count that ask what the table is like, too.
+With Zipf keys, {events:,} events ask for few distinct keys each; `batch.max_keys` is what it is by
+default, but misses may wait {linger} for others (`batch.linger`). Queries are counted by the
+sidecar and, as transactions, by PostgreSQL, where those count that ask what the table is like, too.
 """
 
 
@@ -66,10 +70,12 @@ def cold(folder: Path, *, is_quick: bool) -> Section:
         spark_session(folder / "spark.log") as session,
     ):
         race = _ColdRace(size, workload, dsn, session)
-        with sidecar_under_test(dsn, folder) as sidecar:
+        large: Batch = {"max_keys": DISTINCT_MAX_KEYS}
+        with sidecar_under_test(dsn, folder, batch=large) as sidecar:
             sidelook_timings, raw, faults = race.distinct(sidecar)
         began = _transactions(dsn)
-        with sidecar_under_test(dsn, folder) as sidecar:
+        lingering: Batch = {"max_keys": MAX_KEYS, "linger": ZIPF_LINGER}
+        with sidecar_under_test(dsn, folder, batch=lingering) as sidecar:
             zipf = {name: race.zipf(sidecar, name) for name in SIDELOOK}
         # Sessions that have ended have told the statistics all that they did.
         transactions = _transactions(dsn) - began
@@ -98,7 +104,7 @@ class _ColdRace:
             began = sidecar.queries()
             timings = time_in_turn(runs, rounds=self.size.rounds, before=sidecar.empty_cache)
         queries = sidecar.queries() - began
-        fewest = len(SIDELOOK) * (self.size.rounds + 1) * self.size.rows / MAX_KEYS
+        fewest = len(SIDELOOK) * (self.size.rounds + 1) * self.size.rows / DISTINCT_MAX_KEYS
         faults = [f"{queries:,} queries cannot have fetched all"] if queries < fewest else []
         return timings[: len(frames)], timings[len(frames) :], faults
 
@@ -139,6 +145,8 @@ def _transactions(dsn: str) -> int:
 def _remarks(size: Size) -> list[str]:
     text = _REMARKS.format(
         keys=size.rows,
+        max_keys=DISTINCT_MAX_KEYS,
+        linger=ZIPF_LINGER,
         rounds=size.rounds,
         ways=len(WAYS),
         finalists=RAW_FINALISTS,

@@ -16,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from demo.sidecar import Sidecar, running_sidecar
 
+Batch = Mapping[str, int | str]  # what a configuration says below `batch`
+
 MAX_KEYS = 500  # of a query: what a dimension has by default
-BY_DEFAULT: Mapping[str, int | str] = {"max_keys": MAX_KEYS}
+BY_DEFAULT: Batch = {"max_keys": MAX_KEYS}
 DIMENSION = "customers"
 
 _QUERIES = "sidelook_backend_queries_total"
@@ -55,14 +57,14 @@ class SidecarUnderTest:
 
 @contextmanager
 def sidecar_under_test(
-    dsn: str, folder: Path, *, batch: Mapping[str, int | str] = BY_DEFAULT
+    dsn: str, folder: Path, *, batch: Batch = BY_DEFAULT
 ) -> Iterator[SidecarUnderTest]:
     """Start it over the table `customers`, which is asked in such batches; stopped at the end."""
     with running_sidecar(_settings(dsn, batch), folder) as sidecar:
         yield SidecarUnderTest(sidecar)
 
 
-def _settings(dsn: str, batch: Mapping[str, int | str]) -> dict[str, Any]:
+def _settings(dsn: str, batch: Batch) -> dict[str, Any]:
     customers = {
         "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{DIMENSION}"},
         "key": ["id"],
