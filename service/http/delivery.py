@@ -6,6 +6,7 @@ Not for WebSockets: whoever upgraded a connection sends on it himself.
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 
 import structlog
 from aiohttp import web
@@ -60,7 +61,10 @@ class Delivery:
 
 
 def _drop(transport: asyncio.Transport) -> None:
-    # Without a reset the kernel would go on offering what it has already taken.
-    connection = transport.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    # A caller who has just reset the connection has closed it already: a bad descriptor, in the
+    # words of asyncio or of uvloop.
+    with suppress(OSError, ValueError):
+        # Without a reset the kernel would go on offering what it has already taken.
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()

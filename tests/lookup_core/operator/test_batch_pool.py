@@ -27,7 +27,7 @@ def test_quick_batches_are_joined(pool: BatchPool) -> None:
     """What comes quickly comes out as one batch in its order, as soon as there are enough rows."""
     pool.add(batch(1, 2), waited_s=0.0)
     wanted = [pool.wants_more]
-    pool.add(batch(3), waited_s=QUICK_S / 2)
+    pool.add(batch(3), waited_s=QUICK_S / 2)  # not yet too long
     pool.add(batch(4, 5), waited_s=0.0)
 
     assert [*wanted, pool.wants_more] == [True, False]
@@ -41,6 +41,30 @@ def test_batch_after_pause_goes_on_at_once(pool: BatchPool) -> None:
 
     assert not pool.wants_more
     assert taken(pool) == [1, 2]
+
+
+def test_trickle_is_not_waited_for_long() -> None:
+    """Batches that come one by one are waited for together no longer than one of them would be."""
+    pool = BatchPool(most_rows=1000, most_bytes=10_000)
+    taken_in = 0
+
+    while pool.wants_more:
+        pool.add(batch(1), waited_s=QUICK_S * 0.3)
+        taken_in += 1
+
+    assert taken_in == 4
+
+
+def test_batches_without_rows_are_enough_some_time() -> None:
+    """However quickly empty batches come, the pool does not swallow them for ever."""
+    pool = BatchPool(most_rows=3, most_bytes=100)
+    taken_in = 0
+
+    while pool.wants_more:
+        pool.add(batch(), waited_s=0.0)
+        taken_in += 1
+
+    assert (taken_in, taken(pool)) == (3, [])
 
 
 def test_bytes_bound_the_pool() -> None:
