@@ -26,7 +26,7 @@ from bench.lookup_client import Asking
 from bench.section import Section
 from demo.sidecar import Sidecar, running_sidecar
 
-FULL = (1_920_000, 5, CACHED_ROWS[-1])  # keys of a case, rounds, most rows in a cache
+FULL = (1_920_000, 3, CACHED_ROWS[-1])  # keys of a case, rounds, most rows in a cache
 QUICK = (640_000, 2, 1_000_000)
 _LARGE_MEMORY = "16GiB"  # for millions of rows; else limits are the default ones
 _FILL_KEYS = 10_000

@@ -6,8 +6,8 @@ Reads no clock itself.
 
 CHUNK_S = 0.004  # for so long others wait for the loop, and not much longer
 MOST_RECORDS = 20_000
-# Fewer are hardly quicker: what a chunk costs beside its records would be all of it, and a pace that
-# takes that for their cost would make the next one smaller still.
+# Fewer are hardly quicker: what a chunk costs beside its records would be all of it, and a pace
+# that takes that for their cost would make the next one smaller still.
 LEAST_RECORDS = 800
 
 _CAUTIOUS_S = 5e-6  # for one record, while nothing is known
