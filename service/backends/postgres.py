@@ -4,6 +4,7 @@ Only the order of things: connections, catalog, types and errors have modules of
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,26 +16,34 @@ import structlog
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
+from service.backends.postgres_blocks import rows_of_blocks
 from service.backends.postgres_catalog import PostgresCatalog
 from service.backends.postgres_connections import PostgresConnections, Records
 from service.backends.postgres_keys import key_arguments, key_order
 from service.backends.postgres_lookup import (
+    blocks_query,
     index_statement,
     lookup_query,
     scanning_query,
     uses_index,
 )
-from service.backends.postgres_rows import fetched_rows
+from service.backends.postgres_rows import rows_of_records
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
 
 log = structlog.get_logger()
+
+# For so many keys, and rows of so few bytes, it pays that rows come in blocks, and that keys stand
+# in an index's order. The server holds all rows of such a batch at once.
+_FEWEST_KEYS_IN_BLOCKS = 1_000
+_MOST_ROW_BYTES_IN_BLOCKS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     table: PostgresTable
     query: str
+    blocks_query: str
     uses_index: bool
 
 
@@ -48,6 +57,7 @@ class PostgresBackend:
         self._settings = settings
         self._connections = PostgresConnections(settings)
         self._lookup: _Lookup | None = None  # since the last `describe`
+        self._row_bytes = math.inf  # of the rows that came last
 
     @property
     def uses_index(self) -> bool | None:
@@ -101,20 +111,38 @@ class PostgresBackend:
         `timeout`, `upstream_…`). Cancellation terminates the connection of the query.
         """
         assert self._lookup is not None, "describe comes first"
-        lookup = self._lookup
+        fits_blocks = self._row_bytes <= _MOST_ROW_BYTES_IN_BLOCKS
+        is_in_blocks = fits_blocks and keys.num_rows >= _FEWEST_KEYS_IN_BLOCKS
+        fetch = self._fetch_blocks if is_in_blocks else self._fetch_records
+        fetched = await fetch(self._lookup, keys, timeout_s)
+        if fetched.rows.num_rows:
+            self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
+        return fetched
+
+    async def _fetch_records(
+        self, lookup: _Lookup, keys: pa.RecordBatch, timeout_s: float
+    ) -> FetchedRows:
+        arguments = key_arguments(keys, lookup.table.schema.key)
+        reply = await self._connections.run(lookup.query, arguments, timeout_s=timeout_s)
+        fetched = rows_of_records(reply.records, lookup.table, key_count=keys.num_rows)
+        return FetchedRows(fetched.ordinals, fetched.rows, reply.store)
+
+    async def _fetch_blocks(
+        self, lookup: _Lookup, keys: pa.RecordBatch, timeout_s: float
+    ) -> FetchedRows:
         order = key_order(keys)
         arguments = key_arguments(keys.take(pa.array(order)), lookup.table.schema.key)
-        reply = await self._connections.run(lookup.query, arguments, timeout_s=timeout_s)
-        fetched = fetched_rows(tuple(reply.records[0]), lookup.table, key_count=keys.num_rows)
+        reply = await self._connections.run(lookup.blocks_query, arguments, timeout_s=timeout_s)
+        fetched = rows_of_blocks(tuple(reply.records[0]), lookup.table, key_count=keys.num_rows)
         return FetchedRows(order[fetched.ordinals], fetched.rows, reply.store)
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         is_ordered = self._settings.has_several_rows
         query = lookup_query(table, is_ordered=is_ordered)
-        no_keys = ["{}" for _ in table.keys]
+        no_keys: list[list[Any]] = [[] for _ in table.keys]
         plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
         if uses_index(plan):
-            return _Lookup(table, query, uses_index=True)
+            return _Lookup(table, query, blocks_query(table, query), uses_index=True)
         remedy = index_statement(table)
         if self._settings.require_index:
             detail = f"{self._settings.table}: no index leads from the key to its rows; {remedy}"
@@ -124,4 +152,4 @@ class PostgresBackend:
                 "dimension.lookup_without_index", table=self._settings.table, create_index=remedy
             )
         scanning = scanning_query(table, is_ordered=is_ordered)
-        return _Lookup(table, scanning, uses_index=False)
+        return _Lookup(table, scanning, blocks_query(table, scanning), uses_index=False)

@@ -1,6 +1,6 @@
 """PostgreSQL's arrays in their binary form, as numpy: what a column's values are sent in.
 
-Arrays of values of one width only; what they mean is read by `postgres_rows`.
+Arrays of values of one width only; what they mean is read by `postgres_blocks`.
 """
 
 import math

@@ -34,7 +34,7 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "42P05": (ErrorCode.UPSTREAM_REJECTED, "a prepared statement is in the way; see PgBouncer"),
     "53": (ErrorCode.UPSTREAM_UNAVAILABLE, "the server is out of memory, disk or the like"),
     "53300": (ErrorCode.UPSTREAM_UNAVAILABLE, "the server has too many connections"),
-    # Half of the keys have fewer rows: what is refused like a value is parted like it.
+    # A block of a column may have 1 GB; half of the keys have fewer rows, as where one is refused.
     "54": (ErrorCode.KEY_REJECTED, "the rows of this batch of keys are too large for one answer"),
     "55": (ErrorCode.UPSTREAM_UNAVAILABLE, "the table is locked or not ready"),
     "57": (ErrorCode.UPSTREAM_UNAVAILABLE, "the server is starting, stopping or was told to stop"),

@@ -1,7 +1,10 @@
-"""Keys as asyncpg sends them, in the order in which the server finds them fastest.
+"""Keys as asyncpg sends them, and in which order.
 
 Columns at a time; nothing here waits or knows the network. Rows come back by `postgres_rows`.
 """
+
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -25,40 +28,21 @@ def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
     return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
 
 
-def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[str]:
-    """One array in PostgreSQL's notation per key column; a time beyond it becomes NULL: no row."""
-    return [_array(_texts(*each)) for each in zip(keys.columns, described, strict=True)]
+def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[list[Any]]:
+    """One list per key column; a time that cannot be written becomes NULL: no row."""
+    return [_argument(column, field) for column, field in zip(keys.columns, described, strict=True)]
 
 
-def _array(texts: pa.Array) -> str:
-    offsets = pa.array([0, len(texts)], pa.int32())
-    elements = pc.binary_join(pa.ListArray.from_arrays(offsets, texts.fill_null("NULL")), ",")
-    return f"{{{elements[0].as_py()}}}"
-
-
-def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
-    if types.is_string(field.type):
-        return _quoted(column)
-    if field.metadata == UUID_FIELD:
-        return _hexadecimal(column)
-    if types.is_binary(field.type):
-        return _quoted(pc.binary_join_element_wise("\\x", _hexadecimal(column), ""))
+def _argument(column: pa.Array, field: pa.Field) -> list[Any]:
     if types.is_date32(field.type):
-        return _within(column, pa.int32(), _DAYS).cast(pa.utf8())
+        column = _within(column, pa.int32(), _DAYS).cast(pa.utf8())
     if types.is_timestamp(field.type):
         utc = _within(column, pa.int64(), _MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
-        return utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
-    return column.cast(pa.utf8())
-
-
-def _hexadecimal(column: pa.Array) -> pa.Array:
-    # One by one: Arrow has no such function, and keys of bytes are rare.
-    return pa.array([value.hex() for value in column.to_pylist()], pa.utf8())
-
-
-def _quoted(texts: pa.Array) -> pa.Array:
-    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
-    return pc.binary_join_element_wise('"', escaped, '"', "")
+        column = utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
+    values: list[Any] = column.to_pylist()
+    if field.metadata == UUID_FIELD:
+        return [None if value is None else UUID(bytes=value) for value in values]
+    return values
 
 
 def _within(column: pa.Array, number: pa.DataType, limits: tuple[int, int]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The one query that a table is asked with, and whether an index answers it.
+"""The queries that a table is asked with, and whether an index answers them.
 
 Text only; what the table is like is read by `postgres_catalog`.
 """
@@ -7,20 +7,20 @@ import json
 from typing import Any
 
 from service.backends.postgres_table import PostgresTable, quoted
+from service.backends.postgres_types import ColumnReading
 
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
-    """One array per key column in; out comes one row of blocks: ordinals (from 1), and columns.
+    """One array per key column in; out come ordinal (from 1) and columns of rows that exist.
 
-    They are those of the rows that exist; each is NULL if none does. The database matches, so that
-    it alone decides what is equal. OFFSET 0 keeps the planner from turning this into a join:
-    whatever it believes of the number of keys or of the table's size, it asks the index once per
-    key and never reads the table from end to end. The rows of one key come in the table's order, if
-    they are to be ordered.
+    The database matches, so that it alone decides what is equal. OFFSET 0 keeps the planner from
+    turning this into a join: whatever it believes of the number of keys or of the table's size, it
+    asks the index once per key and never reads the table from end to end. The rows of one key come
+    in the table's order, if they are to be ordered.
     """
     order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
     return (
-        f"SELECT {_blocks(table, 'k.ordinal')}"  # noqa: S608  names are the catalog's, quoted
+        "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {_columns(table)}"
         f" FROM {_name(table)} AS t"
@@ -32,11 +32,25 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool) -> str:
     """The same for a table without an index: read once for all keys, not once for each."""
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
     return (
-        f"SELECT {_blocks(table, 'r.ordinal')}"  # noqa: S608  names are the catalog's, quoted
-        f" FROM (SELECT k.ordinal, {_columns(table)}"
+        f"SELECT k.ordinal, {_columns(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
-        f" JOIN {_name(table)} AS t ON {_matches(table)}{order} OFFSET 0) AS r"
+        f" JOIN {_name(table)} AS t ON {_matches(table)}{order}"
     )
+
+
+def blocks_query(table: PostgresTable, query: str) -> str:
+    """What one of the others finds, in the same order, as a single row of blocks of bytes.
+
+    The ordinals are a block, and each column is one; all are NULL if there are no rows. A block is
+    an array; where values have any length it is one of lengths, and they stand behind it. OFFSET 0
+    keeps the planner from making the bytes of such a value twice.
+    """
+    numbered = [
+        (f"column{number}", reading) for number, (_, reading) in enumerate(table.columns, 1)
+    ]
+    values = ", ".join(["q.ordinal", *(f"{_value(*each)} AS {each[0]}" for each in numbered)])
+    blocks = ", ".join(["array_send(array_agg(b.ordinal))", *(_block(*each) for each in numbered)])
+    return f"SELECT {blocks} FROM (SELECT {values} FROM ({query}) AS q OFFSET 0) AS b"  # noqa: S608  names come from the catalog
 
 
 def uses_index(plan: str) -> bool:
@@ -66,18 +80,24 @@ def _keys(table: PostgresTable) -> str:
     return f"unnest({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
 
 
-def _blocks(table: PostgresTable, ordinal: str) -> str:
-    columns = [
-        reading.block(f"r.column{number}") for number, (_, reading) in enumerate(table.columns, 1)
-    ]
-    return ", ".join([f"array_send(array_agg({ordinal}))", *columns])
-
-
 def _columns(table: PostgresTable) -> str:
     return ", ".join(
         f"{reading.expression(f't.{quoted(name)}')} AS column{number}"
         for number, (name, reading) in enumerate(table.columns, 1)
     )
+
+
+def _value(name: str, reading: ColumnReading) -> str:
+    if reading.to_bytes is None:
+        return f"COALESCE(q.{name}, NULL)"  # which is of the type that a domain is made of
+    return reading.to_bytes(f"q.{name}")
+
+
+def _block(name: str, reading: ColumnReading) -> str:
+    if reading.to_bytes is None:
+        return f"array_send(array_agg(b.{name}))"
+    lengths = f"array_send(array_agg(octet_length(b.{name})))"
+    return f"{lengths} || COALESCE(string_agg(b.{name}, ''), '')"
 
 
 def _matches(table: PostgresTable) -> str:

@@ -1,116 +1,66 @@
-"""What a lookup query answers with, as Arrow columns: one block of bytes for each column.
+"""Rows of a small batch, as asyncpg's records, on their way to Arrow.
 
-A block is written by the server in PostgreSQL's own binary forms, so that no record and no value is
-a Python object. How the query asks for blocks stands in `postgres_lookup`.
+Columns at a time. What large batches come as, which cost less for each row and more for each query,
+stands in `postgres_blocks`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
-from service.backends.postgres_arrays import BinaryArray, element_oid
+from service.backends.postgres_columns import as_described, checked_rows
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import ColumnReading
 
-_EPOCH_DAYS = 10_957  # from 1970 to 2000, where PostgreSQL counts from
-_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+_PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+    (types.is_string, str),
+    (types.is_integer, int),
+    (types.is_floating, float),
+    (types.is_boolean, bool),
+    (types.is_decimal, Decimal),
+    (types.is_date32, date),
+    (types.is_binary, bytes),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    """What the values of an array are."""
-
-    type: pa.DataType
-    numbers: npt.DTypeLike
-    epoch: int = 0
-
-
-# {number of the type in the catalog of any server: its values}
-_ELEMENTS = {
-    16: _Element(pa.bool_(), np.bool_),
-    20: _Element(pa.int64(), np.int64),
-    21: _Element(pa.int16(), np.int16),
-    23: _Element(pa.int32(), np.int32),
-    700: _Element(pa.float32(), np.float32),
-    701: _Element(pa.float64(), np.float64),
-    1082: _Element(pa.date32(), np.int32, _EPOCH_DAYS),
-    1114: _Element(pa.timestamp("us"), np.int64, _EPOCH_US),
-    1184: _Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
-}
-
-
-def fetched_rows(
-    blocks: Sequence[bytes | None], table: PostgresTable, *, key_count: int
+def rows_of_records(
+    records: Sequence[Iterable[Any]], table: PostgresTable, *, key_count: int
 ) -> FetchedRows:
-    """The blocks of a lookup query (ordinals, then the columns) for so many keys.
+    """The records of a query for so many keys: ordinal, then the columns; see `checked_rows`."""
+    if not records:
+        none = pa.RecordBatch.from_pylist([], table.schema.columns)
+        return FetchedRows(np.empty(0, np.int32), none)
+    ordinals, *values = zip(*records, strict=False)  # the server made them alike
+    if len(values) != len(table.columns):
+        values = []  # which is told below
+    columns = [_column(*each) for each in zip(values, table.columns, strict=False)]
+    return checked_rows(np.array(ordinals, np.int64), columns, table, key_count=key_count)
 
-    Raises BackendError: `schema_changed` when a column holds another type than was described,
-    `upstream_rejected` for text that is none, `internal` when the server answers what was not
-    asked.
+
+def _column(values: Sequence[Any], described: tuple[str, ColumnReading]) -> pa.Array:
+    name, reading = described
+    with as_described(name, reading):
+        _refuse_others(reading.type, values)
+        return pa.array(values, reading.type)
+
+
+def _refuse_others(kind: pa.DataType, values: Sequence[Any]) -> None:
+    """Raise TypeError for values of another type; Arrow itself would take 1.5 for an int.
+
+    One value is enough: all of a result's column have the same type.
     """
-    first, *others = blocks
-    columns = table.schema.columns
-    if first is None:  # the aggregates of no rows
-        return FetchedRows(np.empty(0, np.int32), pa.RecordBatch.from_pylist([], columns))
-    ordinals = BinaryArray.read(first, np.int64).values - 1
-    arrays = [
-        _column(block, name, reading)
-        for block, (name, reading) in zip(others, table.columns, strict=True)
-    ]
-    fits = ordinals.min() >= 0 and ordinals.max() < key_count
-    if not fits or any(len(array) != len(ordinals) for array in arrays):
-        detail = f"the server answered {len(ordinals)} rows that fit no query for {key_count} keys"
-        raise BackendError(ErrorCode.INTERNAL, detail)
-    return FetchedRows(ordinals.astype(np.int32), pa.record_batch(arrays, schema=columns))
+    first = next((value for value in values if value is not None), None)
+    if first is not None and not _is_of(kind, first):
+        raise TypeError
 
 
-def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
-    assert block is not None  # there are rows
-    make = _sized if reading.is_sized else _of_one_width
-    try:
-        return make(block, reading.type)
-    except pa.ArrowInvalid as error:
-        detail = f"column {name} no longer holds {reading.type}; describe the table anew"
-        raise BackendError(ErrorCode.SCHEMA_CHANGED, detail) from error
-
-
-def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
-    element = _ELEMENTS.get(element_oid(block))
-    if element is None or not _may_become(element.type, kind):
-        raise pa.ArrowInvalid("the elements are of another type")
-    array = BinaryArray.read(block, element.numbers)
-    values = array.values + element.epoch if element.epoch else array.values
-    return pa.array(values, mask=array.is_null).view(element.type).cast(kind)
-
-
-def _may_become(sent: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether it is the type, or an integer of another width, which fits or is refused."""
-    return sent == kind or (types.is_integer(sent) and types.is_integer(kind))
-
-
-def _sized(block: bytes, kind: pa.DataType) -> pa.Array:
-    """Values of any length: an array of their lengths, then all of them without a gap."""
-    lengths = BinaryArray.read(block, np.int32)
-    size = len(lengths.values)
-    offsets = np.zeros(size + 1, np.int32)
-    np.cumsum(lengths.values, out=offsets[1:])
-    is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
-    content = pa.py_buffer(block).slice(lengths.end)
-    sent = kind if types.is_binary(kind) else pa.utf8()
-    array = pa.Array.from_buffers(sent, size, [is_valid, pa.py_buffer(offsets), content])
-    _check_text(array)
-    return array.cast(kind)
-
-
-def _check_text(array: pa.Array) -> None:
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        detail = "the table holds text that is not UTF-8"
-        raise BackendError(ErrorCode.UPSTREAM_REJECTED, detail) from error
+def _is_of(kind: pa.DataType, value: object) -> bool:
+    if types.is_timestamp(kind):
+        return type(value) is datetime and (value.tzinfo is None) == (kind.tz is None)
+    return any(is_kind(kind) and type(value) is python for is_kind, python in _PYTHON_TYPES)

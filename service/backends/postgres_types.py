@@ -33,51 +33,36 @@ class PostgresType:
 class ColumnReading:
     """How a column is read: the Arrow type, and the SQL that gives values of it.
 
-    Where the column has another type by then, the server refuses the expression, or says what type
-    the values are of.
+    Values of any length can be sent as bytes, by a function that takes no others.
     """
 
     type: pa.DataType
     expression: Callable[[str], str]  # from the quoted name of the column
-
-    @property
-    def is_sized(self) -> bool:
-        """Whether each value has a length of its own, and the expression gives its bytes."""
-        return (
-            types.is_string(self.type) or types.is_binary(self.type) or types.is_decimal(self.type)
-        )
-
-    def block(self, values: str) -> str:
-        """The SQL that makes one block of bytes of all values of the expression.
-
-        See `postgres_rows`, which reads it.
-        """
-        if self.is_sized:
-            lengths = f"array_send(array_agg(octet_length({values})))"
-            return f"{lengths} || COALESCE(string_agg({values}, ''), '')"
-        return f"array_send(array_agg({values}))"
+    to_bytes: Callable[[str], str] | None = None  # from such a value
 
 
 @dataclass(frozen=True, slots=True)
 class KeySending:
     """How a key column is asked for: its field in the schema, and the type of the array.
 
-    The array is sent as PostgreSQL writes arrays, in one text: no value is a Python object then.
+    Times go as ISO 8601 texts: asyncpg takes the last moment of Python's calendar, which tables
+    use for "for ever", for `infinity`.
     """
 
     field: pa.Field
     sql_type: str  # of the elements; the exact type of the column, else no index would be used
+    is_text: bool = False  # the array is sent as texts, and cast by the server
 
     def array(self, number: int) -> str:
         """The SQL of the array that is the query's argument of this number."""
-        return f"${number}::text::{self.sql_type}[]"
+        return f"${number}::{'text[]::' if self.is_text else ''}{self.sql_type}[]"
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
     """How columns of the type are read; there is a way for each type."""
     decimal = _decimal(kind)
     if decimal is not None:
-        return ColumnReading(decimal, _exact_number)
+        return ColumnReading(decimal, lambda name: f"NULLIF({name}, numeric 'NaN')", _digits)
     return (_COLUMNS.get(kind.name) if kind.is_builtin else None) or _AS_TEXT
 
 
@@ -91,7 +76,8 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     if not kind.is_builtin or kind.name not in _KEYS:
         return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
     arrow, sql_type, metadata = _KEYS[kind.name]
-    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type)
+    is_text = types.is_temporal(arrow)
+    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type, is_text=is_text)
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:
@@ -105,7 +91,7 @@ def _decimal(kind: PostgresType) -> pa.DataType | None:
 
 
 def _plain(name: str) -> str:
-    return f"COALESCE({name}, NULL)"  # which is of the type that a domain is made of
+    return name
 
 
 def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
@@ -113,13 +99,16 @@ def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
     return lambda name: f"CASE WHEN {name} BETWEEN {limits} THEN {name} END"
 
 
-def _exact_number(name: str) -> str:
-    # `numeric_out` takes no inexact numbers, which a cast would.
-    return f"textsend(numeric_out(NULLIF({name}, numeric 'NaN'))::text)"
+def _sent_by(function: str) -> Callable[[str], str]:
+    return lambda value: f"{function}({value})"
 
 
-_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"textsend({name}::text)")
-_TEXT = ColumnReading(pa.utf8(), lambda name: f"textsend({name})")
+def _digits(value: str) -> str:
+    return f"textsend(numeric_out({value})::text)"
+
+
+_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
+_TEXT = ColumnReading(pa.utf8(), _plain, _sent_by("textsend"))
 _COLUMNS = {
     "int2": ColumnReading(pa.int16(), _plain),
     "int4": ColumnReading(pa.int32(), _plain),
@@ -129,8 +118,10 @@ _COLUMNS = {
     "bool": ColumnReading(pa.bool_(), _plain),
     "text": _TEXT,
     "varchar": _TEXT,
-    "bpchar": ColumnReading(pa.utf8(), lambda name: f"bpcharsend({name})"),  # padded, as ever
-    "bytea": ColumnReading(pa.binary(), lambda name: f"byteasend({name})"),
+    "bpchar": ColumnReading(
+        pa.utf8(), _plain, _sent_by("bpcharsend")
+    ),  # padded, as any client sees it
+    "bytea": ColumnReading(pa.binary(), _plain, _sent_by("byteasend")),
     "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
     "timestamp": ColumnReading(
         pa.timestamp("us"), _between("timestamp", "0001-01-01", "9999-12-31 23:59:59.999999")

@@ -4,15 +4,12 @@ Not for WebSockets: whoever upgraded a connection sends on it himself.
 """
 
 import asyncio
-import socket
-import struct
-from contextlib import suppress
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-_RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
+from service.http.reset import reset
 
 
 class Delivery:
@@ -55,16 +52,6 @@ class Delivery:
         for transport in overdue:
             del self._due[transport]
             structlog.get_logger().warning("http.caller_does_not_read", code="send_timeout")
-            _drop(transport)
+            reset(transport)
         earliest_s = next(iter(self._due.values()), None)
         self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._look)
-
-
-def _drop(transport: asyncio.Transport) -> None:
-    # A caller who has just reset the connection has closed it already: a bad descriptor, in the
-    # words of asyncio or of uvloop.
-    with suppress(OSError, ValueError):
-        # Without a reset the kernel would go on offering what it has already taken.
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    transport.abort()

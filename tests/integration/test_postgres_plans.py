@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_catalog import PostgresCatalog
-from service.backends.postgres_lookup import lookup_query, scanning_query
+from service.backends.postgres_lookup import blocks_query, lookup_query, scanning_query
 from service.backends.postgres_settings import PostgresSettings
 from tests.integration.postgres_server import Database, PostgresServer
 
@@ -63,20 +63,23 @@ def nodes_of(plan: dict[str, Any]) -> list[str]:
 async def plan_of(
     database: Database, table: str, *, mode: str, key_count: int, has_index: bool = True
 ) -> list[str]:
-    """The plan of the lookup query for so many keys of the table, as the server would run it."""
+    """The plan of a query for so many keys of the table, as the server would run it.
+
+    From 1,000 keys on the rows come in blocks.
+    """
     key = tuple(TABLES.get(table, ("id",))[0].split(","))
     connection = await asyncpg.connect(database.dsn())
     try:
         catalog = PostgresCatalog(lambda query, values: connection.fetch(query, *values))
         found = await catalog.read_table(PostgresSettings(database.dsn(), table, key))
-        arrays = ", ".join(f"array_agg({part})::text" for part in key)
-        sample = f"(SELECT * FROM {table} LIMIT {key_count})"
-        arguments = await connection.fetchrow(f"SELECT {arrays} FROM {sample} AS sample")
-        assert arguments is not None
+        texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
+        rows = await connection.fetch(f"SELECT {texts} FROM {table} LIMIT {key_count}")
         await connection.execute(f"SET plan_cache_mode = {mode}")
         make_query = lookup_query if has_index else scanning_query
-        statement = await connection.prepare(make_query(found, is_ordered=False))
-        plan = await statement.explain(*arguments)
+        query = make_query(found, is_ordered=False)
+        is_in_blocks = key_count >= 1000
+        statement = await connection.prepare(blocks_query(found, query) if is_in_blocks else query)
+        plan = await statement.explain(*map(list, zip(*rows, strict=True)))
     finally:
         await connection.close()
     return nodes_of(plan[0]["Plan"])
@@ -91,7 +94,8 @@ async def test_index_is_asked_per_key(
     """Any number of keys of 100,000 rows: one index scan per key; a join would read them all."""
     nodes = await plan_of(big_tables, table, mode=mode, key_count=key_count)
 
-    assert nodes == ["Aggregate", "Nested Loop", "Function Scan", f"Index Scan {table}"]
+    lookup = ["Nested Loop", "Function Scan", f"Index Scan {table}"]
+    assert nodes == (lookup if key_count < 1000 else ["Aggregate", *lookup])
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,6 +1,7 @@
 """Wrong DSNs and unsuitable tables of a real server: each is told by its own code and words."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -90,7 +91,8 @@ async def test_missing_tls_is_told(database: Database, postgres_server: Postgres
         refusal = await refusal_of(dsn)
 
     assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
-    assert refusal.detail == "things: the server does not offer TLS, or broke off"
+    server = f"127.0.0.1:{urlsplit(dsn).port}"
+    assert refusal.detail == f"things: the server does not offer TLS, or broke off ({server})"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -99,6 +100,45 @@ async def test_columns_arrive_as_they_are(
     is_time = pa.types.is_timestamp(arrow_type) and expected is not None
     assert [str(values[0]) if is_time else values[0], values[1]] == [expected, None]
     assert fetched.rows["w"].to_pylist() == [1, 2]
+
+
+async def test_large_batches_have_the_same_rows(database: Database) -> None:
+    """Rows that come in blocks, by ascending key, are those that come as records."""
+    names = [f"c{at}" for at in range(len(COLUMNS))]
+    columns = ", ".join(f"{name} {each[0]}" for name, each in zip(names, COLUMNS, strict=True))
+    literals = ", ".join(each[1] for each in COLUMNS)
+    database.execute(
+        *TYPES,
+        f"CREATE TABLE things (id int4 PRIMARY KEY, {columns})",
+        f"INSERT INTO things SELECT g, {literals} FROM generate_series(1, 900) AS g",
+        "INSERT INTO things SELECT g FROM generate_series(901, 1900) AS g",
+    )
+    keys = np.random.default_rng(5).permutation(2000).astype(np.int32)
+    async with PostgresBackend(PostgresSettings(database.dsn(), "things", ("id",))) as backend:
+        schema = await backend.describe(timeout_s=5.0)
+        batch = pa.record_batch([keys], schema=schema.key)
+        small = await backend.fetch(batch.slice(0, 999), timeout_s=5.0)
+        large = await backend.fetch(batch, timeout_s=5.0)
+
+    assert keys[large.ordinals].tolist() == list(range(1, 1901))
+    in_order = np.argsort(large.ordinals)[: small.rows.num_rows]
+    assert large.ordinals[in_order].tolist() == small.ordinals.tolist()
+    assert large.rows.take(pa.array(in_order)) == small.rows
+
+
+async def test_long_rows_never_come_in_blocks(database: Database) -> None:
+    """The server need not hold many long rows at once: they are sent as they are found."""
+    database.execute(
+        "CREATE TABLE things (id int4 PRIMARY KEY, value text)",
+        "INSERT INTO things SELECT g, repeat('x', 2000) FROM generate_series(1, 2000) AS g",
+    )
+    keys = pa.record_batch({"id": pa.array(range(2000, 0, -1), pa.int32())})
+    async with PostgresBackend(PostgresSettings(database.dsn(), "things", ("id",))) as backend:
+        await backend.describe(timeout_s=5.0)
+        for _ in range(2):
+            fetched = await backend.fetch(keys, timeout_s=5.0)
+
+    assert fetched.ordinals.tolist() == list(range(2000))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.integration.postgres_server import Database, PostgresServer
 
 # One entry is written at once. Keys of these tests are numbers, so commas part them.
-_QUERY = r"""LOG:  execute \S+: SELECT array_send.* FROM "public"\."{table}" .*
+_QUERY = r"""LOG:  execute \S+: SELECT k\.ordinal.* FROM "public"\."{table}" .*
 .*DETAIL:  Parameters: \$1 = '\{{(.*)\}}'"""
 
 

@@ -140,6 +140,19 @@ def test_deserted_keys_take_no_place() -> None:
     queue.table.check_invariants(run.flights[[1, 3]])
 
 
+def test_deserted_keys_are_dropped_before_their_turn() -> None:
+    """Channels with keys that somebody waits for keep those, and their turns."""
+    queue = Queue()
+    for channel, lookup in ((A, 1), (B, 2)):
+        run, waiters = joined_run(queue.table, lookup * 10, lookup * 10 + 1, lookup=lookup)
+        queue.add(channel, run, now=0.0)
+        queue.table.leave({LookupId(lookup): waiters[:lookup]})
+
+    queue.drop_deserted()
+
+    assert (len(queue), next_keys(queue)) == (1, [11])
+
+
 def test_deserted_queue_is_no_batch() -> None:
     """When nobody waits for anything there is no query."""
     queue = Queue()

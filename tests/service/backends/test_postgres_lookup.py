@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.backends.postgres_lookup import (
+    blocks_query,
     index_statement,
     lookup_query,
     scanning_query,
@@ -15,14 +16,8 @@ from service.backends.postgres_lookup import (
 from tests.service.backends.weather_table import WEATHER
 
 TABLE = replace(WEATHER, primary_key=("nr", "part"))
-KEYS = (
-    "unnest($1::text::text[], $2::text::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
-)
-COLUMNS = 'COALESCE(t."temp", NULL) AS column1, textsend(t."notes"::text) AS column2'
-BLOCKS = (
-    "array_send(array_agg(r.column1)), array_send(array_agg(octet_length(r.column2)))"
-    " || COALESCE(string_agg(r.column2, ''), '')"
-)
+KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
+COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
 
 SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
@@ -35,9 +30,9 @@ BITMAP: dict[str, Any] = {
 
 
 def test_query_asks_the_index_per_key() -> None:
-    """Typed arrays go in, the database matches, blocks come out; the fence keeps the plan."""
+    """Typed arrays go in, the database matches, ordinals come out; the fence keeps the plan."""
     assert lookup_query(TABLE, is_ordered=False) == (
-        f"SELECT array_send(array_agg(k.ordinal)), {BLOCKS} FROM {KEYS}"
+        f"SELECT k.ordinal, r.* FROM {KEYS}"
         f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t'
         f" WHERE {MATCHES} OFFSET 0) AS r"
     )
@@ -52,15 +47,20 @@ def test_rows_of_a_key_are_ordered() -> None:
 
 def test_table_without_index_is_joined() -> None:
     """Without an index there is no fence: the server may read the table once for all keys."""
-    query = (
-        f"SELECT array_send(array_agg(r.ordinal)), {BLOCKS}"
-        f" FROM (SELECT k.ordinal, {COLUMNS} FROM {KEYS}"
-        f' JOIN "public"."we ather" AS t ON {MATCHES}'
-    )
+    query = f'SELECT k.ordinal, {COLUMNS} FROM {KEYS} JOIN "public"."we ather" AS t ON {MATCHES}'
 
-    assert scanning_query(TABLE, is_ordered=False) == query + " OFFSET 0) AS r"
-    assert scanning_query(TABLE, is_ordered=True) == (
-        query + ' ORDER BY k.ordinal, t."nr", t."part" OFFSET 0) AS r'
+    assert scanning_query(TABLE, is_ordered=False) == query
+    assert scanning_query(TABLE, is_ordered=True) == query + ' ORDER BY k.ordinal, t."nr", t."part"'
+
+
+def test_blocks_are_made_of_what_is_found() -> None:
+    """Around either query; each column is one block, and the server makes the bytes of texts."""
+    assert blocks_query(TABLE, "SELECT …") == (
+        "SELECT array_send(array_agg(b.ordinal)), array_send(array_agg(b.column1)),"
+        " array_send(array_agg(octet_length(b.column2)))"
+        " || COALESCE(string_agg(b.column2, ''), '')"
+        " FROM (SELECT q.ordinal, COALESCE(q.column1, NULL) AS column1,"
+        " textsend(q.column2) AS column2 FROM (SELECT …) AS q OFFSET 0) AS b"
     )
 
 
