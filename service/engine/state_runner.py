@@ -219,7 +219,9 @@ class StateRunner:
             caller.deliver(delivery.answer, delivery.is_last)
         for batch_id in effects.cancelled:
             # Not left to the task: cancelled before its first step, it never gets to its end.
-            self._queries.pop(batch_id).cancel()
+            query = self._queries.pop(batch_id, None)
+            if query is not None:  # else it was cancelled with all others, by who ran the dimension
+                query.cancel()
             self._parts.wake()  # a slot is free
 
     def _tell_end(self, started_at: float) -> None:

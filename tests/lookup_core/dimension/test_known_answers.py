@@ -118,3 +118,17 @@ def test_only_plain_hits_are_told_alone() -> None:
     assert hit is not None
     assert (hit.row.columns[-1][hit.row.at].as_py(), hit.age_s) == ("row 7", 1.0)
     assert [known.hit(7, 11.0), known.hit(8, 1.0), known.hit("7", 1.0)] == [None] * 3
+
+
+def test_stale_rows_stand_in_for_a_failure() -> None:
+    """Where each key has a row that is not too old, nobody is told of the failure."""
+    known = known_answers()
+    keep(known, 7, 8)
+    key_ids = known.canonical(typed(8, 7).columns, np.arange(2, dtype=np.int32)).ids()
+
+    places = np.array([3, 5], np.int32)
+    answers = known.failed(
+        key_ids, places, columns=["name"], code=ErrorCode.UPSTREAM_UNAVAILABLE, now=14.0
+    )
+
+    assert told([*answers]) == {3: "stale row 8", 5: "stale row 7"}

@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys, has_number_keys
+from lookup_core.keys.canonical_keys import (
+    CanonicalKeys,
+    canonical_keys,
+    has_number_keys,
+    keys_of_ids,
+)
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 # {type: values that differ}; the extremes stand beside what they could be mixed up with
@@ -175,3 +180,13 @@ def test_number_keys_are_told_by_schema(key: dict[str, pa.DataType], expected: b
 
     assert has_number_keys(DimensionSchema(schema, pa.schema([]))) is expected
     assert (canonical_keys(batch).parts is None) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [(pa.int64(), [3, -1]), (pa.utf8(), ["ä", ""]), (pa.int64(), [])], ids=str
+)
+def test_keys_are_made_again_from_ids(kind: pa.DataType, values: list[Any]) -> None:
+    """What stands for a key in flight tells the whole key, and its hash under the same seed."""
+    keys = keys_of((kind, values), seed=7)
+
+    assert is_same(keys_of_ids(keys.ids(), seed=7), keys)
