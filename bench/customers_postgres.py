@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.embedded_postgres import embedded_postgres
+from demo.embedded_postgres import embedded_postgres
 
 # Values are put in by the client: a table cannot be made from bound parameters.
 STATEMENTS = (

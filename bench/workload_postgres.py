@@ -14,8 +14,8 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 from psycopg import sql
 
-from bench.embedded_postgres import database_dsn, embedded_postgres
 from bench.workload import Workload
+from demo.embedded_postgres import EmbeddedPostgres, embedded_postgres
 
 TABLE = "customers"
 STATEMENTS = (
@@ -30,7 +30,7 @@ FINGERPRINT = "SELECT obj_description(to_regclass('customers'))"
 def workload_postgres(folder: Path, workload: Workload) -> Iterator[str]:
     """Start the server with the table `customers`; how to reach it. Stopped at the end."""
     with embedded_postgres(folder) as server:
-        dsn = database_dsn(server, f"customers_{workload.rows}")
+        dsn = _database_dsn(server, f"customers_{workload.rows}")
         load_customers(dsn, workload.dimension)
         yield dsn
 
@@ -51,6 +51,14 @@ def load_customers(dsn: str, dimension: Path) -> bool:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("VACUUM (ANALYZE) customers")  # so that no query has to tidy up first
     return True
+
+
+def _database_dsn(server: EmbeddedPostgres, name: str) -> str:
+    with psycopg.connect(server.get_uri(), autocommit=True) as admin:
+        known = admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
+        if known is None:
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return server.get_uri(name)
 
 
 def _as_csv(dimension: Path) -> bytes:

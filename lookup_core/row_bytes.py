@@ -40,11 +40,9 @@ def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
 
 
 def _most_value_bytes(column: pa.Array) -> int:
-    if types.is_list(column.type):
-        return int(np.max(_value_bytes(column)))
     if _has_varying_size(column.type):
         return pc.max(pc.binary_length(column)).as_py() or 0
-    return int((column.type.bit_width + 7) // 8)
+    return int(np.max(_value_bytes(column)))
 
 
 def _has_varying_size(kind: pa.DataType) -> bool:

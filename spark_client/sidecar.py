@@ -76,7 +76,8 @@ class Sidecar:
         `connect_timeout` (60 s by default).
         `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks,
         `watermark_delay` (default none) behind the largest event time: one at the end of each
-        batch, and inside it whenever the watermark advances by `watermark_interval`.
+        batch, or of several that come at once, and inside whenever the watermark advances by
+        `watermark_interval`.
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
         `schema`: DDL or StructType of the dimension's columns, where the driver has no sidecar to

@@ -9,11 +9,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import MOST_AGE_MS, Answer, rowless_answer
 from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.outcome import Outcome
-
-_MOST_AGE_MS = 2**32 - 1  # seven weeks; what is older is told as old as that
 
 
 def cached_answers(
@@ -49,4 +47,4 @@ def cached_rows(
 
 def _ages_ms(probe: Probe, found: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
     # Of these only: what stands beside a key that is not cached may be too large for the type.
-    return np.minimum(probe.ages_s[found] * 1000, _MOST_AGE_MS).astype(np.uint32)
+    return np.minimum(probe.ages_s[found] * 1000, MOST_AGE_MS).astype(np.uint32)

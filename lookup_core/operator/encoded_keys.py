@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.operator.equal_numbers import first_equal_rows
+from lookup_core.operator.equal_numbers import first_equal_rows, first_rows
 
 Codes = npt.NDArray[np.intp]  # [rows] which of the distinct keys
 
@@ -36,7 +36,7 @@ def encoded_keys(columns: Sequence[pa.Array], schema: pa.Schema) -> EncodedKeys:
         more, values = _factorized(column)
         # Both factors are at most the number of rows, so the product stays far below 2**63.
         codes, _ = _factorized(pa.array(codes * len(values) + more))
-    first = _first_rows(codes)
+    first = pa.array(first_rows(codes, int(codes.max(initial=-1)) + 1))
     return EncodedKeys(
         pa.record_batch([column.take(first) for column in columns], schema=schema), codes
     )
@@ -54,9 +54,3 @@ def _factorized_numbers(column: pa.Array) -> tuple[Codes, pa.Array]:
     is_first = first == np.arange(len(first))
     number = np.cumsum(is_first) - 1
     return number.take(first), column.take(pa.array(np.flatnonzero(is_first)))
-
-
-def _first_rows(codes: Codes) -> pa.Array:
-    first = np.empty(int(codes.max()) + 1 if len(codes) else 0, np.intp)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last to be written is the first row
-    return pa.array(first)

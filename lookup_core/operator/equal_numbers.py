@@ -9,11 +9,13 @@ Multiplicative hashing as in Knuth, TAOCP vol. 3, 6.4.
 import numpy as np
 import numpy.typing as npt
 
+from lookup_core.keys.canonical_keys import GOLDEN_GAMMA, MIXERS
+
 Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd
-_NEXT = np.uint64(0xBF58476D1CE4E5B9)  # another odd factor for those that collided
+_GOLDEN = np.uint64(GOLDEN_GAMMA)  # 2**64 over the golden ratio, odd
+_NEXT = np.uint64(MIXERS[0])  # another odd factor for those that collided
 
 
 def first_equal_rows(numbers: Numbers) -> Rows:
@@ -32,10 +34,15 @@ def first_equal_rows(numbers: Numbers) -> Rows:
     return first
 
 
+def first_rows(codes: Rows, count: int) -> Rows:
+    """For each of the codes below `count` the first row with it; anything for those of no row."""
+    first = np.empty(count, np.intp)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last to be written is the first row
+    return first
+
+
 def _hashed(numbers: Numbers, factor: np.uint64) -> Rows:
     """For each number the first row with the same hash, half of which stay without a number."""
     bits = (2 * len(numbers)).bit_length()
     places = ((numbers.view(np.uint64) * factor) >> np.uint64(64 - bits)).view(np.int64)
-    first = np.empty(1 << bits, np.intp)
-    first[places[::-1]] = np.arange(len(numbers))[::-1]  # the last to be written is the first row
-    return first.take(places)
+    return first_rows(places, 1 << bits).take(places)

@@ -15,7 +15,7 @@ from pyarrow import types
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.postgres_arrays import BinaryArray, element_oid
-from service.backends.postgres_columns import as_described, checked_rows
+from service.backends.postgres_columns import as_described, checked_rows, no_rows
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import ColumnReading
 
@@ -52,8 +52,7 @@ def rows_of_blocks(
     """The blocks of a query for so many keys: ordinals, then the columns; see `checked_rows`."""
     first, *others = blocks
     if first is None:  # the aggregates of no rows
-        none = pa.RecordBatch.from_pylist([], table.schema.columns)
-        return FetchedRows(np.empty(0, np.int32), none)
+        return no_rows(table)
     ordinals = BinaryArray.read(first, np.int64).values
     readings = zip(others, table.columns, strict=True)
     columns = [_column(block, name, reading) for block, (name, reading) in readings]

@@ -35,6 +35,12 @@ def checked_rows(
     return FetchedRows((ordinals - 1).astype(np.int32), rows)
 
 
+def no_rows(table: PostgresTable) -> FetchedRows:
+    """What is fetched where no key has a row."""
+    none = pa.RecordBatch.from_pylist([], table.schema.columns)
+    return FetchedRows(np.empty(0, np.int32), none)
+
+
 @contextmanager
 def as_described(name: str, reading: ColumnReading) -> Iterator[None]:
     """Raise BackendError `schema_changed` where values do not fit the column's type."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from service.backends.interface import FetchedRows
-from service.backends.postgres_columns import as_described, checked_rows
+from service.backends.postgres_columns import as_described, checked_rows, no_rows
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import ColumnReading
 
@@ -34,8 +34,7 @@ def rows_of_records(
 ) -> FetchedRows:
     """The records of a query for so many keys: ordinal, then the columns; see `checked_rows`."""
     if not records:
-        none = pa.RecordBatch.from_pylist([], table.schema.columns)
-        return FetchedRows(np.empty(0, np.int32), none)
+        return no_rows(table)
     ordinals, *values = zip(*records, strict=False)  # the server made them alike
     if len(values) != len(table.columns):
         values = []  # which is told below

@@ -118,9 +118,8 @@ _COLUMNS = {
     "bool": ColumnReading(pa.bool_(), _plain),
     "text": _TEXT,
     "varchar": _TEXT,
-    "bpchar": ColumnReading(
-        pa.utf8(), _plain, _sent_by("bpcharsend")
-    ),  # padded, as any client sees it
+    # Padded, as any client sees it.
+    "bpchar": ColumnReading(pa.utf8(), _plain, _sent_by("bpcharsend")),
     "bytea": ColumnReading(pa.binary(), _plain, _sent_by("byteasend")),
     "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
     "timestamp": ColumnReading(

