@@ -228,7 +228,7 @@ class RowStore:
         # In order: no new address is one that a later segment has yet.
         self._next_address, self._starts = 0, None
         for segment in self._segments.values():
-            is_live = self._addresses[segment.slots] == segment.addresses
+            is_live = self._is_live(segment)
             segment.start = self._next_address
             self._addresses[segment.slots[is_live]] = segment.addresses[is_live]
             self._next_address += len(segment.slots)
@@ -243,8 +243,11 @@ class RowStore:
         # Which of the segments, in their order, has the row of each slot.
         return self._sorted_starts().searchsorted(self._addresses.take(slots), "right") - 1
 
+    def _is_live(self, segment: Segment) -> npt.NDArray[np.bool_]:
+        return self._addresses[segment.slots] == segment.addresses
+
     def _live(self, segment: Segment) -> Slots:
-        return segment.slots[self._addresses[segment.slots] == segment.addresses]
+        return segment.slots[self._is_live(segment)]
 
     def _pop(self, segment_id: int) -> None:
         segment, self._starts = self._segments.pop(segment_id), None
@@ -291,5 +294,5 @@ class RowStore:
     def _living(self, segment: Segment) -> tuple[Slots, pa.RecordBatch]:
         if not segment.dead:
             return segment.slots, segment.rows
-        at = np.flatnonzero(self._addresses[segment.slots] == segment.addresses)
+        at = np.flatnonzero(self._is_live(segment))
         return segment.slots[at], segment.rows.take(pa.array(at))
