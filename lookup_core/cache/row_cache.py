@@ -16,7 +16,8 @@ from lookup_core.cache.entry_states import Words
 from lookup_core.cache.eviction import Eviction, segment_bytes
 from lookup_core.cache.lifetimes import Lifetimes
 from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.row_store import Gathered, StoredRow
+from lookup_core.cache.row_store import Gathered
+from lookup_core.cache.stored_row import Place, StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -40,11 +41,20 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Bookmark:
+    """What leads back to a row that was a hit; holds nothing of the row."""
+
+    place: Place
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A fresh row; the last of its columns are the dimension's."""
 
     row: StoredRow
     age_s: float
+    bookmark: Bookmark
 
 
 class RowCache:
@@ -86,11 +96,27 @@ class RowCache:
             return None
         states = self._entries.states
         word = states.of_one(slot)
-        age_s = states.age_s(word, now)
-        if not states.is_row(word) or age_s >= self._lifetimes.row_ttl_s(key.hash):
+        age_s, ttl_s = states.age_s(word, now), self._lifetimes.row_ttl_s(key.hash)
+        if not states.is_row(word) or age_s >= ttl_s:
             return None
         states.visit_one(slot, word)
-        return Hit(self._entries.rows.row(slot), age_s)
+        rows = self._entries.rows
+        return Hit(rows.row(slot), age_s, Bookmark(rows.place(slot), ttl_s))
+
+    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
+        """The age of the row that was a hit, if it would be one again, which counts as a visit.
+
+        None if it is no longer fresh, or went, or was moved.
+        """
+        if not self._entries.rows.is_at(bookmark.place):
+            return None
+        states, slot = self._entries.states, bookmark.place.slot
+        word = states.of_one(slot)
+        age_s = states.age_s(word, now)
+        if age_s >= bookmark.ttl_s:
+            return None
+        states.visit_one(slot, word)
+        return age_s
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order they are stored."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lookup_core.cache.row_queue import RowQueue
 from lookup_core.cache.segment import Addresses, Segment
+from lookup_core.cache.stored_row import Place, StoredRow
 from lookup_core.keys.key_index import Slots
 
 BYTES_BY_SLOT = 4  # one address each
@@ -36,14 +37,6 @@ class Gathered:
 
     order: npt.NDArray[np.intp]
     rows: pa.RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRow:
-    """One row where it is stored: in all columns of its segment."""
-
-    columns: Sequence[pa.Array]
-    at: int
 
 
 @dataclass(slots=True)
@@ -77,8 +70,8 @@ class RowStore:
         self._queues = {queue: _Queue(size, {}) for queue, size in max_segment_bytes.items()}
         self._addresses = np.zeros(0, np.uint32)  # by slot
         self._address_count = address_count
-        self._next_address = 0
-        self._next_id = 0
+        self._next_address = self._next_id = 0
+        self._era = object()
 
     @property
     def row_bytes(self) -> int:
@@ -110,8 +103,10 @@ class RowStore:
         ids[segment_id] = None
         self._queues[queue].rows += len(slots)
         self._set(segment_id, rows, slots=slots, queue=queue)
-        while len(ids) > 1 and self._merge(*self._youngest_two(ids)):
+        while len(ids) > 1 and self._merge(*[*ids][-2:]):
             pass
+        # Of the others one pair at most: what was large for the queue may be small for it by now.
+        any(self._merge(*pair) for pair in pairwise([*ids]))
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows of slots that have one, duplicates allowed, columns by name."""
@@ -124,6 +119,14 @@ class RowStore:
         """The row of one slot that has one."""
         segment, at = self._stored(slot)
         return StoredRow(segment.columns, at)
+
+    def place(self, slot: int) -> Place:
+        """Where the row of one slot that has one is now."""
+        return Place(self._era, slot, self._addresses.item(slot))
+
+    def is_at(self, place: Place) -> bool:
+        """Whether the row that was stored there is there still."""
+        return place.era is self._era and self._addresses.item(place.slot) == place.address
 
     def remove(self, slots: Slots) -> None:
         """Forget the rows of slots that have one, each named once."""
@@ -165,6 +168,7 @@ class RowStore:
 
     def renumber(self, kept: Slots, slot_count: int) -> None:
         """Call slot `kept[i]` slot i from now on; these are all that have rows."""
+        self._era = object()
         number_of = np.full(len(self._addresses), -1, np.int32)  # of dead rows any number will do
         number_of[kept] = np.arange(len(kept))
         self._addresses = self._addresses[kept]
@@ -226,7 +230,7 @@ class RowStore:
 
     def _close_gaps(self) -> None:
         # In order: no new address is one that a later segment has yet.
-        self._next_address, self._starts = 0, None
+        self._next_address, self._starts, self._era = 0, None, object()
         for segment in self._segments.values():
             is_live = self._is_live(segment)
             segment.start = self._next_address
@@ -254,12 +258,6 @@ class RowStore:
         queue = self._queues[segment.queue]
         queue.bytes -= segment.bytes
         del queue.ids[segment_id]
-
-    @staticmethod
-    def _youngest_two(ids: dict[int, None]) -> tuple[int, int]:
-        backwards = reversed(ids)
-        younger = next(backwards)
-        return next(backwards), younger
 
     def _merge(self, elder_id: int, younger_id: int) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.query_size import QuerySize
 from lookup_core.settings import BatchSettings
 
 ChannelId = NewType("ChannelId", int)
@@ -49,6 +50,7 @@ class Batcher:
     def __init__(self, settings: BatchSettings, flights: FlightTable) -> None:
         self._settings = settings
         self._flights = flights
+        self._size = QuerySize(settings.max_keys)
         self._channels: dict[ChannelId, _Channel] = {}  # whose turn is next comes first
         self._queued = 0
         # Since when keys are queued; those that a full batch left behind do not wait anew.
@@ -68,18 +70,23 @@ class Batcher:
         """When the next batch leaves, given a free slot; None when nothing is queued."""
         if not self._queued:
             return None
-        is_full = self._queued >= self._settings.max_keys
+        is_full = self._queued >= self._size.keys
         return self._oldest_at if is_full else self._oldest_at + self._settings.linger_s
 
     def next_batch(self, now: float) -> list[KeyRun] | None:
         """The keys of the next query, at most `max_keys`; None if it is too early or none is left.
 
-        Keys that nobody waits for any more are dropped on the way.
+        Fewer, if rows are so large that they would be too many bytes at once. Keys that nobody
+        waits for any more are dropped on the way.
         """
         due = self.next_deadline()
         if due is None or now < due:
             return None
         return self._take_turns() or None
+
+    def on_rows(self, count: int, rows_bytes: int) -> None:
+        """A query brought so many rows, if any, of so many bytes together."""
+        self._size.on_rows(count, rows_bytes)
 
     def drop_deserted(self) -> None:
         """Forget the keys that nobody waits for any more, before their turn."""
@@ -107,7 +114,7 @@ class Batcher:
 
     def _take_turns(self) -> list[KeyRun]:
         batch: list[KeyRun] = []
-        room = self._settings.max_keys
+        room = self._size.keys
         while room and self._channels:
             name, channel = next(iter(self._channels.items()))
             if not channel.deficit:

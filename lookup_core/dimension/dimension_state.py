@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer
-from lookup_core.cache.row_cache import Hit
+from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.explanation import Explainer, Explanation
@@ -83,6 +83,10 @@ class DimensionState:
         """The same for one key by its value, if its fresh row is cached; None for all else."""
         return self._totals.counted(self._known.hit(value, now))
 
+    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
+        """The age of a row that was a hit and is one again; None if `hit` has to find out."""
+        return self._totals.counted(self._known.cache.revisit(bookmark, now))
+
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
         query = self._turns.next_query(now)
@@ -107,6 +111,7 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
+        self._batcher.on_rows(rows.num_rows, rows.nbytes)
         age_ms = int((now - query.sent_at) * 1000)
         landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)

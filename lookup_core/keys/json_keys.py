@@ -41,6 +41,9 @@ def typed_keys_from_json(values: Sequence[Any], schema: DimensionSchema) -> Type
     Dates and timestamps are ISO 8601 texts, uuids texts, decimals texts or integers, bytes base64.
     Raises InvalidRequest (`key_type`) only when the key has a type that JSON cannot name.
     """
+    numbers = _plain_numbers(values, schema.key)
+    if numbers is not None:
+        return TypedKeys(numbers, np.zeros(0, np.int32), {})
     fields = list(schema.key)
     rows, malformed = _rows(values, len(fields))
     faults: dict[int, ErrorCode] = {}
@@ -53,6 +56,16 @@ def typed_keys_from_json(values: Sequence[Any], schema: DimensionSchema) -> Type
     faults.update(dict.fromkeys(malformed, ErrorCode.TYPE))
     key_columns = pa.record_batch(columns, schema=schema.key)
     return TypedKeys(key_columns, np.array(nulls, np.int32), faults)
+
+
+def _plain_numbers(values: Sequence[Any], key: pa.Schema) -> pa.RecordBatch | None:
+    # Most keys are such, and nothing needs to be said of single ones: a tenth of the time.
+    if len(key) > 1 or not types.is_integer(key.field(0).type) or {*map(type, values)} != {int}:
+        return None
+    try:
+        return pa.record_batch([pa.array(values, key.field(0).type)], schema=key)
+    except (OverflowError, pa.ArrowInvalid):  # one of them is out of range
+        return None
 
 
 def _rows(values: Sequence[Any], width: int) -> tuple[list[Sequence[Any]], set[int]]:

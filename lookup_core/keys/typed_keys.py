@@ -28,6 +28,8 @@ class TypedKeys:
 
     def part(self, start: int, count: int) -> "TypedKeys":
         """So many of the keys from `start` on, or as many as there are."""
+        if not start and count >= self.size:
+            return self
         stop = start + count
         nulls = self.nulls[(self.nulls >= start) & (self.nulls < stop)] - np.int32(start)
         faults = {

@@ -14,7 +14,7 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer
-from lookup_core.cache.row_cache import Hit
+from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.explanation import Explanation
@@ -26,7 +26,7 @@ from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from lookup_core.summed_statistics import summed_statistics
 from service.backends.interface import Backend
-from service.engine.gathering import Gathering, Take
+from service.engine.gathering import FIRST_KEYS, Gathering, Take
 from service.engine.observer import NullObserver, Observer
 from service.engine.schema_watch import SchemaWatch
 from service.engine.state_runner import RunnerParts, StateRunner
@@ -69,6 +69,7 @@ class Dimension:
         self._runner: StateRunner | None = None  # since the first description
         self._former = no_statistics(settings)  # of all runners before this one
         self._cache_share = 1.0
+        self._first_keys = FIRST_KEYS
         self._ids = count(1)
 
     @property
@@ -154,7 +155,7 @@ class Dimension:
         as `submit` does. Cancellation leaves the shared flights to the others.
         """
         timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
-        gathering = Gathering(keys, take)
+        gathering = Gathering(keys, take, first_keys=self._first_keys)
         try:
             for start, part in gathering.parts():
                 with _capacity_of_arrow():
@@ -168,6 +169,7 @@ class Dimension:
                 gathering.on_submitted(start, submitted)
             await gathering.end()
         finally:
+            self._first_keys = gathering.first_keys
             for lookup_id in gathering.lookup_ids:
                 self.leave(lookup_id)
         return gathering.answers
@@ -181,6 +183,13 @@ class Dimension:
             return self._known_runner().hit(value)
         except BackendError:  # no schema: `lookup` waits for it, or says why there is none
             return None
+
+    def revisit(self, bookmark: Bookmark) -> float | None:
+        """The age in seconds of the row of an earlier hit, which is one again; else None.
+
+        Whatever came for its key since is another row.
+        """
+        return None if self._runner is None else self._runner.revisit(bookmark)
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""

@@ -15,7 +15,8 @@ from service.engine.submitted import Deliver, Submitted
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
 
-_FIRST_KEYS = 16  # while nothing is known of the rows; each part is twice as large
+FIRST_KEYS = 16  # while nothing is known of the rows; each part is twice as large
+_MOST_FIRST_KEYS = 128  # while only those of an earlier lookup are known
 _MOST_KEYS = 2048  # rows may be larger than those before, and are copied before they are counted
 _PART_BYTES = 4 * 1024 * 1024
 
@@ -23,22 +24,30 @@ _PART_BYTES = 4 * 1024 * 1024
 class Gathering:
     """Waits for the answers to all parts of one lookup; of one event loop."""
 
-    def __init__(self, keys: TypedKeys, take: Take) -> None:
+    def __init__(self, keys: TypedKeys, take: Take, *, first_keys: int = FIRST_KEYS) -> None:
         self.answers: list[Answer] = []
         self.lookup_ids: list[LookupId] = []  # of the parts, to be left in the end
         self._keys = keys
         self._take = take
+        self._first_keys = first_keys
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unanswered = keys.size
         self._row_count = 0
         self._row_bytes = 0
+
+    @property
+    def first_keys(self) -> int:
+        """How many keys the first part of another lookup may have, by the rows that came."""
+        if not self._row_count:
+            return self._first_keys
+        return min(_MOST_FIRST_KEYS, self._most_keys())
 
     def parts(self) -> Iterator[tuple[int, TypedKeys]]:
         """The keys in parts, at least one, each with where it starts.
 
         How large the later ones are depends on the rows that came meanwhile.
         """
-        start, count = 0, min(_FIRST_KEYS, self._keys.size)
+        start, count = 0, min(self._first_keys, self._keys.size)
         yield start, self._keys.part(start, count)
         while (start := start + count) < self._keys.size:
             count = min(2 * count, _MOST_KEYS, self._most_keys(), self._keys.size - start)

@@ -69,6 +69,8 @@ class SchemaWatch:
 
         Raises BackendError when the time is over, and at once for a table that is no longer fit.
         """
+        if self._was_known.is_set():
+            return self.known()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._was_known.wait()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from lookup_core.answer import Answer
-from lookup_core.cache.row_cache import Hit
+from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -109,6 +109,14 @@ class StateRunner:
         if hit is not None:
             self._tell_end(now)
         return hit
+
+    def revisit(self, bookmark: Bookmark) -> float | None:
+        """The same for a row that was a hit: its age; None, if `hit` has to find out."""
+        now = self._parts.clock()
+        age_s = self.state.revisit(bookmark, now)
+        if age_s is not None:
+            self._tell_end(now)
+        return age_s
 
     def leave(self, lookup_id: LookupId) -> None:
         """Nobody waits for this lookup any more; harmless when it has ended."""

@@ -4,7 +4,6 @@ For plain requests only: streams have `answer_budget`, which makes them wait. A 
 """
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
@@ -38,7 +37,8 @@ class AnswerHold:
         self._take(answer.size, answer.total_bytes)
 
     def take_text(self, text: bytes) -> None:
-        """The same for a row that is written already."""
+        """The same for one row's answer as it is sent, which is held instead of all before."""
+        self._hold(-self._held_bytes)
         self._take(1, len(text))
 
     def only(self, count_bytes: int) -> None:
@@ -72,17 +72,3 @@ class AnswerHold:
 
 
 ANSWER_HOLD = web.RequestKey("answer_hold", AnswerHold)
-
-
-def holding_answers(room: AnswerRoom) -> Middleware:
-    """The middleware that gives each request its hold, until its response was sent."""
-
-    @web.middleware
-    async def hold_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
-        hold = request[ANSWER_HOLD] = AnswerHold(room)
-        try:
-            return await handler(request)
-        finally:
-            hold.only(0)
-
-    return hold_answers

@@ -9,7 +9,6 @@ from aiohttp import web
 
 from service.http.admin import Admin
 from service.http.admission import Admission
-from service.http.answer_room import holding_answers
 from service.http.body import wait_for_body
 from service.http.catalogue import Catalogue
 from service.http.channels import Channels
@@ -18,19 +17,14 @@ from service.http.dimensions import Dimensions
 from service.http.health import Health
 from service.http.lookup import Lookup
 from service.http.openapi import OpenApi
-from service.http.problems import problems
+from service.http.passage import Passage
+from service.http.ready_response import FIXED_HEADERS
 from service.http.route import Audience, Route
 from service.http.row_texts import RowTexts
 from service.http.security import Access, Security
 from service.http.service_parts import ServiceParts
 from service.http.single_row import SingleRow
 from service.http.status_page import StatusPage
-
-HEADERS = {
-    "Server": "sidelook",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 def application(parts: ServiceParts, access: Access) -> web.Application:
@@ -47,23 +41,20 @@ def guarded_application(
     routes: Sequence[Route], parts: ServiceParts, access: Access
 ) -> web.Application:
     """An application of these routes; each request passes all that stands around them."""
-    audiences: dict[str, Audience] = {}
-    admission = Admission(parts.readiness, audiences, limit=parts.limits.connections)
-    app = web.Application(
-        client_max_size=parts.limits.request_bytes,
-        middlewares=[
-            admission.admit,
-            holding_answers(parts.answer_room),  # around the delivery: what is being sent is held
-            Delivery(parts.limits.send_deadline_s).deliver,
-            problems,
-            Security(access, audiences).guard,
-        ],
+    audiences: dict[web.AbstractRoute, Audience] = {}
+    passage = Passage(
+        audiences,
+        Admission(parts.readiness, limit=parts.limits.connections),
+        parts.answer_room,
+        Security(access),
+        Delivery(parts.limits.send_deadline_s),
     )
+    app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=[passage.lead])
     for route in routes:
         resource = app.router.add_resource(route.path)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-            resource.add_route(method, route.handler, expect_handler=wait_for_body)
-        audiences[resource.canonical] = route.audience
+            made = resource.add_route(method, route.handler, expect_handler=wait_for_body)
+            audiences[made] = route.audience
     app.on_response_prepare.append(_set_headers)
     return app
 
@@ -105,4 +96,4 @@ def _health_routes(parts: ServiceParts) -> list[Route]:
 
 
 async def _set_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
+    response.headers.update(FIXED_HEADERS)

@@ -7,8 +7,8 @@ import asyncio
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
+from service.http.ready_response import ReadyResponse
 from service.http.reset import reset
 
 
@@ -22,23 +22,23 @@ class Delivery:
         self._due: dict[asyncio.Transport, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @web.middleware
-    async def deliver(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The middleware that sends what the handler returns."""
-        response = await handler(request)
+    async def send(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Send it, unless it was begun already; a caller who left is no error."""
         transport = request.transport
-        if transport is not None and not response.prepared:
-            # With a buffer the transport reports success long before the kernel took the bytes.
-            transport.set_write_buffer_limits(high=0)
+        if transport is None or response.prepared:
+            return
+        # With a buffer the transport reports success long before the kernel took the bytes.
+        transport.set_write_buffer_limits(high=0)
+        try:
+            await response.prepare(request)
+            if isinstance(response, ReadyResponse) and not transport.get_write_buffer_size():
+                return  # the kernel has it, as it has most at once: there is nothing to wait for
             self._begin(transport)
-            try:
-                await response.prepare(request)
-                await response.write_eof()
-            except ConnectionError:
-                pass  # the caller left; aiohttp sees it, too, and ends the connection
-            finally:
-                self._due.pop(transport, None)
-        return response
+            await response.write_eof()
+        except ConnectionError:
+            pass  # aiohttp sees it, too, and ends the connection
+        finally:
+            self._due.pop(transport, None)
 
     def _begin(self, transport: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()

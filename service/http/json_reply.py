@@ -10,7 +10,7 @@ import orjson
 from lookup_core.outcome import Outcome
 from service.http.json_rows import json_rows
 from service.http.lookup_result import LookupResult
-from service.http.row_texts import RowText
+from service.http.recent_rows import RowText
 
 _LABELS = tuple(outcome.label for outcome in Outcome)
 

@@ -24,6 +24,7 @@ from service.http.json_reply import json_hit, json_reply
 from service.http.limits import Limits
 from service.http.lookup_request import LookupRequest, from_json, from_query
 from service.http.media_type import MediaType, sent_media_type, wanted_media_type
+from service.http.ready_response import json_response
 from service.http.row_texts import RowTexts
 
 
@@ -47,7 +48,7 @@ class Lookup:
     body_room: BodyRoom
     row_texts: RowTexts
 
-    async def post(self, request: web.Request) -> web.Response:
+    async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer every key of the body, in its order."""
         dimension = self.catalogue.named(request)
         sent = sent_media_type(request)
@@ -58,14 +59,20 @@ class Lookup:
         else:
             question = self._json_question(content)
         hold = request[ANSWER_HOLD]
-        if question.is_simple and wanted is MediaType.JSON:
-            row = self.row_texts.find(dimension, question.asked.keys[0], hold)
-            if row is not None:
-                return web.Response(body=json_hit(row), content_type=wanted.value)
-        result = await engine_lookup(dimension, question.asked, typed=question.typed, hold=hold)
-        reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
-        hold.only(len(reply))
-        return web.Response(body=reply, content_type=wanted.value)
+        is_single = question.is_simple and wanted is MediaType.JSON
+        row = self.row_texts.find(dimension, question.asked.keys[0]) if is_single else None
+        if row is not None:
+            reply = json_hit(row)
+        else:
+            result = await engine_lookup(dimension, question.asked, typed=question.typed, hold=hold)
+            reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
+        if is_single:
+            hold.take_text(reply)
+        else:
+            hold.only(len(reply))
+        if wanted is MediaType.ARROW:
+            return web.Response(body=reply, content_type=wanted.value)
+        return json_response(request, reply)
 
     def _json_question(self, content: bytes) -> _Question:
         asked = from_json(LookupRequest, json_body(content))

@@ -31,7 +31,9 @@ class Route:
     audience: Audience
 
 
-def audience_of(request: web.Request, audiences: Mapping[str, Audience]) -> Audience:
+Audiences = Mapping[web.AbstractRoute, Audience]
+
+
+def audience_of(request: web.Request, audiences: Audiences) -> Audience:
     """For whom the requested path is; what does not exist is nobody's business but a reader's."""
-    resource = request.match_info.route.resource
-    return Audience.READER if resource is None else audiences[resource.canonical]
+    return audiences.get(request.match_info.route, Audience.READER)

@@ -3,20 +3,9 @@
 Only a shorter way to what `engine_lookup` finds: all else is left to that.
 """
 
-from dataclasses import dataclass
-
-from lookup_core.answer import MOST_AGE_MS
 from service.engine.dimension import Dimension
-from service.http.answer_room import AnswerHold
+from service.http.recent_rows import RecentRows, RowText
 from service.http.row_writer import RowWriters
-
-
-@dataclass(frozen=True, slots=True)
-class RowText:
-    """A row that was a hit."""
-
-    text: bytes
-    age_ms: int
 
 
 class RowTexts:
@@ -24,15 +13,23 @@ class RowTexts:
 
     def __init__(self) -> None:
         self._writers = RowWriters()
+        self._recent = RecentRows()
 
-    def find(self, dimension: Dimension, value: object, hold: AnswerHold) -> RowText | None:
-        """The text of the row, which `hold` has taken; None, if a lookup has to find out.
+    def again(self, question: str) -> RowText | None:
+        """What `find` found for this question, if it would find the same; else None."""
+        return self._recent.find(question)
 
-        Raises InvalidRequest and Overloaded for a row without room.
+    def find(
+        self, dimension: Dimension, value: object, *, question: str | None = None
+    ) -> RowText | None:
+        """The row of the key with this value; None, if a lookup has to find out.
+
+        `question`, if any, is a text that always asks for this.
         """
         hit = dimension.hit(value)
         if hit is None:
             return None
         text = self._writers.of(dimension.name, dimension.schema).text(hit.row)
-        hold.take_text(text)
-        return RowText(text, min(int(hit.age_s * 1000), MOST_AGE_MS))
+        if question is not None:
+            self._recent.keep(question, dimension, hit, text=text)
+        return RowText(text, hit.age_s)

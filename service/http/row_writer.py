@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from lookup_core.cache.row_store import StoredRow
+from lookup_core.cache.stored_row import StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from service.http.json_rows import is_plain, json_rows, text_of
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.outcome import Outcome
 from service.engine.dimension import Dimension
-from service.http.answer_room import ANSWER_HOLD, AnswerHold
+from service.http.answer_room import ANSWER_HOLD
 from service.http.catalogue import Catalogue
 from service.http.engine_lookup import engine_lookup
 from service.http.json_rows import json_rows
@@ -21,7 +21,11 @@ from service.http.lookup_result import LookupResult
 from service.http.media_type import MediaType
 from service.http.path_key import path_key, path_value
 from service.http.problem import HttpCode, Problem, problem_of_code
-from service.http.row_texts import RowText, RowTexts
+from service.http.ready_response import json_response
+from service.http.recent_rows import RowText
+from service.http.row_texts import RowTexts
+
+_HIT = Outcome.HIT.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +35,19 @@ class SingleRow:
     catalogue: Catalogue
     row_texts: RowTexts
 
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.StreamResponse:
         """The row; 404 `missing` without one, and the error's status if the lookup failed."""
+        row = self.row_texts.again(request.raw_path)
+        if row is not None:
+            return _found(request, row.text, _HIT, age_ms=row.age_ms)
         dimension = self.catalogue.named(request)
-        hold = request[ANSWER_HOLD]
-        if not request.query_string and (row := self._cached(request, dimension, hold)):
-            return _found(row.text, Outcome.HIT, row.age_ms)
+        if not request.query_string and (row := self._cached(request, dimension)):
+            return _found(request, row.text, _HIT, age_ms=row.age_ms)
         asked = from_query(request.query)
         typed = partial(path_key, request.rel_url.raw_path)
-        return _response(await engine_lookup(dimension, asked, typed=typed, hold=hold))
+        hold = request[ANSWER_HOLD]
+        result = await engine_lookup(dimension, asked, typed=typed, hold=hold)
+        return _response(request, result)
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where this key's answer would come from now, and why."""
@@ -50,30 +58,27 @@ class SingleRow:
             content_type=MediaType.JSON.value,
         )
 
-    def _cached(
-        self, request: web.Request, dimension: Dimension, hold: AnswerHold
-    ) -> RowText | None:
+    def _cached(self, request: web.Request, dimension: Dimension) -> RowText | None:
         try:
             value = path_value(request.rel_url.raw_path, dimension.schema)
         except BackendError:  # no schema yet: the lookup waits for it
             return None
-        return self.row_texts.find(dimension, value, hold)
+        return self.row_texts.find(dimension, value, question=request.raw_path)
 
 
-def _response(result: LookupResult) -> web.Response:
+def _response(request: web.Request, result: LookupResult) -> web.StreamResponse:
     outcome = Outcome(int(result.outcomes[0]))
     age_ms = int(result.ages_ms[0])
     if outcome.has_row:
-        return _found(b"".join(json_rows(result.rows, result.has_row)), outcome, age_ms)
+        text = b"".join(json_rows(result.rows, result.has_row))
+        return _found(request, text, outcome.label, age_ms=age_ms)
     return _problem(outcome, result.errors.get(0)).response()
 
 
-def _found(text: bytes, outcome: Outcome, age_ms: int) -> web.Response:
-    return web.Response(
-        body=text,
-        content_type=MediaType.JSON.value,
-        headers={"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label},
-    )
+def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> web.StreamResponse:
+    request[ANSWER_HOLD].take_text(text)
+    headers = (("Age", str(age_ms // 1000)), ("Sidelook-Outcome", outcome))
+    return json_response(request, text, headers)
 
 
 def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:

@@ -5,16 +5,16 @@ Totals and levels are not kept here: `collector` pulls them from the engine's st
 
 from collections.abc import Iterator
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 from prometheus_client.metrics_core import Metric as Family
 
 from service.engine.observer import QueryResult
+from service.observability.distribution import Distribution
 from service.observability.metrics import (
     BACKEND_BATCH_KEYS,
     BACKEND_QUERIES,
     BACKEND_QUERY_SECONDS,
     LOOKUP_SECONDS,
-    Metric,
 )
 
 # A cache hit takes microseconds, a query milliseconds, a timeout seconds: all must be told apart.
@@ -27,10 +27,9 @@ class PrometheusObserver:
     """Implements `service.engine.observer.Observer`; registered once, in its owner's registry."""
 
     def __init__(self) -> None:
-        self._lookup_seconds = _histogram(LOOKUP_SECONDS, _SECONDS_BUCKETS)
-        self._own_lookup_seconds: dict[str, Histogram] = {}  # {dimension: its part}
-        self._query_seconds = _histogram(BACKEND_QUERY_SECONDS, _SECONDS_BUCKETS)
-        self._batch_keys = _histogram(BACKEND_BATCH_KEYS, _KEYS_BUCKETS)
+        self._lookup_seconds = Distribution(LOOKUP_SECONDS, _SECONDS_BUCKETS)
+        self._query_seconds = Distribution(BACKEND_QUERY_SECONDS, _SECONDS_BUCKETS)
+        self._batch_keys = Distribution(BACKEND_BATCH_KEYS, _KEYS_BUCKETS)
         self._queries = Counter(
             BACKEND_QUERIES.name, BACKEND_QUERIES.help, BACKEND_QUERIES.labels, registry=None
         )
@@ -40,24 +39,18 @@ class PrometheusObserver:
     ) -> None:
         """Count the query, whatever its result, with its size and duration."""
         self._queries.labels(dimension, result.value).inc()
-        self._query_seconds.labels(dimension).observe(seconds)
-        self._batch_keys.labels(dimension).observe(keys)
+        self._query_seconds.observe(dimension, seconds)
+        self._batch_keys.observe(dimension, keys)
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
         """Note how long the request took."""
-        own = self._own_lookup_seconds.get(dimension)
-        if own is None:
-            own = self._own_lookup_seconds[dimension] = self._lookup_seconds.labels(dimension)
-        own.observe(seconds)
+        self._lookup_seconds.observe(dimension, seconds)
 
     def collect(self) -> Iterator[Family]:
         """All families, without the `_created` series that nobody asked for."""
-        for metric in (self._queries, self._lookup_seconds, self._query_seconds, self._batch_keys):
-            for family in metric.collect():
-                samples = family.samples
-                family.samples = [each for each in samples if not each.name.endswith("_created")]
-                yield family
-
-
-def _histogram(metric: Metric, buckets: tuple[float, ...]) -> Histogram:
-    return Histogram(metric.name, metric.help, metric.labels, buckets=buckets, registry=None)
+        for family in self._queries.collect():
+            samples = family.samples
+            family.samples = [each for each in samples if not each.name.endswith("_created")]
+            yield family
+        for each in (self._lookup_seconds, self._query_seconds, self._batch_keys):
+            yield each.family()

@@ -262,3 +262,38 @@ def test_hit_counts_as_a_visit(cache: RowCache) -> None:
         assert NUMBERS.hit(cache, 1, 1.0) == NUMBERS.row(1)
 
     assert states.visits(states.of(slots)).tolist() == [3, 0]
+
+
+def test_bookmark_leads_back_to_a_row(cache: RowCache) -> None:
+    """A row that was a hit is one again by its bookmark, with its age, until its time is over."""
+    NUMBERS.fill(cache, [1], now=0.0)
+    hit = cache.hit(NUMBERS.key(1), 1.0)
+
+    assert hit is not None
+    ages_s = [cache.revisit(hit.bookmark, now) for now in (2.0, TTL_S - 1, TTL_S)]
+
+    assert ages_s == [2.0, TTL_S - 1, None]
+
+
+def test_revisit_counts_as_a_visit(cache: RowCache) -> None:
+    """A row that is found by its bookmark is as visited as one that is asked for by its key."""
+    NUMBERS.fill(cache, [1, 2], now=0.0)
+    states, slots = cache._entries.states, cache._entries.find(NUMBERS.keys([1, 2]))
+    hit = cache.hit(NUMBERS.key(1), 1.0)
+
+    assert hit is not None
+    cache.revisit(hit.bookmark, 1.0)
+
+    assert states.visits(states.of(slots)).tolist() == [2, 0]
+
+
+def test_bookmark_of_a_replaced_row_is_void(cache: RowCache) -> None:
+    """A newer row of the same key is another row; so is one that comes after an invalidation."""
+    NUMBERS.fill(cache, [1, 2], now=0.0)
+    hits = [cache.hit(NUMBERS.key(number), 1.0) for number in (1, 2)]
+    NUMBERS.fill(cache, [1], now=2.0)
+    cache.invalidate(NUMBERS.keys([2]))
+
+    found = [cache.revisit(hit.bookmark, 2.0) for hit in hits if hit is not None]
+
+    assert found == [None, None]

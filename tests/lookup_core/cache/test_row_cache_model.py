@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from lookup_core.cache.row_cache import Bookmark
 from lookup_core.statistics import EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
 
@@ -41,6 +42,7 @@ class RowCacheMachine(RuleBasedStateMachine):
         )
         self.is_roomy = max_bytes == ROOMY
         self.held: dict[int, tuple[int | None, float]] = {}
+        self.bookmarks: list[tuple[int, tuple[int | None, float], Bookmark]] = []
         self.now = 0.0
         self.puts = 0
         self.value = 0
@@ -99,6 +101,18 @@ class RowCacheMachine(RuleBasedStateMachine):
         assert found == (expected if probe.is_row[0] else None)
         hit = self.cache.hit(self.kind.key(key), self.now)
         assert hit is None or hit.age_s == probe.ages_s[0]
+        if hit is not None:
+            self.bookmarks.append((key, self.held[key], hit.bookmark))
+
+    @rule()
+    def revisit(self) -> None:
+        """Go back to all rows that were hits: to the same rows, fresh, or to none."""
+        for key, held, bookmark in self.bookmarks:
+            age_s = self.cache.revisit(bookmark, self.now)
+            assert age_s in {None, self.now - held[1]}
+            if age_s is not None:
+                assert self.held[key] == held
+                assert age_s < self._ttl_s(key)
 
     @rule(keys=st.lists(st.integers(0, 60)))
     def invalidate(self, keys: list[int]) -> None:

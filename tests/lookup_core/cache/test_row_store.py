@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lookup_core.cache.row_queue import RowQueue
 from lookup_core.cache.row_store import Gathered, RowStore
 from lookup_core.cache.segment import stored_bytes
+from lookup_core.cache.stored_row import Place
 from lookup_core.keys.key_index import Slots
 
 SMALL, MAIN = RowQueue.SMALL, RowQueue.MAIN
@@ -150,6 +151,19 @@ def test_large_segments_are_not_merged() -> None:
     assert stored_bytes(store.gather(oldest, SCHEMA.names).rows) <= limit
 
 
+def test_segments_grow_with_their_queue() -> None:
+    """What was a large segment of a small queue is merged when the queue has become large."""
+    store = new_store(slots=600, max_segment_bytes=1)
+
+    for start in range(0, 600, 10):
+        numbers = range(start, start + 10)
+        store.put(slots_of(*numbers), rows_of(*numbers), MAIN)
+
+    assert len(store.oldest_slots(MAIN)) >= 40
+    assert in_order(store.gather(slots_of(5, 595), ["text"])) == ["t5", "t595"]
+    store.check_invariants()
+
+
 def test_survivors_do_not_scatter() -> None:
     """What few rows outlive is merged with its neighbours, so that gathering stays cheap."""
     limit = stored_bytes(rows_of(*range(10, 23))) + 13 * BESIDE
@@ -276,6 +290,23 @@ def test_addresses_never_end() -> None:
         store.remove(slots_of(1, 3, 4, 5))
 
 
+def test_places_never_lead_to_others() -> None:
+    """When an address is given again, or a slot has another number, no kept place holds."""
+    store = new_store(slots=8, address_count=4)
+    store.put(slots_of(6, 7), rows_of(60, 70), SMALL)
+    places = [store.place(6), store.place(7)]
+
+    before = [store.is_at(each) for each in places]
+    store.remove(slots_of(6))
+    removed = [store.is_at(each) for each in places]
+    store.put(slots_of(1, 2, 3), rows_of(10, 20, 30), MAIN)
+    later = store.place(7)
+    store.renumber(slots_of(1, 2, 3, 7), 4)
+
+    assert (before, removed) == ([True, True], [False, True])
+    assert [store.is_at(each) for each in (*places, later)] == [False] * 3
+
+
 def test_queues_may_have_other_columns() -> None:
     """Rows of one queue may have some of the columns only, or none; merging keeps their number."""
     store = new_store()
@@ -339,6 +370,7 @@ class RowStoreMachine(RuleBasedStateMachine):
         self.queues: dict[int, RowQueue] = {}  # {slot: where it stands}
         self.puts = 0
         self.bound = 0  # of the bytes: all rows that were put
+        self.places: list[tuple[Place, int]] = []  # kept, each with the put of its row
         self.grow(40)
 
     @rule(more=st.integers(0, 40))
@@ -402,6 +434,21 @@ class RowStoreMachine(RuleBasedStateMachine):
         found = in_order(self.store.gather(slots_of(*slots), ["number", "text"]))
         numbers = [self.held[slot][1] for slot in slots]
         assert found == [None if number is None else f"t{number}" for number in numbers]
+
+    @rule(data=st.data())
+    def keep_a_place(self, data: st.DataObject) -> None:
+        """Note where a row is; it is found there at once."""
+        if self.held:
+            slot = data.draw(st.sampled_from(sorted(self.held)))
+            self.places.append((self.store.place(slot), self.held[slot][0]))
+            assert self.store.is_at(self.places[-1][0])
+
+    @invariant()
+    def leads_back_to_the_same(self) -> None:
+        """A place that still holds is its row's, which no later put or removal has touched."""
+        for place, put in self.places:
+            if self.store.is_at(place):
+                assert self.held[place.slot][0] == put
 
     @invariant()
     def holds_the_same(self) -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from lookup_core.dimension.batcher import Batcher, ChannelId
 from lookup_core.dimension.flight_table import FlightTable, LookupId
+from lookup_core.dimension.query_size import QUERY_BYTES
 from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.key_runs import joined_run, keys_of, run_of
 
@@ -47,6 +48,15 @@ def test_keys_leave_at_once() -> None:
     assert queue.next_deadline() == 3.0
     assert next_keys(queue, now=4.0) == [1, 2, 3]
     assert len(queue) == 0
+
+
+def test_large_rows_make_small_batches() -> None:
+    """Once rows are known as large, fewer keys leave together; the others follow at once."""
+    queue = Queue(linger_s=1.0)
+    queue.put(A, 1, 2, 3)
+    queue.on_rows(1, QUERY_BYTES // 4)  # for the next ones three times as much is reckoned with
+
+    assert [next_keys(queue), next_keys(queue), next_keys(queue)] == [[1], [2], [3]]
 
 
 def test_linger_counts_from_the_oldest_key() -> None:

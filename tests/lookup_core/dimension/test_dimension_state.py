@@ -408,3 +408,17 @@ def test_hit_alone_counts_as_one(script: DimensionScript) -> None:
     assert script.state.hit(7, script.now) is not None
     assert script.state.hit(8, script.now) is None
     assert script.state.statistics(script.now).outcomes[Outcome.HIT] == before + 1
+
+
+def test_revisit_alone_counts_as_a_hit(script: DimensionScript) -> None:
+    """A row that is found again is counted as it was the first time, one that went is not."""
+    script.keep({7: "Ada"})
+    hit = script.state.hit(7, script.now)
+
+    assert hit is not None
+    ages_s = [script.state.revisit(hit.bookmark, script.now)]
+    script.state.invalidate(None, InvalidationOrigin.ADMIN)
+    ages_s.append(script.state.revisit(hit.bookmark, script.now))
+
+    assert ages_s == [hit.age_s, None]
+    assert script.state.statistics(script.now).outcomes[Outcome.HIT] == 2

@@ -16,6 +16,14 @@ def test_size_counts_every_key() -> None:
     assert keys.size == 4
 
 
+def test_part_of_all_is_all() -> None:
+    """A part that every key is in is what it is a part of."""
+    keys = TypedKeys(pa.record_batch({"id": [7, 8]}), np.zeros(0, np.int32), {})
+
+    assert keys.part(0, 2) is keys
+    assert keys.part(1, 2).size == 1
+
+
 def test_part_keeps_what_is_wrong() -> None:
     """A part counts its positions from its start, and has the nulls and faults that lie in it."""
     columns = pa.record_batch({"id": pa.array([7, None, None, 8, None])})

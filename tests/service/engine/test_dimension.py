@@ -512,6 +512,22 @@ async def test_cached_row_is_told_at_once() -> None:
     assert dimension.statistics().outcomes[Outcome.HIT] == 1
 
 
+async def test_row_is_told_again_at_once() -> None:
+    """A row that was a hit is one again by its bookmark, until it is forgotten."""
+    observer = DiaryObserver()
+    async with running(customers(), observer=observer) as dimension:
+        await lookup(dimension, 7)
+        hit = dimension.hit(7)
+        assert hit is not None
+        again = dimension.revisit(hit.bookmark)
+        dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
+
+    assert again is not None
+    assert again >= hit.age_s
+    assert dimension.revisit(hit.bookmark) is None
+    assert (observer.lookups, dimension.statistics().outcomes[Outcome.HIT]) == (3, 2)
+
+
 def test_unknown_dimension_has_no_hits() -> None:
     """Before the store has described itself there is nothing to be found."""
     assert Dimension(settings(), customers()).hit(7) is None

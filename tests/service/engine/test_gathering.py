@@ -63,7 +63,23 @@ async def test_rows_make_parts_smaller() -> None:
             take=lambda each: taken.append(each.size),
         )
 
-    assert taken == [16, 32, 41, 41, 41, 29]
+    assert taken == [41, 41, 41, 41, 36]
+
+
+async def test_small_rows_make_first_parts_larger() -> None:
+    """A hundred keys of a dimension whose rows are known to be small are asked for at once."""
+    taken: list[int] = []
+    async with running(customers(), settings()) as dimension:
+        for _ in range(2):
+            taken.clear()
+            await dimension.lookup(
+                typed(*[7] * 150),
+                columns=None,
+                timeout_s=None,
+                take=lambda each: taken.append(each.size),
+            )
+
+    assert taken == [128, 22]
 
 
 async def test_refused_fetch_leaves_its_parts() -> None:

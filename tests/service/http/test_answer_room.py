@@ -1,5 +1,6 @@
 """What answers of plain requests may hold, and who is refused when it is too much."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
 from lookup_core.outcome import Outcome
+from service.backends.fake import FakeBackend
 from service.http.answer_room import AnswerHold, AnswerRoom
 from service.http.service_parts import ServiceParts
-from tests.service.http.serving import Setting, served
+from tests.service.http.serving import CUSTOMERS, Setting, served
 
 BIG = "x" * 1000
 
@@ -121,14 +124,36 @@ def _with_room(total_bytes: int) -> Setting:
 
 
 def test_written_rows_are_counted_by_their_text() -> None:
-    """A row that is written already takes what its text has; one without room is refused."""
+    """A row that is written already takes what its text has, instead of what it had before."""
     room = AnswerRoom(1_000)
     hold = AnswerHold(room)
+    hold.take_text(b"x" * 500)
 
     hold.take_text(b"x" * 600)
 
     assert room.used_bytes == 600
-    with pytest.raises(InvalidRequest):
-        hold.take_text(b"x" * 600)
     with pytest.raises(Overloaded):
         AnswerHold(room).take_text(b"x" * 600)
+    with pytest.raises(InvalidRequest):
+        hold.take_text(b"x" * 1_001)
+
+
+@pytest.mark.parametrize(("room_bytes", "status"), [(180, 413), (400, 200)])
+async def test_one_row_is_refused_or_not_cached_or_not(room_bytes: int, status: int) -> None:
+    """A row whose text is too large is refused when it was fetched as when it was found."""
+    statuses = []
+    async with served(replace(_with_room(room_bytes), prepare=_lengthen)) as service:
+        for _ in range(3):
+            async with service.unix.get("/v1/dimensions/customers/rows/1") as response:
+                statuses.append(response.status)
+        statuses += [(await service.lookup(f'{{"keys": [{key}]}}')).status for key in (1, 2, 2)]
+
+    assert statuses == [status] * 6
+    assert service.parts.answer_room.used_bytes == 0
+
+
+def _lengthen(backends: Mapping[str, FakeBackend]) -> None:
+    # Each character has one byte in Arrow, and two in JSON.
+    rows = CUSTOMERS.set_column(1, "name", pa.array(["\n" * 100] * 3))
+    schema = DimensionSchema(rows.select(["id"]).schema, rows.select(["name", "tier"]).schema)
+    backends["customers"].replace(rows, schema)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from service.http.limits import Limits
+from service.http.ready_response import json_response
 from tests.service.http.serving import PATIENCE_S, Setting, served
 
 LARGE = b"x" * 50_000_000  # more than any socket buffer takes
@@ -33,6 +34,35 @@ async def test_callers_who_read_get_it_all() -> None:
 
     async with served(setting) as service, service.tcp.get("/metrics") as response:
         assert len(await response.read()) == len(LARGE)
+
+
+async def ready(request: web.Request) -> web.StreamResponse:
+    """A large answer in JSON."""
+    return json_response(request, LARGE)
+
+
+async def test_ready_responses_have_the_same_deadline() -> None:
+    """An answer in JSON that is not taken ends with its connection, too."""
+    setting = Setting(
+        limits=Limits(send_deadline_s=0.1),
+        change_parts=lambda parts: replace(parts, stream=ready),
+    )
+    async with served(setting) as service:
+        with socket.create_connection(("127.0.0.1", service.port)) as caller:
+            caller.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            is_cut_off = await asyncio.to_thread(_is_closed, caller)
+
+    assert is_cut_off
+
+
+async def test_ready_responses_arrive_whole() -> None:
+    """A large answer in JSON arrives whole where it is taken, and the connection goes on."""
+    setting = Setting(change_parts=lambda parts: replace(parts, stream=ready))
+
+    async with served(setting) as service:
+        for _ in range(2):
+            async with service.tcp.get("/v1/stream") as response:
+                assert len(await response.read()) == len(LARGE)
 
 
 async def test_leaving_in_the_middle_harms_nobody() -> None:

@@ -11,7 +11,7 @@ from lookup_core.outcome import Outcome
 from service.http.json_reply import json_hit, json_reply
 from service.http.json_rows import CHUNK_ROWS
 from service.http.lookup_result import LookupResult
-from service.http.row_texts import RowText
+from service.http.recent_rows import RowText
 
 
 async def test_answer_has_its_members() -> None:
@@ -66,4 +66,4 @@ async def test_hit_is_written_as_among_others() -> None:
     hits = np.array([Outcome.HIT], np.uint8)
     result = LookupResult(hits, np.array([1500], np.uint32), rows, {})
 
-    assert json_hit(RowText(b'{"name":"Ada"}', 1500)) == await json_reply(result)
+    assert json_hit(RowText(b'{"name":"Ada"}', 1.5)) == await json_reply(result)

@@ -1,9 +1,7 @@
 """A cached row is written at once; all else is left to a lookup."""
 
-import pytest
-
-from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.answer_room import AnswerHold, AnswerRoom
+from lookup_core.outcome import Outcome
+from lookup_core.statistics import InvalidationOrigin
 from service.http.row_texts import RowTexts
 from tests.service.http.serving import Served
 
@@ -11,23 +9,45 @@ ADA = b'{"name":"Ada","tier":1}'
 
 
 async def test_cached_row_is_written(service: Served) -> None:
-    """Once it was looked up, the row of a key is there, and its text is held."""
-    dimension, room = service.parts.dimensions["customers"], AnswerRoom()
-    assert RowTexts().find(dimension, 1, AnswerHold(room)) is None
+    """Once it was looked up, the row of a key is there; one that is missing is not."""
+    dimension = service.parts.dimensions["customers"]
+    assert RowTexts().find(dimension, 1) is None
 
     await service.lookup('{"keys": [1, 9]}')
-    found = RowTexts().find(dimension, 1, AnswerHold(room))
+    found = RowTexts().find(dimension, 1)
 
     assert found is not None
-    assert (found.text, room.used_bytes) == (ADA, len(ADA))
-    assert RowTexts().find(dimension, 9, AnswerHold(room)) is None
+    assert found.text == ADA
+    assert RowTexts().find(dimension, 9) is None
 
 
-async def test_row_without_room_is_refused(service: Served) -> None:
-    """A row that is larger than all answers may be is an answer that is too large."""
+async def test_row_is_found_again_by_its_question(service: Served) -> None:
+    """The same question is answered again without the key's being looked for."""
+    dimension, texts = service.parts.dimensions["customers"], RowTexts()
     await service.lookup('{"keys": [1]}')
 
-    with pytest.raises(InvalidRequest) as caught:
-        RowTexts().find(service.parts.dimensions["customers"], 1, AnswerHold(AnswerRoom(10)))
+    before = texts.again("/1")
+    found = texts.find(dimension, 1, question="/1")
+    again = texts.again("/1")
 
-    assert caught.value.code is ErrorCode.ANSWER_TOO_LARGE
+    assert before is None
+    assert found is not None
+    assert again is not None
+    assert (again.text, again.age_s >= found.age_s) == (found.text, True)
+    assert dimension.statistics().outcomes[Outcome.HIT] == 2
+
+
+async def test_later_row_is_written_anew(service: Served) -> None:
+    """After a row was forgotten and fetched again, its question leads to the later one."""
+    dimension, texts = service.parts.dimensions["customers"], RowTexts()
+    await service.lookup('{"keys": [1]}')
+    texts.find(dimension, 1, question="/1")
+    dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
+    await service.lookup('{"keys": [2, 1]}')
+
+    assert texts.again("/1") is None
+    texts.find(dimension, 1, question="/1")
+    again = texts.again("/1")
+
+    assert again is not None
+    assert again.text == ADA

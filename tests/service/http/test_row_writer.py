@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.cache.row_store import StoredRow
+from lookup_core.cache.stored_row import StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.http.json_rows import json_rows
