@@ -13,6 +13,7 @@ from bench.lookup_load import LookupLoad
 
 BATCH_KEYS = 5_000
 CHANNELS = (1, 8, 64)
+LEAST_BATCHES = 10  # of a channel: credit for more than a few keys comes with its first answers
 DIMENSIONS = (1, 2, 4)
 BATCHES = (100, 1_000, 10_000, 100_000)
 MOST_BATCHES = 3_000  # so that small ones do not take all the time
@@ -69,6 +70,7 @@ def column_names(count: int) -> tuple[str, ...]:
 
 
 def _channels(endpoint: str, keys: int) -> Growth:
+    keys = max(keys, CHANNELS[-1] * LEAST_BATCHES * BATCH_KEYS)
     cases = []
     for channels in CHANNELS:
         loads = [

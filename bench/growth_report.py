@@ -28,14 +28,14 @@ _PROCESSES = (
     " process share its connection and its interpreter lock; they are shown beside."
 )
 _WHY = (
-    "What does not depend on the number of keys is why small batches are dear, and many channels:"
-    " they share the credit that bounds the sidecar's memory, so that each sends fewer keys at a"
-    " time. Rows cost more where there are more of them, because they lie in more pieces and no"
-    " longer in the processor's caches."
+    "What does not depend on the number of keys is why small batches are dear. Many channels share"
+    " the credit that bounds the sidecar's memory; when there are so many that it is not enough for"
+    " whole batches, each sends fewer keys at a time. Rows cost more where there are more of them,"
+    " because they lie in more pieces and no longer in the processor's caches."
 )
 _SHORTFALL = (
-    "channels share the sidecar's credit; with many of them each sends fewer keys at a time, and"
-    " pays the fixed cost of a batch more often"
+    "with many processes on few cores, each finds the processor's caches filled with what others"
+    " left, at the sidecar's cost and at its own"
 )
 
 

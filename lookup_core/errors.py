@@ -102,6 +102,10 @@ class SidelookError(Exception):
         self.code = code
         self.detail = detail
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, for the processes of Spark: what constructors take is not what they keep."""
+        return _unpickled, (type(self), self.args), self.__dict__
+
     @property
     def is_retryable(self) -> bool:
         """Whether the caller may try the same thing again."""
@@ -151,3 +155,7 @@ class SidecarUnreachable(SidelookError):
         super().__init__(ErrorCode.UPSTREAM_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
         self.endpoint = endpoint
         self.reason = reason
+
+
+def _unpickled(kind: type[SidelookError], args: tuple[object, ...]) -> SidelookError:
+    return kind.__new__(kind, *args)

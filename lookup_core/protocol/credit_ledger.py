@@ -1,8 +1,9 @@
 """Who may have how much sent and not yet answered: shares for all, and more for who asks for it.
 
-Every channel has an exclusive share from OPEN to its end. What else the pool holds is floating: it
-goes to channels with a backlog, and comes back as their lookups end when others need it. The sum
-never exceeds the pool, which bounds the memory that waiting lookups take, whatever their number.
+Every channel has an exclusive share from OPEN to its end. What else the pool holds is floating, but
+for the shares of those who may come soon: it goes to channels with a backlog, and comes back as
+their lookups end when others need it. The sum never exceeds the pool, which bounds the memory that
+waiting lookups take, whatever their number.
 
 Exclusive and floating are those of Flink's credit-based flow control; how much of the floating one
 channel may have is that of Choudhury and Hahne, "Dynamic queue length thresholds" (1998): as much
@@ -12,9 +13,10 @@ as is still free.
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-RECORD_BYTES = 512  # what a waiting key takes beyond its own bytes; measured: 380 to 390
+RECORD_BYTES = 288  # what a waiting key takes beyond its own bytes; measured: 226 to 287
 _LEAST_SHARE_BYTES = 24 * 1024  # below, a channel is of no use
 _MOST_SHARE_BYTES = 1024 * 1024
+_LEAST_SPARE_SHARES = 64  # kept for newcomers, while so many may still come
 
 Owner = TypeVar("Owner")
 
@@ -56,23 +58,25 @@ class CreditLedger(Generic[Owner]):
     """Shares and floating credit by channel, out of one pool of bytes."""
 
     def __init__(self, pool_bytes: int, *, max_channels: int) -> None:
-        """Half of the pool is for exclusive shares, as many as there may be channels."""
+        """Half of the pool is for exclusive shares, if there are as many channels as may be."""
         exclusive_bytes = pool_bytes // 2
         share_bytes = min(exclusive_bytes // max_channels, _MOST_SHARE_BYTES)
         half = max(share_bytes, _LEAST_SHARE_BYTES) // 2
         self.share = Grant(half // RECORD_BYTES, half)
         self._pool_bytes = pool_bytes
-        self._free_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
-        self._free_floating_bytes = pool_bytes - exclusive_bytes
+        self._most_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
+        self._lent_bytes = 0
         self._floating: dict[Owner, Grant] = {}  # {open channel: beyond its share}
         self.may_lend = True  # False: nobody gets more than he has; shares keep coming back
 
     def open(self, channel: Owner) -> Grant | None:
-        """The share of a new channel; None when there is none left."""
+        """The share of a new channel; None when there is none left, or not until lookups end.
+
+        The latter only if more come at once than are open, and than a few dozen.
+        """
         assert channel not in self._floating
-        if not self._free_shares:
+        if len(self._floating) == self._most_shares or self._free_bytes < self.share.cost_bytes:
             return None
-        self._free_shares -= 1
         self._floating[channel] = NOTHING
         return self.share
 
@@ -89,10 +93,10 @@ class CreditLedger(Generic[Owner]):
         if not self.may_lend:
             return NOTHING
         held = self._floating[channel]
-        most_bytes = (self._free_floating_bytes - held.cost_bytes) // 2
+        most_bytes = (self._floating_bytes_left - held.cost_bytes) // 2
         lent = _within(wanted, max(most_bytes, 0))
         self._floating[channel] = held.plus(lent)
-        self._free_floating_bytes -= lent.cost_bytes
+        self._lent_bytes += lent.cost_bytes
         return lent
 
     def take_back(self, channel: Owner, ended: Grant, *, record_bytes: int) -> Grant:
@@ -102,18 +106,19 @@ class CreditLedger(Generic[Owner]):
         stays is records with so many bytes each, as far as this lookup's cost allows.
         """
         held = self._floating[channel]
-        excess_bytes = (held.cost_bytes - self._free_floating_bytes) // 2
+        excess_bytes = (held.cost_bytes - self._floating_bytes_left) // 2
         if excess_bytes <= 0:
             return NOTHING
         # Not in the proportion of what has ended: credit lent for large keys would go record by
         # record, and its bytes stay for good, of no use to a channel that now sends small ones.
-        kept = (held.cost_bytes - excess_bytes) // (RECORD_BYTES + record_bytes)
+        kept_bytes = max(held.cost_bytes - excess_bytes, 0)
+        kept = kept_bytes // (RECORD_BYTES + record_bytes)
         surplus = max(held.records - kept, 0), max(held.bytes - kept * record_bytes, 0)
         records = min(surplus[0], ended.records, -(-excess_bytes // RECORD_BYTES))
         left_bytes = max(excess_bytes - records * RECORD_BYTES, 0)
         taken = Grant(records, min(surplus[1], ended.bytes, left_bytes))
         self._floating[channel] = held.minus(taken)
-        self._free_floating_bytes += taken.cost_bytes
+        self._lent_bytes -= taken.cost_bytes
         return taken
 
     def close(self, channel: Owner) -> bool:
@@ -121,8 +126,7 @@ class CreditLedger(Generic[Owner]):
         floating = self._floating.pop(channel, None)
         if floating is None:
             return False
-        self._free_shares += 1
-        self._free_floating_bytes += floating.cost_bytes
+        self._lent_bytes -= floating.cost_bytes
         return True
 
     def statistics(self) -> CreditStatistics:
@@ -131,19 +135,28 @@ class CreditLedger(Generic[Owner]):
         return CreditStatistics(
             exclusive_records=len(self._floating) * self.share.records,
             floating_records=sum(grant.records for grant in floating),
-            free_bytes=self._free_shares * self.share.cost_bytes + self._free_floating_bytes,
+            free_bytes=self._free_bytes,
         )
 
     def check_invariants(self) -> None:
         """For tests: nothing is lent twice or lost, and nobody holds less than nothing."""
         floating = self._floating.values()
-        lent_bytes = sum(grant.cost_bytes for grant in floating)
-        assert lent_bytes + self._free_floating_bytes == self._pool_bytes - self._pool_bytes // 2
+        assert self._lent_bytes == sum(grant.cost_bytes for grant in floating)
         assert all(grant.records >= 0 and grant.bytes >= 0 for grant in floating)
-        shares = len(self._floating) + self._free_shares
-        assert shares * self.share.cost_bytes <= self._pool_bytes // 2
-        assert self._free_shares >= 0
-        assert self._free_floating_bytes >= 0
+        assert len(floating) <= self._most_shares
+        assert self._free_bytes >= 0
+
+    @property
+    def _free_bytes(self) -> int:
+        exclusive_bytes = len(self._floating) * self.share.cost_bytes
+        return self._pool_bytes - exclusive_bytes - self._lent_bytes
+
+    @property
+    def _floating_bytes_left(self) -> int:
+        """What may be lent; less than nothing when many came at once, until others give back."""
+        channels = len(self._floating)
+        spare = min(max(channels, _LEAST_SPARE_SHARES), self._most_shares - channels)
+        return self._free_bytes - spare * self.share.cost_bytes
 
 
 def _within(wanted: Grant, most_bytes: int) -> Grant:

@@ -73,7 +73,7 @@ class ServerChannel(Generic[Owner]):
 
     @property
     def is_drained(self) -> bool:
-        """Whether the peer has closed the channel, and every answer and all credit was sent."""
+        """Whether the peer has closed the channel, and all answers and credit are on their way."""
         return self.is_closing and not self._held and not self._unsent
 
     def on_lookup(self, frame: Lookup, records: int) -> Credit | None:

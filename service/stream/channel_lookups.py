@@ -82,7 +82,7 @@ class ChannelLookups:
             self._close_if_drained()
 
     def on_credit_sent(self) -> None:
-        """Credit goes to the peer now, behind the answers that it is for."""
+        """Credit goes to the peer now, with the last of the answers that it is for."""
         self.book.on_credit_sent()
         self._close_if_drained()
 

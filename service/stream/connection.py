@@ -76,6 +76,11 @@ class StreamConnection:
             self._parts.line.on_room()
         await self._close(end)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to the peer."""
+        return self._outbox.is_idle
+
     def go_away(self, reason: str) -> None:
         """Ask the peer to open nothing new here; end what has not begun."""
         if self._is_welcome:

@@ -21,7 +21,7 @@ from service.stream.stream_parts import StreamParts
 from service.stream.timeouts import Timeouts
 
 _POLL_S = 0.02
-_FIRST_RECORDS = 512  # of a dimension of which nothing is known, that all answers have room for
+_FIRST_RECORDS = 64  # of a dimension of which nothing is known, that all answers have room for
 
 
 class StreamHandler:
@@ -110,7 +110,9 @@ class StreamHandler:
                 transport.abort()  # what its peer does not read would keep it open
 
     def _is_quiet(self) -> bool:
-        return not any(each.in_flight_records for each in self._registry.statistics())
+        if any(each.in_flight_records for each in self._registry.statistics()):
+            return False
+        return all(each.is_idle for each in self._connections)
 
 
 async def _wait_until(is_so: Callable[[], bool], timeout_s: float) -> None:

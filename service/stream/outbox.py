@@ -1,6 +1,6 @@
 """Frames on their way to one peer: one sender, in order, with a deadline on every send.
 
-A peer that reads nothing stops its own channels only: credit goes out behind the answers that it is
+A peer that reads nothing stops its own channels only: credit goes out with the answers that it is
 for, and counts as given when it goes; answers hold bytes until they are sent, and what is neither
 is bounded because nothing more is read from the peer meanwhile.
 """
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from lookup_core.protocol.frame_codec import encode_frame
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import Credit, Frame
 from service.stream.answer_piece import AnswerPiece
 
 Outgoing = Frame | AnswerPiece
@@ -22,7 +22,8 @@ class Outbox:
     """Accepts frames without waiting; `run` calls `on_sending` with each, and then sends it.
 
     Before, because the peer may answer a frame while its send still waits for room. `on_sent`
-    follows when the frame is with the socket.
+    follows when the frame is with the socket. The credit that stands behind an answer overtakes it:
+    a peer that has the answer alone asks at once for the little that it still has credit for.
     """
 
     def __init__(
@@ -41,6 +42,11 @@ class Outbox:
         self._has_frames = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was put is with the socket."""
+        return not self._has_frames.is_set()
 
     def put(self, outgoing: Outgoing) -> None:
         """Queue a frame behind those that are already here."""
@@ -70,7 +76,7 @@ class Outbox:
 
     async def _send_next(self) -> None:
         # Apart from the loop, whose names would hold an answer until the next one is here.
-        outgoing = self._outgoing.popleft()
+        outgoing = self._pop()
         if len(self._outgoing) <= CROWD:
             self._has_room.set()
         self._on_sending(outgoing)
@@ -78,3 +84,12 @@ class Outbox:
         async with asyncio.timeout(self._timeout_s):
             await self._send(encode_frame(frame))
         self._on_sent(outgoing)
+
+    def _pop(self) -> Outgoing:
+        first = self._outgoing.popleft()
+        has_credit = bool(self._outgoing) and isinstance(self._outgoing[0], Credit)
+        if not has_credit or not isinstance(first, AnswerPiece):
+            return first
+        credit = self._outgoing.popleft()
+        self._outgoing.appendleft(first)
+        return credit

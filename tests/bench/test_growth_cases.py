@@ -1,6 +1,6 @@
 """What grows, and by how much."""
 
-from bench.growth_cases import CHANNELS, cached_rows, small_growths
+from bench.growth_cases import CHANNELS, LEAST_BATCHES, cached_rows, small_growths
 from bench.load_case import LoadCase
 
 KEYS = 3_200_000
@@ -22,6 +22,15 @@ def test_cases_ask_for_the_same_number() -> None:
 
     assert asked.pop("batches") == {300_000, 3_000_000, KEYS}
     assert asked == {"channels": {KEYS}, "dimensions": {KEYS}, "columns": {KEYS}, "rows": set()}
+
+
+def test_channels_outlast_their_start() -> None:
+    """However few keys are asked for, each channel has so many that its start is a small part."""
+    channels = small_growths("unix:///s", 5_000)[0]
+
+    batches = {load.batches for case in channels.cases for load in case.loads}
+    assert batches == {LEAST_BATCHES, 8 * LEAST_BATCHES, 64 * LEAST_BATCHES}
+    assert len({_keys(case) for case in channels.cases}) == 1
 
 
 def test_channels_are_spread_in_both_ways() -> None:

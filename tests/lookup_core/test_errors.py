@@ -1,5 +1,7 @@
 """The error tree: one root, a code and a detail each, and whether another try may help."""
 
+import pickle
+
 import pytest
 
 from lookup_core.errors import (
@@ -38,6 +40,26 @@ def test_whole_tree_has_one_root() -> None:
         "SidecarUnreachable",
     }
     assert all(not kind.__subclasses__() for kind in classes)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest(ErrorCode.FORBIDDEN, "no right"),
+        Overloaded(ErrorCode.OVERLOADED, "full", retry_after_s=2.5),
+        BackendError(ErrorCode.TIMEOUT, "late"),
+        ProtocolViolation(ErrorCode.BAD_FRAME, "odd", offset=4),
+        ConfigurationError(["listen: missing", "limits: odd"]),
+        LookupFailed(ErrorCode.INTERNAL, "three keys"),
+        SidecarUnreachable("unix:///run/sidelook.sock", "nobody listens"),
+    ],
+)
+def test_errors_cross_processes(error: SidelookError) -> None:
+    """Spark's worker pickles what ends a task: type, message and fields are the same behind it."""
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
+
+    assert type(copy) is type(error)
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
 
 
 def test_only_passing_troubles_are_retryable() -> None:

@@ -16,8 +16,8 @@ def learned(*record_bytes: int) -> AnswerSize:
 
 
 def test_first_guess_is_cautious() -> None:
-    """Before any answer a row may have 256 KiB, or what it is told."""
-    assert AnswerSize().record_bytes == 256 * KIB
+    """Before any answer a row may have 1 MiB, or what it is told."""
+    assert AnswerSize().record_bytes == 1024 * KIB
     assert AnswerSize(1000).record_bytes == 1000
 
 
@@ -49,7 +49,7 @@ def test_missing_rows_make_less_cautious() -> None:
         size.on_no_rows(records)
         guesses.append(size.record_bytes)
 
-    assert guesses == [224 * KIB, int(224 * KIB * 49 / 64), 4 * KIB]
+    assert guesses == [896 * KIB, int(896 * KIB * 49 / 64), 4 * KIB]
 
 
 def test_missing_rows_say_nothing_about_others() -> None:

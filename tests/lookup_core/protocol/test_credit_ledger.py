@@ -23,7 +23,7 @@ def test_share_is_the_same_for_all() -> None:
     """Half of the pool is shared out to as many channels as there may be, half in records."""
     ledger = CreditLedger[int](128 * MIB, max_channels=1024)
 
-    assert ledger.share == Grant(records=64, bytes=32 * 1024)
+    assert ledger.share == Grant(records=32 * 1024 // RECORD_BYTES, bytes=32 * 1024)
     assert all(ledger.open(channel) == ledger.share for channel in range(1024))
     assert ledger.open(1024) is None
     ledger.check_invariants()
@@ -32,7 +32,9 @@ def test_share_is_the_same_for_all() -> None:
 @pytest.mark.parametrize(("pool_bytes", "cost_bytes"), [(MIB, 24 * 1024), (999 * MIB, MIB)])
 def test_share_is_useful_and_bounded(pool_bytes: int, cost_bytes: int) -> None:
     """A share is never too small to be of use, nor larger than anybody needs without asking."""
-    assert CreditLedger[str](pool_bytes, max_channels=100).share.cost_bytes == cost_bytes
+    share = CreditLedger[str](pool_bytes, max_channels=100).share
+
+    assert share == Grant(cost_bytes // 2 // RECORD_BYTES, cost_bytes // 2)
 
 
 def test_small_pool_has_few_shares() -> None:
@@ -74,7 +76,8 @@ def test_greedy_channel_ends_with_half() -> None:
     first = ledger.lend("a", MUCH)
     second = ledger.lend("b", MUCH)
 
-    assert first.records == 4 * MIB // RECORD_BYTES // 2
+    floating_bytes = 8 * MIB - 16 * ledger.share.cost_bytes
+    assert first.records == floating_bytes // RECORD_BYTES // 2
     assert second.records == first.records // 2
     assert ledger.lend("a", Grant(1, 0)) == NOTHING
 
@@ -83,9 +86,10 @@ def test_scarce_credit_keeps_its_proportion() -> None:
     """Of what is wanted there is less of both, so that records and bytes still go together."""
     ledger = ledger_with("a")
 
-    lent = ledger.lend("a", Grant(10_000, 10_000 * 512))
+    lent = ledger.lend("a", Grant(10_000, 10_000 * RECORD_BYTES))
 
-    assert lent == Grant(2 * MIB // 1024, 2 * MIB // 2)
+    assert lent.cost_bytes == pytest.approx(2 * MIB, rel=0.001)
+    assert lent.bytes / lent.records == pytest.approx(RECORD_BYTES, rel=0.001)
 
 
 def test_steady_channel_keeps_its_credit() -> None:
@@ -106,7 +110,8 @@ def test_excess_goes_back_to_the_pool() -> None:
     taken = ledger.take_back("a", first, record_bytes=0)
 
     # a had 1/2, b got 1/4, and 1/4 was free: an eighth evens a out with what is free then.
-    assert taken == Grant(first.records // 4, 0)
+    assert taken.records == pytest.approx(first.records / 4, abs=1)
+    assert taken.bytes == 0
     assert ledger.take_back("a", first, record_bytes=0) == NOTHING
 
 
@@ -151,24 +156,69 @@ def test_channel_has_one_share() -> None:
         ledger_with("a").open("a")
 
 
+def test_shares_of_few_channels_are_lent() -> None:
+    """What is kept for channels that may come, beyond a few dozen, goes to those with a backlog."""
+    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
+    ledger.open(1)
+
+    lent = ledger.lend(1, MUCH)
+
+    kept_bytes = (1 + 64) * ledger.share.cost_bytes
+    assert lent.records == (64 * MIB - kept_bytes) // 2 // RECORD_BYTES
+
+
+def test_as_many_again_may_come() -> None:
+    """However much is lent, there are shares for as many newcomers as there are channels."""
+    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
+    for channel in range(100):
+        ledger.open(channel)
+    for channel in [*range(100)] * 10:
+        ledger.lend(channel, MUCH)
+
+    assert all(ledger.open(channel) for channel in range(100, 200))
+    assert ledger.lend(199, Grant(1, 0)) == NOTHING
+    ledger.check_invariants()
+
+
+def test_crowd_waits_for_what_is_lent() -> None:
+    """When more come than shares are kept, the next ones follow as lookups of others end."""
+    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
+    for channel in range(10):
+        ledger.open(channel)
+        ledger.lend(channel, MUCH)
+    newcomers = range(10, 1000)
+    refused = [channel for channel in newcomers if ledger.open(channel) is None]
+
+    for channel in [*range(10)] * 10:
+        ledger.take_back(channel, MUCH, record_bytes=0)
+
+    assert len(refused) == 990 - 64
+    assert all(ledger.open(channel) for channel in refused[:74])  # as many as were let in
+    ledger.check_invariants()
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Channels open, ask, answer and close as they like."""
 
+    max_channels = 8  # so few that the shares of all are kept
+
     def __init__(self) -> None:
         super().__init__()
-        self.pool_bytes = MIB
-        self.ledger = CreditLedger[int](self.pool_bytes, max_channels=8)
+        self.pool_bytes = self.max_channels * 128 * 1024
+        self.ledger = CreditLedger[int](self.pool_bytes, max_channels=self.max_channels)
         self.floating: dict[int, Grant] = {}  # what the model thinks that each has
         self.opened = 0
 
-    @rule()
-    def open(self) -> None:
-        """A newcomer is let in exactly while there is a share."""
-        self.opened += 1
-        grant = self.ledger.open(self.opened)
-        assert (grant is not None) == (len(self.floating) < 8)
-        if grant is not None:
-            self.floating[self.opened] = NOTHING
+    @rule(count=st.integers(1, 9))
+    def open(self, count: int) -> None:
+        """Newcomers are let in exactly while there is a share that is not lent."""
+        for _ in range(count):
+            self.opened += 1
+            may_open = len(self.floating) < self.max_channels and self.is_share_free()
+            grant = self.ledger.open(self.opened)
+            assert (grant is not None) == may_open
+            if grant is not None:
+                self.floating[self.opened] = NOTHING
 
     @precondition(lambda self: self.floating)
     @rule(data=st.data(), wanted=grants)
@@ -192,7 +242,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert 0 <= taken.records <= ended.records
         assert 0 <= taken.bytes <= ended.bytes
         assert taken.cost_bytes < max(surplus_bytes // 2, 0) + RECORD_BYTES
-        if surplus_bytes > 1 and ended.records and ended.bytes:
+        if surplus_bytes > 1 and _share_something(ended, self.floating[channel].plus(taken)):
             assert taken != NOTHING
 
     @rule(data=st.data())
@@ -208,16 +258,34 @@ class LedgerMachine(RuleBasedStateMachine):
         statistics = self.ledger.statistics()
         floating = sum(grant.records for grant in self.floating.values())
         assert statistics.floating_records == floating
-        granted = len(self.floating) * self.ledger.share.cost_bytes
+        assert self.pool_bytes - self.granted_bytes() == statistics.free_bytes >= 0
+
+    def is_share_free(self) -> bool:
+        """Whether nobody has what a newcomer gets."""
+        return self.pool_bytes - self.granted_bytes() >= self.ledger.share.cost_bytes
+
+    def granted_bytes(self) -> int:
+        """What all channels have."""
         lent = sum(grant.cost_bytes for grant in self.floating.values())
-        # What the shares do not divide is in nobody's hands.
-        rest = self.pool_bytes // 2 - 8 * self.ledger.share.cost_bytes
-        assert granted + lent + statistics.free_bytes + rest == self.pool_bytes
+        return len(self.floating) * self.ledger.share.cost_bytes + lent
 
     def free_bytes(self) -> int:
-        """Floating credit that nobody has."""
-        lent = sum(grant.cost_bytes for grant in self.floating.values())
-        return self.pool_bytes - self.pool_bytes // 2 - lent
+        """Floating credit that nobody has, and that is not kept for newcomers either."""
+        channels = len(self.floating)
+        kept = min(max(channels, 64), self.max_channels - channels)
+        return self.pool_bytes - self.granted_bytes() - kept * self.ledger.share.cost_bytes
+
+
+class CrowdMachine(LedgerMachine):
+    """The same with so many channels that the shares of most are lent."""
+
+    max_channels = 400
+
+
+def _share_something(ended: Grant, held: Grant) -> bool:
+    """Whether there is something to take back of what has ended."""
+    return bool(ended.records and ended.bytes and held != NOTHING)
 
 
 TestLedger = LedgerMachine.TestCase
+TestCrowd = CrowdMachine.TestCase

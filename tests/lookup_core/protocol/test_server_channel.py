@@ -12,11 +12,11 @@ from hypothesis.stateful import (
 )
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protocol.credit_ledger import CreditLedger, Grant
+from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 
-SHARE = Grant(24, 12 * 1024)  # of every channel in a pool of this size
+SHARE = Grant(12 * 1024 // RECORD_BYTES, 12 * 1024)  # of every channel in a pool of this size
 POOL_BYTES = 2 * 24 * 1024  # for each channel that there may be
 
 
@@ -58,9 +58,9 @@ def test_lookup_uses_credit(channel: ServerChannel[int]) -> None:
         channel=3,
         dimension="customers",
         origin="task 7",
-        exclusive_records=24,
+        exclusive_records=SHARE.records,
         floating_records=0,
-        credit_records=20,
+        credit_records=SHARE.records - 4,
         backlog_records=0,
         in_flight_records=4,
         watermark_ms=None,
@@ -75,7 +75,7 @@ def test_all_credit_may_be_used(channel: ServerChannel[int]) -> None:
     assert refused(channel, lookup(2, size=0), 1) is ErrorCode.CREDIT_VIOLATION
 
 
-@pytest.mark.parametrize(("records", "size"), [(25, 10), (1, 12 * 1024 + 1)])
+@pytest.mark.parametrize(("records", "size"), [(SHARE.records + 1, 10), (1, SHARE.bytes + 1)])
 def test_too_much_is_a_violation(channel: ServerChannel[int], records: int, size: int) -> None:
     """More records, or more bytes, than there is credit for break the protocol."""
     assert refused(channel, lookup(1, size=size), records) is ErrorCode.CREDIT_VIOLATION
@@ -141,7 +141,7 @@ def test_backlog_told_twice_is_lent_once() -> None:
     channel = new_channel(10)
     lent = channel.on_lookup(lookup(1, backlog=110), 10)
 
-    assert lent == Credit(3, 110 - 14, 0)
+    assert lent == Credit(3, 110 - (SHARE.records - 10), 0)
     assert channel.on_lookup(lookup(2, backlog=100), 10) is None
 
 

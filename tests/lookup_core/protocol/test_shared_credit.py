@@ -62,7 +62,7 @@ def test_size_of_keys_is_learned_anew() -> None:
 
 def test_bytes_for_large_keys_are_given_up() -> None:
     """A channel that was lent bytes for large keys, and sends small ones now, keeps its records."""
-    ledger, (changed, other) = two_channels(64 * MIB)
+    ledger, (changed, other) = two_channels(42 * MIB)  # of which 32 float
     turn(changed, 1, each_bytes=500)
     records = changed.statistics(1).floating_records
     for sequence in range(1, 1_000):

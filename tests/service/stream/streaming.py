@@ -70,9 +70,13 @@ class Peer:
         for frame in sending:
             await self.socket.send_bytes(encode_frame(frame))
 
+    async def frame(self) -> Frame:
+        """The next frame."""
+        return decode_frame(await self.socket.receive_bytes(timeout=PATIENCE_S))
+
     async def receive(self, kind: type[_F]) -> _F:
         """The next frame, which must be of this kind."""
-        frame = decode_frame(await self.socket.receive_bytes(timeout=PATIENCE_S))
+        frame = await self.frame()
         assert isinstance(frame, kind), frame
         return frame
 
@@ -112,22 +116,38 @@ class Peer:
     async def result(self) -> tuple[frames.Result, dict[int, str]]:
         """The next frame, which must be a RESULT, and what it tells."""
         result = await self.receive(frames.Result)
-        schema = result_schema(self.columns) if result.has_rows else ROWLESS
-        batch = decode_batch(result.payload, schema)
-        return result, told([answer_from_batch(batch, has_rows=result.has_rows)])
+        return result, self._told(result)
+
+    async def last_result(self, asked: frames.Lookup) -> dict[int, str]:
+        """What the last RESULT of a lookup tells, which must come next, behind its credit."""
+        assert await self.receive(frames.Credit) == credit_of(asked)
+        result, words = await self.result()
+        assert result.is_last
+        return words
 
     async def answer(self, asked: frames.Lookup) -> dict[int, str]:
-        """All answers to a lookup, which must come next, and its credit behind them."""
+        """All answers to a lookup, which must come next, the credit for it before the last."""
         words: dict[int, str] = {}
-        is_last = False
-        while not is_last:
-            result, more = await self.result()
-            assert (result.channel, result.sequence) == (asked.channel, asked.sequence)
-            assert not words.keys() & more.keys()
-            words |= more
-            is_last = result.is_last
-        assert await self.receive(frames.Credit) == credit_of(asked)
+        while isinstance(frame := await self.frame(), frames.Result):
+            words |= self._part(frame, asked, known=words)
+            assert not frame.is_last
+        assert frame == credit_of(asked)
+        last = await self.receive(frames.Result)
+        assert last.is_last
+        return words | self._part(last, asked, known=words)
+
+    def _part(
+        self, result: frames.Result, asked: frames.Lookup, *, known: Mapping[int, str]
+    ) -> dict[int, str]:
+        words = self._told(result)
+        assert (result.channel, result.sequence) == (asked.channel, asked.sequence)
+        assert not words.keys() & known.keys()
         return words
+
+    def _told(self, result: frames.Result) -> dict[int, str]:
+        schema = result_schema(self.columns) if result.has_rows else ROWLESS
+        batch = decode_batch(result.payload, schema)
+        return told([answer_from_batch(batch, has_rows=result.has_rows)])
 
 
 @dataclass(frozen=True, slots=True)

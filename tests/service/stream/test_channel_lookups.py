@@ -18,7 +18,7 @@ from lookup_core.protocol.arrow_payload import (
     decode_batch,
     result_schema,
 )
-from lookup_core.protocol.credit_ledger import CreditLedger, Grant
+from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.learned_costs import Costs
@@ -35,7 +35,7 @@ from tests.service.engine.running import SCHEMA, customers, running, settings, t
 from tests.service.stream.streaming import credit_of, lookup_frame, open_frame, until
 
 TOTAL_BYTES = 64 * 1024 * 1024  # for answers
-CREDIT = Grant(32, 16 * 1024)  # of the channel
+CREDIT = Grant(16 * 1024 // RECORD_BYTES, 16 * 1024)  # of the channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +121,16 @@ def _told(result: frames.Result) -> dict[int, str]:
     return told([answer_from_batch(batch, has_rows=result.has_rows)])
 
 
-async def test_answers_come_before_their_credit(rig: Rig) -> None:
-    """One RESULT for each kind of answer, the last one marked, and then the credit."""
+async def test_last_answer_comes_with_its_credit(rig: Rig) -> None:
+    """One RESULT for each kind of answer, the last one marked, with the credit before it."""
     asked = lookup_frame(1, 7, None)
     rig.lookups.on_lookup(asked)
     await rig.has_sent(3)
 
     assert rig.words == [
         (1, {1: "missing"}, False),
-        (1, {0: "fetched Ada"}, True),
         credit_of(asked),
+        (1, {0: "fetched Ada"}, True),
     ]
 
 
@@ -140,7 +140,7 @@ async def test_empty_lookup_has_an_empty_answer(rig: Rig) -> None:
     rig.lookups.on_lookup(asked)
     await rig.has_sent(2)
 
-    assert rig.words == [(1, {}, True), credit_of(asked)]
+    assert rig.words == [credit_of(asked), (1, {}, True)]
 
 
 async def test_refused_lookup_is_an_outcome(rig: Rig) -> None:
@@ -152,8 +152,8 @@ async def test_refused_lookup_is_an_outcome(rig: Rig) -> None:
     await rig.has_sent(2)
 
     assert rig.words == [
-        (2, {0: "error overloaded", 1: "error overloaded"}, True),
         credit_of(asked),
+        (2, {0: "error overloaded", 1: "error overloaded"}, True),
     ]
 
 
@@ -235,7 +235,7 @@ async def test_lookup_in_line_has_its_time(rig: Rig) -> None:
     await rig.has_sent(2)
 
     late = {0: "timeout timeout", 1: "timeout timeout"}
-    assert rig.words == [(1, late, True), credit_of(asked)]
+    assert rig.words == [credit_of(asked), (1, late, True)]
 
 
 async def test_lookup_goes_on_when_there_is_room(rig: Rig) -> None:
@@ -250,8 +250,8 @@ async def test_lookup_goes_on_when_there_is_room(rig: Rig) -> None:
 
     both = {0: "missing", 1: "missing"}
     assert rig.words == [
-        *[(1, {0: "missing"}, True), credit_of(first)],
-        *[(2, both, True), credit_of(second)],
+        *[credit_of(first), (1, {0: "missing"}, True)],
+        *[credit_of(second), (2, both, True)],
     ]
 
 

@@ -199,20 +199,20 @@ async def test_store_that_hangs_stops_its_channel_only() -> None:
 @pytest.mark.parametrize("ending", ["cancel", "vanish"])
 async def test_bytes_that_come_free_wake_the_line(ending: str) -> None:
     """Whoever gives up, or is gone, makes room for those who were passed over."""
-    async with streaming(limited(51_200)) as service:  # a hundred for each record at first
+    async with streaming(limited(6_400)) as service:  # a hundred for each record at first
         greedy, other = await service.peer(), await service.peer()
         store, line = service.stores["customers"], service.handler._parts.line
         store.hold()
-        await greedy.ask(1, *range(1000, 1200))
-        await until(lambda: asked_keys(store) == 200)
-        await other.ask(1, *range(2000, 2100))
-        await until(lambda: asked_keys(store) == 300)
-        await other.ask(2, *range(3000, 3300))  # there is room for some only: not worth a query
+        await greedy.ask(1, *range(1000, 1025))
+        await until(lambda: asked_keys(store) == 25)
+        await other.ask(1, *range(2000, 2012))
+        await until(lambda: asked_keys(store) == 37)
+        await other.ask(2, *range(3000, 3037))  # there is room for some only: not worth a query
         await until(lambda: len(line) == 1)
 
         greedy.vanish() if ending == "vanish" else await greedy.send(frames.Cancel(1, 1))
 
-        await until(lambda: asked_keys(store) > 300)
+        await until(lambda: asked_keys(store) > 37)
 
 
 def asked_keys(store: FakeBackend) -> int:

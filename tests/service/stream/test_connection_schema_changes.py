@@ -103,6 +103,7 @@ async def test_another_key_is_an_error(service: Streaming) -> None:
     peer.columns = (await peer.receive(frames.Opened)).columns
     keys = encode_batch(pa.record_batch({"id": pa.array([7], pa.int32())}))
     await peer.send(frames.Lookup(2, 1, 10_000, 0, keys))
+    assert await peer.receive(frames.Credit) == frames.Credit(2, 1, len(keys))
     _, words = await peer.result()
     assert words == ADA
 

@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 
 from lookup_core.protocol import frames
+from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import SUBPROTOCOL
 from service.stream.timeouts import Timeouts
 from tests.service.stream.streaming import Setting, streaming, until
@@ -69,12 +70,13 @@ async def test_drain_sends_what_was_answered() -> None:
         drain = asyncio.ensure_future(service.handler.drain(5.0))
         await asyncio.sleep(0)  # it begins
 
-        kinds = []
+        received = []
         while (message := await peer.socket.receive()).type is aiohttp.WSMsgType.BINARY:
-            kinds.append(message.data[0])
+            received.append(decode_frame(message.data))
         await drain
 
-    assert kinds.count(frames.FrameKind.CREDIT) == 30
+    answered = [each.sequence for each in received if isinstance(each, frames.Result)]
+    assert answered == list(range(1, 31))
     assert (peer.socket.close_code, message.extra) == GOING_AWAY
 
 

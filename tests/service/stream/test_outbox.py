@@ -100,6 +100,38 @@ async def test_answers_are_encoded_when_they_go() -> None:
     assert (wire.taken, sent) == ([decode_frame(encode_frame(piece.frame()))], [piece])
 
 
+async def test_credit_overtakes_its_answer() -> None:
+    """A peer that had the answer alone would ask for the little that it has credit for then."""
+    wire, announced = Wire(), list[Outgoing]()
+    outbox = Outbox(wire.send, timeout_s=1.0, on_sending=announced.append, on_sent=ignore)
+    answer = rowless_answer(np.arange(2, dtype=np.int32), Outcome.MISSING)
+    piece = AnswerPiece(2, 5, is_last=True, answer=answer, held_bytes=18)
+    for outgoing in (ONE, TWO, piece, TWO, THREE):
+        outbox.put(outgoing)
+
+    task = await run_until_idle(outbox)
+    task.cancel()
+
+    assert announced == [ONE, TWO, TWO, piece, THREE]
+
+
+async def test_outbox_is_idle_when_all_is_sent() -> None:
+    """Not while an answer waits whose credit is on its way."""
+    wire = Wire()
+    outbox = Outbox(wire.send, timeout_s=1.0, on_sending=ignore, on_sent=ignore)
+    assert outbox.is_idle
+    wire.is_open.clear()
+    outbox.put(ONE)
+    task = await run_until_idle(outbox)
+    assert (wire.taken, outbox.is_idle) == ([ONE], False)
+
+    wire.is_open.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    assert outbox.is_idle
+
+
 async def test_sent_frames_are_not_kept() -> None:
     """While nothing is to be sent, no answer is held."""
     outbox = Outbox(Wire().send, timeout_s=1.0, on_sending=ignore, on_sent=ignore)
