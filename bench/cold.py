@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.cold_section import Cold, Queries, cold_section
+from bench.cold_section import THIS_PROCESS, Cold, Queries, cold_section
 from bench.contenders import SIDELOOK, sidelook
+from bench.process_cpu import Seconds, seconds_of
 from bench.raw_fetch import WAYS, RawFetch
 from bench.rounds import Timing, time_in_turn
 from bench.section import Section
@@ -25,7 +26,7 @@ from bench.workload import Workload
 from bench.workload_postgres import workload_postgres
 from demo.spark_session import spark_session
 
-DISTINCT_MAX_KEYS = 5_000  # of a query: asyncpg's loop may choose, too
+DISTINCT_MAX_KEYS = 10_000  # of a query: asyncpg's loop may choose, too
 ZIPF_LINGER = "10ms"  # what few misses wait for others
 RAW_FINALISTS = 2  # ways that were best at first sight, and take part in the rounds
 TRANSACTIONS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
@@ -38,7 +39,8 @@ query, connections) the best {finalists} on a part of the keys took part in all 
 `batch.max_keys` is {max_keys:,} here.
 
 The job starts, reads Parquet, passes rows through Python and back: all of that is in Sidelook's
-time. PostgreSQL, sidecar and Spark share two cores.
+time. PostgreSQL, sidecar and Spark share two cores. Processor seconds were counted in a further
+round.
 
 With Zipf keys, {events:,} events ask for few distinct keys each; `batch.max_keys` is what it is by
 default, but misses may wait {linger} for others (`batch.linger`). Queries are counted by the
@@ -57,7 +59,8 @@ class Size:
 
 
 FULL = Size(events=4_000_000, rows=1_000_000, rounds=5, sifted_keys=200_000)
-QUICK = Size(events=1_000_000, rows=200_000, rounds=3, sifted_keys=50_000)
+# Not fewer rows: else a job has begun for longer than it fetches.
+QUICK = Size(events=1_000_000, rows=500_000, rounds=3, sifted_keys=100_000)
 
 
 def cold(folder: Path, *, is_quick: bool) -> Section:
@@ -72,14 +75,15 @@ def cold(folder: Path, *, is_quick: bool) -> Section:
         race = _ColdRace(size, workload, dsn, session)
         large: Batch = {"max_keys": DISTINCT_MAX_KEYS}
         with sidecar_under_test(dsn, folder, batch=large) as sidecar:
-            sidelook_timings, raw, faults = race.distinct(sidecar)
+            timings, spent, faults = race.distinct(sidecar)
         began = _transactions(dsn)
         lingering: Batch = {"max_keys": MAX_KEYS, "linger": ZIPF_LINGER}
         with sidecar_under_test(dsn, folder, batch=lingering) as sidecar:
             zipf = {name: race.zipf(sidecar, name) for name in SIDELOOK}
         # Sessions that have ended have told the statistics all that they did.
         transactions = _transactions(dsn) - began
-    found = Cold(size.rows, sidelook_timings, raw, zipf, transactions)
+    ours, raw = timings[: len(SIDELOOK)], timings[len(SIDELOOK) :]
+    found = Cold(size.rows, ours, raw, spent, zipf, transactions)
     return cold_section(found, remarks=_remarks(size), faults=faults)
 
 
@@ -90,8 +94,10 @@ class _ColdRace:
     dsn: str
     session: SparkSession
 
-    def distinct(self, sidecar: SidecarUnderTest) -> tuple[list[Timing], list[Timing], list[str]]:
-        """Each key once: Sidelook's timings, asyncpg's, and what was wrong."""
+    def distinct(
+        self, sidecar: SidecarUnderTest
+    ) -> tuple[list[Timing], dict[str, Seconds], list[str]]:
+        """Each key once: timings, Sidelook's first; processor seconds; and what was wrong."""
         path = self.workload.distinct_events()
         keys = pq.read_table(path)["customer_id"].to_pylist()
         frames = {name: self._frame(sidecar, name, path) for name in SIDELOOK}
@@ -103,10 +109,12 @@ class _ColdRace:
                 runs[f"asyncpg: {way}"] = stack.enter_context(way.fetching(self.dsn, keys))
             began = sidecar.queries()
             timings = time_in_turn(runs, rounds=self.size.rounds, before=sidecar.empty_cache)
+            spent = {name: _spent(run, sidecar) for name, run in runs.items()}
         queries = sidecar.queries() - began
-        fewest = len(SIDELOOK) * (self.size.rounds + 1) * self.size.rows / DISTINCT_MAX_KEYS
+        rounds = 1 + self.size.rounds + 1  # one warms up, in one processor time is counted
+        fewest = len(SIDELOOK) * rounds * self.size.rows / DISTINCT_MAX_KEYS
         faults = [f"{queries:,} queries cannot have fetched all"] if queries < fewest else []
-        return timings[: len(frames)], timings[len(frames) :], faults
+        return timings, spent, faults
 
     def zipf(self, sidecar: SidecarUnderTest, name: str) -> Queries:
         """The events with Zipf keys, once."""
@@ -133,6 +141,13 @@ class _ColdRace:
 
 def _run(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _spent(run: Callable[[], object], sidecar: SidecarUnderTest) -> Seconds:
+    sidecar.empty_cache()
+    began_s = time.process_time()
+    seconds = seconds_of(run)
+    return {**seconds, THIS_PROCESS: time.process_time() - began_s}
 
 
 def _transactions(dsn: str) -> int:

@@ -6,14 +6,13 @@ Nothing runs in here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.process_cpu import KINDS, Seconds
 from bench.rounds import Timing
 from bench.section import Bar, FigureTable, Section
 from bench.sidecar_under_test import MAX_KEYS
 
-_RATE_SHORTFALL = (
-    "the job starts, and Spark, its workers and the sidecar take processor time of the two cores"
-    " that the loop has to itself with PostgreSQL"
-)
+THIS_PROCESS = "this process"  # where asyncpg's loop runs
+SPENDERS = (*KINDS, THIS_PROCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ class Cold:
     keys: int  # distinct ones
     sidelook: Sequence[Timing]
     raw: Sequence[Timing]  # the best ways of asyncpg
+    spent: Mapping[str, Seconds]  # {contender: processor seconds of one round, by SPENDERS}
     zipf: Mapping[str, Queries]  # {contender: what it asked}
     transactions: int  # of all Zipf rounds together, as PostgreSQL counts
 
@@ -53,7 +53,7 @@ def cold_section(cold: Cold, *, remarks: Sequence[str] = (), faults: Sequence[st
         name="cold",
         title="An empty cache",
         remarks=remarks,
-        tables=[_rates(cold), _queries(cold)],
+        tables=[_rates(cold), _spent(cold), _queries(cold)],
         bars=[*_rate_bars(cold), *_query_bars(cold)],
         faults=faults,
     )
@@ -71,6 +71,14 @@ def _rates(cold: Cold) -> FigureTable:
     ]
     headings = ["contender", "keys/s", "to the best asyncpg loop", "seconds, each round"]
     return FigureTable(f"cold, each of {cold.keys:,} keys once, in random order", headings, rows)
+
+
+def _spent(cold: Cold) -> FigureTable:
+    rows = [
+        [name, *(f"{spent[kind]:.2f}" for kind in SPENDERS), f"{sum(spent.values()):.2f}"]
+        for name, spent in cold.spent.items()
+    ]
+    return FigureTable("cold, processor seconds", ["contender", *SPENDERS, "all"], rows)
 
 
 def _queries(cold: Cold) -> FigureTable:
@@ -96,7 +104,7 @@ def _rate_bars(cold: Cold) -> list[Bar]:
             " asyncpg batch loop",
             _to_raw(cold, timing),
             0.70,
-            shortfall=_RATE_SHORTFALL,
+            shortfall=_shortfall(cold, timing.name),
         )
         for timing in cold.sidelook
     ]
@@ -112,6 +120,16 @@ def _query_bars(cold: Cold) -> list[Bar]:
         )
         for name, found in cold.zipf.items()
     ]
+
+
+def _shortfall(cold: Cold, contender: str) -> str:
+    ours, raw = cold.spent[contender], cold.spent[cold.best_raw.name]
+    return (
+        f"the job takes {sum(ours.values()):.1f} processor seconds where the loop takes"
+        f" {sum(raw.values()):.1f}, on the same two cores; Spark and its workers alone take"
+        f" {ours['JVM'] + ours['Python workers']:.1f}, PostgreSQL {ours['PostgreSQL']:.1f}, the"
+        f" sidecar {ours['sidecar']:.1f}; and the job has to start"
+    )
 
 
 def _mode(contender: str) -> str:

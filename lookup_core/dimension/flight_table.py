@@ -8,7 +8,7 @@ Flights are rows of columns, so that a batch of keys is handled at once. Only wh
 that there is already is noted one by one.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -37,7 +37,6 @@ _FLIGHT: dict[str, npt.DTypeLike] = {
     "waiters": np.int32,  # how many wait
     "first": np.intp,  # the waiter who started it; all others are its followers
     "has_followers": np.bool_,
-    "index": np.intp,  # among the keys of the lookup that joined last
 }
 _SLACK = 8  # followers who are gone; few of them cost less than to look for them
 
@@ -110,16 +109,13 @@ class FlightTable:
         if deadline_s <= self._latest_postponement:
             found = self._found(key_ids)
             self._take_out(found[self._rows["postponed_to"][found] >= deadline_s])
-        new_ids = [each for each in dict.fromkeys(key_ids) if each not in self._joinable]
-        started = self._start(new_ids)
-        flights, indices = started, np.arange(len(started))
-        if len(started) < len(key_ids):
-            flights, indices = self._placed(key_ids, started)
+        flights, is_new = self._placed(key_ids)
         waiters = self._waiters.add(lookup_id, flights, positions)
-        self._rows["first"][started] = waiters[indices]
-        if len(started) < len(key_ids):
-            self._follow(np.delete(flights, indices), np.delete(waiters, indices))
-        return Joined(waiters, started, indices)
+        started = flights[is_new]
+        self._rows["first"][started] = waiters[is_new]
+        if not is_new.all():
+            self._follow(flights[~is_new], waiters[~is_new])
+        return Joined(waiters, started, np.flatnonzero(is_new))
 
     def send(self, flights: Numbers, batch_id: BatchId) -> None:
         """Note that the keys are in this query from now on."""
@@ -232,24 +228,23 @@ class FlightTable:
         numbers = map(self._joinable.get, dict.fromkeys(key_ids))
         return np.array([number for number in numbers if number is not None], np.intp)
 
-    def _start(self, key_ids: list[KeyId]) -> Numbers:
-        flights = self._rows.take(len(key_ids))
-        self._rows["key_id"][flights] = np.array(key_ids, object)
+    def _placed(self, key_ids: Sequence[KeyId]) -> tuple[Numbers, Mask]:
+        """The flights of keys, and at which of the keys each new one started: the first of it."""
+        numbers = self._rows.take(len(key_ids))
+        placed = map(self._joinable.setdefault, key_ids, numbers.tolist())
+        flights = np.fromiter(placed, np.intp, len(key_ids))
+        is_new = flights == numbers
+        self._rows.give_back(numbers[~is_new])
+        self._start(flights[is_new], np.array(key_ids, object)[is_new])
+        return flights, is_new
+
+    def _start(self, flights: Numbers, key_ids: npt.NDArray[np.object_]) -> None:
+        self._rows["key_id"][flights] = key_ids
         self._rows["batch_id"][flights] = _QUEUED
         self._rows["may_keep"][flights] = True
         self._rows["postponed_to"][flights] = 0.0
         self._rows["waiters"][flights] = 1
         self._rows["has_followers"][flights] = False
-        self._joinable.update(zip(key_ids, flights.tolist(), strict=True))
-        return flights
-
-    def _placed(self, key_ids: Sequence[KeyId], started: Numbers) -> tuple[Numbers, Numbers]:
-        """The flights of keys, and at which of the keys each of these flights started."""
-        numbers = map(self._joinable.__getitem__, key_ids)
-        flights = np.fromiter(numbers, np.intp, len(key_ids))
-        # Of a key that stands there twice the first counts, which is therefore written last.
-        self._rows["index"][flights[::-1]] = np.arange(len(flights))[::-1]
-        return flights, self._rows["index"][started]
 
     def _follow(self, flights: Numbers, waiters: Numbers) -> None:
         np.add.at(self._rows["waiters"], flights, 1)
@@ -265,17 +260,16 @@ class FlightTable:
         """Let nobody join these from now on, and keep nothing of what they bring."""
         current = flights[self._rows["may_keep"][flights]]
         self._rows["may_keep"][current] = False
-        for key_id in self.key_ids(current):
-            del self._joinable[key_id]
+        deque(map(self._joinable.pop, self.key_ids(current)), maxlen=0)  # the quickest way
 
     def _waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
         """Their waiters, those who are gone included, each with the ordinal of its flight."""
         ordinals = np.flatnonzero(self._rows["has_followers"][flights])
         followers = [self._followers[flight] for flight in flights[ordinals].tolist()]
         repeated = np.repeat(ordinals, _sizes(followers))
-        all_ordinals = np.concatenate((np.arange(len(flights)), repeated))
-        waiters = chain(self._rows["first"][flights].tolist(), *followers)
-        return np.fromiter(waiters, np.intp, len(all_ordinals)), all_ordinals
+        waiters = np.fromiter(chain.from_iterable(followers), np.intp, len(repeated))
+        all_waiters = np.concatenate((self._rows["first"][flights], waiters))
+        return all_waiters, np.concatenate((np.arange(len(flights)), repeated))
 
     def _open_waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
         waiters, ordinals = self._waiters_of(flights)

@@ -139,7 +139,8 @@ class PostgresBackend:
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         is_ordered = self._settings.has_several_rows
         query = lookup_query(table, is_ordered=is_ordered)
-        no_keys: list[list[Any]] = [[] for _ in table.keys]
+        key = table.schema.key
+        no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
         if uses_index(plan):
             return _Lookup(table, query, blocks_query(table, query), uses_index=True)

@@ -28,18 +28,23 @@ def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
     return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
 
 
-def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[list[Any]]:
-    """One list per key column; a time that cannot be written becomes NULL: no row."""
+def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[Any]:
+    """What each key column is sent as: a list, or for integers, which are never null, a text.
+
+    A time that cannot be written becomes NULL: no row.
+    """
     return [_argument(column, field) for column, field in zip(keys.columns, described, strict=True)]
 
 
-def _argument(column: pa.Array, field: pa.Field) -> list[Any]:
+def _argument(column: pa.Array, field: pa.Field) -> list[Any] | str:
     if types.is_date32(field.type):
         column = _within(column, pa.int32(), _DAYS).cast(pa.utf8())
     if types.is_timestamp(field.type):
         utc = _within(column, pa.int64(), _MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
         column = utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
     values: list[Any] = column.to_pylist()
+    if types.is_integer(field.type):
+        return f"{{{str(values)[1:-1]}}}"
     if field.metadata == UUID_FIELD:
         return [None if value is None else UUID(bytes=value) for value in values]
     return values

@@ -46,16 +46,22 @@ class KeySending:
     """How a key column is asked for: its field in the schema, and the type of the array.
 
     Times go as ISO 8601 texts: asyncpg takes the last moment of Python's calendar, which tables
-    use for "for ever", for `infinity`.
+    use for "for ever", for `infinity`. Integers go as one text, the array as PostgreSQL writes it:
+    asyncpg takes longer for the elements of a list than the server does to read them.
     """
 
     field: pa.Field
     sql_type: str  # of the elements; the exact type of the column, else no index would be used
-    is_text: bool = False  # the array is sent as texts, and cast by the server
 
     def array(self, number: int) -> str:
         """The SQL of the array that is the query's argument of this number."""
-        return f"${number}::{'text[]::' if self.is_text else ''}{self.sql_type}[]"
+        return f"${number}::{self._cast_from}{self.sql_type}[]"
+
+    @property
+    def _cast_from(self) -> str:
+        if types.is_integer(self.field.type):
+            return "text::"
+        return "text[]::" if types.is_temporal(self.field.type) else ""
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
@@ -76,8 +82,7 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     if not kind.is_builtin or kind.name not in _KEYS:
         return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
     arrow, sql_type, metadata = _KEYS[kind.name]
-    is_text = types.is_temporal(arrow)
-    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type, is_text=is_text)
+    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type)
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:

@@ -60,6 +60,11 @@ def nodes_of(plan: dict[str, Any]) -> list[str]:
     return [kind, *(node for child in plan.get("Plans", ()) for node in nodes_of(child))]
 
 
+def as_sent(keys: tuple[Any, ...]) -> list[Any] | str:
+    """The values of one key column as the backend sends them."""
+    return f"{{{str([*keys])[1:-1]}}}" if type(keys[0]) is int else [*keys]
+
+
 async def plan_of(
     database: Database, table: str, *, mode: str, key_count: int, has_index: bool = True
 ) -> list[str]:
@@ -79,7 +84,7 @@ async def plan_of(
         query = make_query(found, is_ordered=False)
         is_in_blocks = key_count >= 1000
         statement = await connection.prepare(blocks_query(found, query) if is_in_blocks else query)
-        plan = await statement.explain(*map(list, zip(*rows, strict=True)))
+        plan = await statement.explain(*map(as_sent, zip(*rows, strict=True)))
     finally:
         await connection.close()
     return nodes_of(plan[0]["Plan"])

@@ -131,8 +131,19 @@ def test_times_are_sent_as_texts(name: str, type_: pa.DataType) -> None:
     """A time is a text on the way, and of the column's exact type when it is compared."""
     sending = key_sending("at", builtin(name))
 
-    assert sending == KeySending(pa.field("at", type_), name, is_text=True)
+    assert sending == KeySending(pa.field("at", type_), name)
     assert sending.array(2) == f"$2::text[]::{name}[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"), [("int2", pa.int16()), ("int4", pa.int32()), ("int8", pa.int64())]
+)
+def test_integers_are_sent_in_one_text(name: str, type_: pa.DataType) -> None:
+    """The server reads their array out of one text, and compares the column's exact type."""
+    sending = key_sending("id", builtin(name))
+
+    assert sending == KeySending(pa.field("id", type_), name)
+    assert sending.array(2) == f"$2::text::{name}[]"
 
 
 @pytest.mark.parametrize("name", ["text", "varchar"])

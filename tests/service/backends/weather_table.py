@@ -11,7 +11,7 @@ WEATHER = PostgresTable(
     name="we ather",
     keys=(
         ("origin", KeySending(pa.field("origin", pa.utf8()), "text")),
-        ("hour", KeySending(HOUR, "timestamptz", is_text=True)),
+        ("hour", KeySending(HOUR, "timestamptz")),
     ),
     columns=(
         ("temp", column_reading(PostgresType("float8", is_builtin=True))),
