@@ -1,6 +1,7 @@
 """Whether a sidecar stays within `limits.memory`, whatever its clients do.
 
-A thousand channels at once, rows of many kilobytes, and clients that stop reading in the middle.
+A thousand channels at once, rows of many kilobytes and of a megabyte, of which most are not cached,
+and clients that stop reading in the middle.
 """
 
 import os
@@ -8,12 +9,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from bench.customers_postgres import customers_postgres
 from bench.lookup_client import Asking, ask_on_many_channels, ask_without_end
@@ -24,8 +27,6 @@ from demo.sidecar import Sidecar, running_sidecar
 LIMIT_BYTES = 512 * 1024 * 1024
 CACHE_BYTES = 128 * 1024 * 1024
 ROWS = 200_000
-DOCUMENTS = 4_000
-DOCUMENT_BYTES = 50_000
 PROCESSES = 16
 CHANNELS = 62  # of each process: with 16 of them about a thousand
 STOPPED_S = 8.0  # how long the clients that stopped reading are watched
@@ -33,6 +34,26 @@ _REMARK = (
     f"The most that was resident in each phase, with `limits.memory` of {LIMIT_BYTES // 2**20} MiB"
     f" and caches of {CACHE_BYTES // 2**20} MiB."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """A table of rows that are all of one size."""
+
+    table: str
+    rows: int
+    row_bytes: int
+    keys: int  # of each lookup
+    clients: int
+    cache_bytes: int
+    max_keys: int = 500  # of each query
+
+
+_DOCUMENTS = _Texts("documents", 4_000, 50_000, 4_000, 8, CACHE_BYTES // 2, max_keys=50)
+_ARTICLES = _Texts("articles", 30_000, 20_000, 10_000, 16, CACHE_BYTES // 8)
+_SCANS = _Texts("scans", 200, 1_000_000, 100, 8, CACHE_BYTES // 8)
+_MAKE_TABLE = """CREATE TABLE {table} AS SELECT id::bigint AS id,
+    repeat(md5(id::text), {row_bytes} / 32) AS content FROM generate_series(0, {rows} - 1) AS id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +70,13 @@ def memory(folder: Path, *, is_quick: bool) -> Section:
     phases: dict[str, Callable[[Sidecar], None]] = {
         "idle": lambda _: None,
         f"{PROCESSES * CHANNELS} channels, {keys:,} keys each": partial(_many_channels, keys=keys),
-        f"rows of {DOCUMENT_BYTES // 1000} kB, {PROCESSES // 2} clients": _documents,
-        "the same, and the clients stop reading": _stalled_readers,
+        "rows of 1 MB, 8 clients, whose size nobody knows yet": partial(_flood, texts=_SCANS),
+        "rows of 50 kB, 8 clients": partial(_flood, texts=_DOCUMENTS),
+        "the same, and the clients stop reading": partial(_stalled_readers, texts=_DOCUMENTS),
+        "rows of 20 kB, 16 clients, few of them cached": partial(_flood, texts=_ARTICLES),
     }
     with (
-        customers_postgres(
-            folder / "postgres", rows=ROWS, documents=DOCUMENTS, document_bytes=DOCUMENT_BYTES
-        ) as dsn,
+        _postgres(folder / "postgres") as dsn,
         running_sidecar(_settings(dsn), folder) as sidecar,
     ):
         resident = ResidentMemory(sidecar.socket)
@@ -92,13 +113,13 @@ def _many_channels(sidecar: Sidecar, *, keys: int) -> None:
     assert not failed, f"{len(failed)} clients failed"
 
 
-def _documents(sidecar: Sidecar) -> None:
-    with _document_clients(sidecar):
+def _flood(sidecar: Sidecar, *, texts: _Texts) -> None:
+    with _clients(sidecar, texts):
         time.sleep(STOPPED_S)
 
 
-def _stalled_readers(sidecar: Sidecar) -> None:
-    with _document_clients(sidecar) as clients:
+def _stalled_readers(sidecar: Sidecar, *, texts: _Texts) -> None:
+    with _clients(sidecar, texts) as clients:
         time.sleep(STOPPED_S / 4)  # they are in the middle of it
         for client in clients:
             assert client.pid is not None
@@ -107,7 +128,7 @@ def _stalled_readers(sidecar: Sidecar) -> None:
 
 
 @contextmanager
-def _document_clients(sidecar: Sidecar) -> Iterator[list[BaseProcess]]:
+def _clients(sidecar: Sidecar, texts: _Texts) -> Iterator[list[BaseProcess]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(
@@ -115,15 +136,15 @@ def _document_clients(sidecar: Sidecar) -> Iterator[list[BaseProcess]]:
                     partial(ask_without_end, interval_s=0.0),
                     Asking(
                         sidecar.endpoint,
-                        "documents",
-                        DOCUMENTS,
-                        DOCUMENTS,
+                        texts.table,
+                        texts.rows,
+                        texts.keys,
                         seed=number,
                         columns=("content",),
                     ),
                 )
             )
-            for number in range(PROCESSES // 2)
+            for number in range(texts.clients)
         ]
 
 
@@ -146,19 +167,37 @@ def _table(peaks: Sequence[Peak]) -> FigureTable:
     return FigureTable("Peaks by phase", ("phase", "peak MiB", "to the limit"), rows)
 
 
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    with (
+        customers_postgres(folder, rows=ROWS) as dsn,
+        psycopg.connect(dsn, autocommit=True) as admin,
+    ):
+        for texts in (_DOCUMENTS, _ARTICLES, _SCANS):
+            # A folder that is used again holds them from the last time.
+            admin.execute(f"DROP TABLE IF EXISTS {texts.table}".encode())
+            admin.execute(_MAKE_TABLE.format(**asdict(texts)).encode())
+            admin.execute(f"ALTER TABLE {texts.table} ADD PRIMARY KEY (id)".encode())
+        admin.execute(b"ANALYZE")
+        yield dsn
+
+
 def _settings(dsn: str) -> dict[str, Any]:
-    def dimension(table: str, cache_bytes: int) -> dict[str, Any]:
+    def dimension(table: str, cache_bytes: int, *, max_keys: int = 500) -> dict[str, Any]:
         return {
             "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{table}"},
             "key": ["id"],
             "cache": {"max_bytes": f"{cache_bytes // 2**20}MiB"},
+            "batch": {"max_keys": max_keys},
             "timeout": "30s",
         }
 
+    texts = {
+        each.table: dimension(each.table, each.cache_bytes, max_keys=each.max_keys)
+        for each in (_DOCUMENTS, _ARTICLES, _SCANS)
+    }
+
     return {
         "limits": {"memory": f"{LIMIT_BYTES // 2**20}MiB"},
-        "dimensions": {
-            "customers": dimension("customers", CACHE_BYTES // 2),
-            "documents": {**dimension("documents", CACHE_BYTES // 2), "batch": {"max_keys": 50}},
-        },
+        "dimensions": {"customers": dimension("customers", CACHE_BYTES // 4), **texts},
     }

@@ -9,6 +9,7 @@ on however many channels, leaves a fourth to others. Not credit: that bounds key
 from typing import Generic, TypeVar
 
 _CONNECTION_ALPHA = 3
+_SMALL_SHARE = 64  # a record of at most so much of all is small: hundreds of them are harmless
 _LEAST_SHARE = 4  # a fourth of what is wanted, or nothing: small change is not worth a query
 
 Owner = TypeVar("Owner")
@@ -38,7 +39,8 @@ class AnswerBudget(Generic[Owner]):
     ) -> int:
         """For how many records of this size, out of `wanted`, there is room now; 0 for too few.
 
-        A channel that holds nothing may always have one, so that it gets on.
+        A channel that holds nothing may have one, so that it gets on: a small one always, a large
+        one unless more than all is held already. So there are never many that are too large.
         """
         held_bytes = self._held[owner].get(channel, 0)
         free_bytes = self._total_bytes - self._used_bytes
@@ -48,7 +50,8 @@ class AnswerBudget(Generic[Owner]):
         left_bytes = min(left_bytes, of_all_bytes // (_CONNECTION_ALPHA + 1))
         room = min(left_bytes // record_bytes, wanted)
         if not held_bytes:
-            return max(room, 1)
+            is_small = record_bytes * _SMALL_SHARE <= self._total_bytes
+            return max(room, int(is_small or free_bytes >= 0))
         return room if room * _LEAST_SHARE >= wanted else 0
 
     def hold(self, owner: Owner, channel: int, count_bytes: int) -> bool:

@@ -4,7 +4,7 @@ Mean and mean deviation are estimated as those of round trips are in TCP (Jacobs
 avoidance and control", SIGCOMM 1988). An estimate, not an account: that is `answer_budget`.
 """
 
-FIRST_GUESS_BYTES = 256 * 1024  # while no row was seen: few are larger, and it is soon known
+FIRST_GUESS_BYTES = 1024 * 1024  # while no row was seen: few are larger, and it is soon known
 _LEAST_GUESS_BYTES = 4 * 1024
 _GAIN = 1 / 8
 _DEVIATION_GAIN = 1 / 4

@@ -18,6 +18,8 @@ from service.resources.memory_reading import MemoryReading
 log = structlog.get_logger()
 
 _INTERVAL_S = 0.25
+# Of the limit, and of all that is resident: so far from it, what allocators keep harms nobody.
+_GIVE_BACK_FROM = 0.6
 # Libraries grow by some megabytes with the first lookups, whatever the limit is.
 _ALLOWANCE_BYTES = 16 * 1024 * 1024
 
@@ -71,11 +73,10 @@ class MemoryGuard:
         if self._base_bytes is None and self._is_settled():
             _give_back()  # what was only needed to read a table would be free room for ever
             self._base_bytes = self._read().resident_bytes
-        used_share = self._used_share()
-        if used_share >= SHRINK_FROM:
+        if self._is_large():
             # What allocators keep and nobody needs is no reason to give anything up.
             _give_back()
-            used_share = self._used_share()
+        used_share = self._used_share()
         before, share_before = self._pressure.level, self._pressure.cache_share
         level = self._pressure.on_reading(used_share)
         if self._pressure.cache_share != share_before:
@@ -83,6 +84,10 @@ class MemoryGuard:
         if level is not before:
             self._change(level, used_share)
         return level
+
+    def _is_large(self) -> bool:
+        is_large = self._read().resident_bytes >= _GIVE_BACK_FROM * self._limit_bytes
+        return is_large or self._used_share() >= SHRINK_FROM
 
     def _used_share(self) -> float:
         reading, used_share = self._read(), 0.0

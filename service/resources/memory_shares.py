@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _CACHES = 2  # a half
 _CREDIT = 4
-_STREAM_ANSWERS = 4
+_STREAM_ANSWERS = 8  # allocators hold about as much again for rows of many kilobytes
 _PLAIN_ANSWERS = 8
 _BODIES = 8
 

@@ -13,7 +13,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 from spark_client.connections import Address, connections
 
-KEYS = pa.record_batch([pa.array(range(10**6, 10**6 + 40), pa.int64())], ["key"])
+KEYS = pa.record_batch([pa.array(range(10**6, 10**6 + 30), pa.int64())], ["key"])
 
 
 def main(url: str) -> None:

@@ -62,11 +62,11 @@ def test_killed_client_holds_nothing(service: tuple[SidecarProcess, str]) -> Non
     sidecar, url = service
     figures = SidecarFigures(sidecar)
     with asker(url, sidecar.code) as client:
-        until(lambda: figures.levels()["sidelook_in_flight_records"] == 40, within_s=10.0)
+        until(lambda: figures.levels()["sidelook_in_flight_records"] == 30, within_s=10.0)
         levels = figures.levels()
 
         client.kill()
 
         assert levels["sidelook_channels"] == 1
-        assert levels["sidelook_credit_records"] >= 40
+        assert levels["sidelook_credit_records"] >= 30
         assert figures.seconds_until_at_rest(within_s=1.0) < 1.0

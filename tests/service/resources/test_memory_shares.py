@@ -8,8 +8,8 @@ SHARES = MemoryShares(800)
 
 
 def test_each_has_its_share() -> None:
-    """Keys and answers of streams have a quarter each, bodies and answers of requests an eighth."""
-    assert (SHARES.credit_bytes, SHARES.stream_answer_bytes) == (200, 200)
+    """Keys of streams have a quarter, their answers an eighth, as those of requests, and bodies."""
+    assert (SHARES.credit_bytes, SHARES.stream_answer_bytes) == (200, 100)
     assert (SHARES.plain_answer_bytes, SHARES.body_bytes) == (100, 100)
 
 
