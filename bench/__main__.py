@@ -30,6 +30,7 @@ from bench.speed import speed
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "out" / "bench"
+LOG_COLUMNS = 140
 
 
 class Part(Protocol):
@@ -55,7 +56,8 @@ PARTS: dict[str, Part] = {
 def main() -> int:
     """Run what was asked for; 1 if a part found something wrong, or broke."""
     arguments = _arguments()
-    printout = Printout(Console(highlight=False))
+    width = None if sys.stdout.isatty() else LOG_COLUMNS  # None: as wide as the terminal
+    printout = Printout(Console(highlight=False, width=width))
     chosen = list(PARTS) if arguments.part == "all" else [arguments.part]
     kept = FOLDER / ("quick" if arguments.quick else "full")
     kept.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ Shows what it is given; the page is `document`'s business.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -53,7 +54,8 @@ def _rich_table(table: FigureTable) -> Table:
     made = Table(title=escape(table.title), title_justify="left", title_style="bold")
     for index, heading in enumerate(table.headings):
         is_figure = index and all(row[index][:1].isdigit() for row in table.rows)
-        made.add_column(escape(heading), justify="right" if is_figure else "left")
+        justify: Literal["left", "right"] = "right" if is_figure else "left"
+        made.add_column(escape(heading), justify=justify, overflow="fold")
     for row in table.rows:
         made.add_row(*map(escape, row))
     return made

@@ -16,7 +16,10 @@ Seconds = Mapping[str, float]  # {kind: processor seconds}
 
 
 def seconds_of(run: Callable[[], object]) -> Seconds:
-    """What each kind spends while this runs; processes that end meanwhile do not count."""
+    """What each kind spends while this runs, also in processes that end meanwhile.
+
+    Those count for the kind of their parent, and only if that is still there.
+    """
     before = _spent()
     run()
     after = _spent()
@@ -28,7 +31,8 @@ def _spent() -> Seconds:
     for process in [*psutil.Process().children(recursive=True), *_embedded_servers()]:
         with suppress(psutil.Error):  # it has ended since
             times = process.cpu_times()
-            spent[_kind(process.cmdline())] += times.user + times.system
+            ended_s = times.children_user + times.children_system
+            spent[_kind(process.cmdline())] += times.user + times.system + ended_s
     return spent
 
 

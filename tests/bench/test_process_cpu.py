@@ -3,14 +3,24 @@
 import subprocess
 import sys
 
+import pytest
+
 from bench.process_cpu import KINDS, seconds_of
 
-SPIN = "import time; input()\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+SPIN = "import time\nwhile time.process_time() < 0.3: pass"
+IN_CHILD = f"input()\n{SPIN}\nprint(flush=True); input()"
+IN_GRANDCHILD = f"""
+import subprocess, sys
+input()
+subprocess.run([sys.executable, "-c", {SPIN!r}], check=True)
+print(flush=True); input()
+"""
 
 
-def test_time_is_told_by_kind_of_process() -> None:
-    """A child that works shows in its kind, and not in another."""
-    command = [sys.executable, "-c", SPIN]
+@pytest.mark.parametrize("code", [IN_CHILD, IN_GRANDCHILD])
+def test_time_is_told_by_kind_of_process(code: str) -> None:
+    """A child that works shows in its kind, and not in another; its own that ends, too."""
+    command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         spent = seconds_of(lambda: _let_work(child))
         child.communicate(b"\n")
