@@ -94,7 +94,7 @@ def _queries(cold: Cold) -> FigureTable:
     ]
     rows.append(["PostgreSQL counts, transactions", f"{cold.transactions:,}", "", "", ""])
     headings = ["contender", "queries", "distinct keys", "to the fewest", "records/s"]
-    return FigureTable(f"cold, zipf keys, at most {MAX_KEYS:,} keys a query", headings, rows)
+    return FigureTable(f"cold, Zipf keys, at most {MAX_KEYS:,} keys a query", headings, rows)
 
 
 def _rate_bars(cold: Cold) -> list[Bar]:

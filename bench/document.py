@@ -15,7 +15,7 @@ _COMMANDS = """\
 ```sh
 make bench               # everything; writes this page
 make bench QUICK=1       # less of everything, in a few minutes; writes out/bench/benchmarks.md
-make bench PART={part}   # one part; parts: {parts}
+make bench PART={part:<9}# one part; parts: {parts}
 ```"""
 _MEANING = (
     "The figures of one run are comparable with each other, and with nothing else. Each bar is a"
@@ -88,7 +88,8 @@ def _section(section: Section, plots_folder: str, *, is_older: bool) -> Iterator
 
 
 def _image(plot: Plot, folder: str) -> str:
-    alternative = f"{plot.title}: {plot.y_label} by {plot.x_label} of {', '.join(plot.series)}"
+    by = f" by {plot.x_label}" if plot.x_label else ""
+    alternative = f"{plot.title}: {plot.y_label}{by} of {', '.join(plot.series)}"
     return f"![{alternative}]({folder}/{plot.name}.png)"
 
 

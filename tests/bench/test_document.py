@@ -12,7 +12,7 @@ def test_page_begins_with_commands_and_machine() -> None:
 
     headings = [line for line in page.splitlines() if line.startswith("#")]
     assert headings == ["# Benchmarks", "## Bars", "## About speed", "### Rates"]
-    assert "make bench PART=speed   # one part; parts: speed, cold" in page
+    assert "make bench PART=speed    # one part; parts: speed, cold" in page
     assert "| memory | 16 GiB |" in page
     assert "| speed against widen | ≥ 0.85 | 0.5 | short by 41.2 % | too slow |" in page
 

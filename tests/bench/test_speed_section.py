@@ -32,7 +32,7 @@ def test_ratio_is_of_rates() -> None:
     ratios = {row[0]: (row[1], row[2]) for row in section.tables[0].rows}
     assert ratios["widen"] == ("100", "1.000")
     assert ratios["query per record"] == ("2", "0.025")
-    assert section.plots[0].series["zipf keys"][3] == ("query per record", 0.025)
+    assert section.plots[0].series["Zipf keys"][3] == ("query per record", 0.025)
 
 
 def test_processor_time_is_told_by_record() -> None:
@@ -46,10 +46,10 @@ def test_processor_time_is_told_by_record() -> None:
         "to widen": "1.000",
         "events": "100",
         "seconds, each round": "1.00",
-        "JVM": "0",
-        "Python workers": "0",
-        "sidecar": "20",
-        "PostgreSQL": "0",
+        "JVM ns": "0",
+        "Python workers ns": "0",
+        "sidecar ns": "20",
+        "PostgreSQL ns": "0",
     }
 
 
