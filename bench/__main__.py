@@ -8,6 +8,7 @@ nothing else.
 import argparse
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -63,7 +64,7 @@ def main() -> int:
     kept.mkdir(parents=True, exist_ok=True)
     measured = [name for name in chosen if _measure(name, kept, printout, is_quick=arguments.quick)]
     sections = found_sections(kept, PARTS)
-    run = Run(machine(), list(PARTS), measured, is_quick=arguments.quick)
+    run = Run(machine(), datetime.now(UTC).date(), list(PARTS), measured, is_quick=arguments.quick)
     page = publication(sections, run, ROOT)
     new = [section for section in sections if section.name in measured]
     printout.on_end(new, page=str(page.relative_to(ROOT)))
@@ -74,7 +75,6 @@ def main() -> int:
 def _measure(name: str, kept: Path, printout: Printout, *, is_quick: bool) -> bool:
     """Whether the part came to its end; its section is kept."""
     printout.on_part(name)
-    (kept / f"{name}.json").unlink(missing_ok=True)
     begun_s = time.monotonic()
     try:
         section = PARTS[name](FOLDER, is_quick=is_quick)
@@ -94,4 +94,7 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # the parts have ended what they started
+        sys.exit("stopped")

@@ -1,9 +1,9 @@
-"""The table of all bars: what was promised, what was measured, and by how much it falls short.
+"""All bars: what was promised, what was measured, by how much it falls short, and why.
 
 A bar that is missed is a figure, not a fault: machines differ.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bench.section import Bar, FigureTable, Section
 
@@ -11,7 +11,15 @@ from bench.section import Bar, FigureTable, Section
 def all_bars(sections: Iterable[Section]) -> FigureTable:
     """A row for each bar, in the order of the sections."""
     bars = [bar for section in sections for bar in section.bars]
-    return FigureTable("Bars", ("what", "bar", "figure", "verdict", "why"), list(map(_row, bars)))
+    return FigureTable("Bars", ("what", "bar", "figure", "verdict"), list(map(_row, bars)))
+
+
+def shortfalls(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
+    """Name and reason of each bar that is missed, where the reason is known."""
+    for section in sections:
+        for bar in section.bars:
+            if not bar.is_met and bar.shortfall:
+                yield bar.name, bar.shortfall
 
 
 def shortfall_percent(bar: Bar) -> float:
@@ -24,9 +32,8 @@ def shortfall_percent(bar: Bar) -> float:
 def _row(bar: Bar) -> tuple[str, ...]:
     sign = "≥" if bar.is_at_least else "≤"
     verdict = "met" if bar.is_met else f"short by {shortfall_percent(bar):.1f} %"
-    why = "" if bar.is_met else bar.shortfall
-    return (bar.name, f"{sign} {_number(bar.limit)}", _number(bar.figure), verdict, why)
+    return (bar.name, f"{sign} {bar.limit:g}", _number(bar.figure), verdict)
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -39,12 +39,13 @@ query, connections) the best {finalists} on a part of the keys took part in all 
 `batch.max_keys` is {max_keys:,} here.
 
 The job starts, reads Parquet, passes rows through Python and back: all of that is in Sidelook's
-time. PostgreSQL, sidecar and Spark share two cores. Processor seconds were counted in a further
+time. PostgreSQL, sidecar and Spark share the cores. Processor seconds were counted in a further
 round.
 
-With Zipf keys, {events:,} events ask for few distinct keys each; `batch.max_keys` is what it is by
-default, but misses may wait {linger} for others (`batch.linger`). Queries are counted by the
-sidecar and, as transactions, by PostgreSQL, where those count that ask what the table is like, too.
+With Zipf keys, of {events:,} events most ask for what another has asked for; `batch.max_keys` is
+what it is by default, but misses may wait {linger} for others (`batch.linger`). Each mode was run
+once. The sidecar counts its queries; PostgreSQL counts the transactions of both modes together,
+those included that ask what the table is like.
 """
 
 

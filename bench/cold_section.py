@@ -92,7 +92,7 @@ def _queries(cold: Cold) -> FigureTable:
         ]
         for name, found in cold.zipf.items()
     ]
-    rows.append(["PostgreSQL counts, transactions", f"{cold.transactions:,}", "", "", ""])
+    rows.append(["both, transactions in PostgreSQL", f"{cold.transactions:,}", "", "", ""])
     headings = ["contender", "queries", "distinct keys", "to the fewest", "records/s"]
     return FigureTable(f"cold, Zipf keys, at most {MAX_KEYS:,} keys a query", headings, rows)
 
@@ -125,10 +125,10 @@ def _query_bars(cold: Cold) -> list[Bar]:
 def _shortfall(cold: Cold, contender: str) -> str:
     ours, raw = cold.spent[contender], cold.spent[cold.best_raw.name]
     return (
-        f"the job takes {sum(ours.values()):.1f} processor seconds where the loop takes"
-        f" {sum(raw.values()):.1f}, on the same two cores; Spark and its workers alone take"
-        f" {ours['JVM'] + ours['Python workers']:.1f}, PostgreSQL {ours['PostgreSQL']:.1f}, the"
-        f" sidecar {ours['sidecar']:.1f}; and the job has to start"
+        f"the job takes {sum(ours.values()):.2f} processor seconds where the loop takes"
+        f" {sum(raw.values()):.2f}, on the same cores: Spark with its workers"
+        f" {ours['JVM'] + ours['Python workers']:.2f}, PostgreSQL {ours['PostgreSQL']:.2f}, the"
+        f" sidecar {ours['sidecar']:.2f}"
     )
 
 

@@ -5,21 +5,23 @@ Only text: pictures are `plots`' business, and what runs is `__main__`'s.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
-from bench.all_bars import all_bars
+from bench.all_bars import all_bars, shortfalls
 from bench.machine import Machine
 from bench.section import FigureTable, Plot, Section
 
 _COMMANDS = """\
 ```sh
 make bench               # everything; writes this page
-make bench QUICK=1       # less of everything, in a few minutes; writes out/bench/benchmarks.md
+make bench QUICK=1       # less of everything, in five minutes; writes out/bench/benchmarks.md
 make bench PART={part:<9}# one part; parts: {parts}
 ```"""
 _MEANING = (
     "The figures of one run are comparable with each other, and with nothing else. Each bar is a"
-    " ratio of medians in one run, where what is compared took turns on the same cores."
+    " ratio in one run: of rates, medians of what took turns on the same cores; of queries and"
+    " bytes, counts."
 )
 
 
@@ -28,6 +30,7 @@ class Run:
     """What was run, on what."""
 
     machine: Machine
+    day: date
     parts: Sequence[str]  # all that there are
     measured: Sequence[str]  # in this run
     is_quick: bool = False
@@ -37,7 +40,7 @@ def document(sections: Sequence[Section], run: Run, *, plots_folder: str) -> str
     """The page; plots are linked below `plots_folder`, relative to it."""
     blocks = ["# Benchmarks", _MEANING, *_beginning(run, sections)]
     if any(section.bars for section in sections):
-        blocks += ["## Bars", _table(all_bars(sections))]
+        blocks += ["## Bars", _table(all_bars(sections)), *_reasons(sections)]
     for section in sections:
         blocks += _section(section, plots_folder, is_older=section.name not in run.measured)
     return "\n\n".join(blocks) + "\n"
@@ -50,7 +53,10 @@ def found_sections(folder: Path, parts: Iterable[str]) -> list[Section]:
 
 
 def _beginning(run: Run, sections: Sequence[Section]) -> Iterator[str]:
-    yield "A quick run, with small sizes." if run.is_quick else "A full run."
+    bars = [bar for section in sections for bar in section.bars]
+    met = f"{sum(bar.is_met for bar in bars)} of {len(bars)} [bars](#bars) are met"
+    kind = "A quick run, with small sizes," if run.is_quick else "A full run"
+    yield f"{kind} of {run.day}: {met}."
     yield _COMMANDS.format(part=run.parts[0], parts=", ".join(run.parts))
     yield _table(_machine(run.machine))
     older = {section.name for section in sections}
@@ -58,6 +64,12 @@ def _beginning(run: Run, sections: Sequence[Section]) -> Iterator[str]:
     if absent:
         told = ", ".join(f"{name} (an earlier run's)" if name in older else name for name in absent)
         yield f"**Not measured in this run:** {told}."
+
+
+def _reasons(sections: Sequence[Section]) -> Iterator[str]:
+    reasons = [f"- {name}: {why}." for name, why in shortfalls(sections)]
+    if reasons:
+        yield "Why bars are missed:\n\n" + "\n".join(reasons)
 
 
 def _machine(machine: Machine) -> FigureTable:

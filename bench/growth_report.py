@@ -6,7 +6,7 @@ Says nothing of how it was measured but in words.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.growth_cases import BATCH_KEYS, CHANNELS, PROCESS_EACH, Growth
+from bench.growth_cases import BATCH_KEYS, CHANNELS, PROCESS_EACH, ROWS, WIDE_ROWS, Growth
 from bench.load_case import CaseFigures
 from bench.lookup_load import IN_FLIGHT_KEYS
 from bench.section import Bar, FigureTable, Plot, Section
@@ -15,12 +15,13 @@ LEAST_RATE = 0.90  # of all channels together, against that of one
 
 _HEADINGS = ("lookups/s", "to the first", "MB/s of rows", "client ns", "sidecar ns")
 _METHOD = (
-    "Clients without Spark ask a sidecar over its Unix socket for three columns of rows that are"
-    f" all cached, {BATCH_KEYS:,} keys at a time; each channel keeps {IN_FLIGHT_KEYS:,} keys in"
-    " flight, as a lookup join does, and is served by a thread. Client and sidecar share the cores."
-    " Within a table every case looks up the same number of keys; cases take turns, and figures are"
-    " medians. `client ns` and `sidecar ns` are processor time for a lookup, of all clients and of"
-    " the sidecar."
+    "Clients without Spark ask a sidecar over its Unix socket for rows that are all cached. Where a"
+    f" table does not say otherwise, there are {ROWS:,} of them, with three columns, and a channel"
+    f" asks for {BATCH_KEYS:,} keys at a time, and keeps {IN_FLIGHT_KEYS:,} in flight, as a lookup"
+    f" join does; of rows of several widths there are {WIDE_ROWS:,}. A channel is served by a"
+    " thread; clients and sidecar share the cores. Cases take turns, and figures are medians."
+    " `client ns` and `sidecar ns` are processor time for a lookup, of all clients and of the"
+    " sidecar; `to the first` is to the first line of the same clients."
 )
 _PROCESSES = (
     "Spark runs each task in a Python worker process of its own, which has one connection, so the"
@@ -28,10 +29,9 @@ _PROCESSES = (
     " process share its connection and its interpreter lock; they are shown beside."
 )
 _WHY = (
-    "What does not depend on the number of keys is why small batches are dear. Many channels share"
-    " the credit that bounds the sidecar's memory; when there are so many that it is not enough for"
-    " whole batches, each sends fewer keys at a time. Rows cost more where there are more of them,"
-    " because they lie in more pieces and no longer in the processor's caches."
+    "What does not depend on the number of keys is why small batches are dear. Rows cost more where"
+    " there are more of them, because they lie in more pieces and no longer in the processor's"
+    " caches."
 )
 _SHORTFALL = (
     "with many processes on few cores, each finds the processor's caches filled with what others"
@@ -60,9 +60,8 @@ class MeasuredGrowth:
         for each in self.figures:
             series.setdefault(each.case.series, []).append((each.case.x, value(each)))
         growth = self.growth
-        return Plot(
-            f"growth-{name}", growth.title, growth.x_label, y_label, series, growth.is_log_x
-        )
+        title = f"{y_label}, by {growth.x_label}"
+        return Plot(f"growth-{name}", title, growth.x_label, y_label, series, growth.is_log_x)
 
 
 def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section:
@@ -75,7 +74,7 @@ def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section
         tables=[_table(each) for each in measured],
         plots=[
             *(each.plot(each.growth.name, "lookups/s", _rate) for each in measured),
-            by_name["columns"].plot("bytes", "bytes/s of rows", _bytes),
+            by_name["columns"].plot("bytes", "MB/s of rows", _megabytes),
         ],
         bars=[_bar(by_name["channels"])],
         faults=list(_faults(measured)),
@@ -86,8 +85,8 @@ def _rate(figures: CaseFigures) -> float:
     return figures.lookups_per_second
 
 
-def _bytes(figures: CaseFigures) -> float:
-    return figures.bytes_per_second
+def _megabytes(figures: CaseFigures) -> float:
+    return figures.bytes_per_second / 1e6
 
 
 def _bar(channels: MeasuredGrowth) -> Bar:

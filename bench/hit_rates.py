@@ -139,5 +139,6 @@ def _table(rates: Sequence[HitRates], *, distinct: int) -> FigureTable:
 def _row(each: HitRates) -> tuple[str, ...]:
     points = [each.sidelook - each.lru, each.sidelook - each.s3_fifo]
     shown = [f"{100 * rate:.1f}" for rate in (each.lru, each.s3_fifo, each.sidelook)]
-    differences = [f"{100 * point:+.1f}" for point in points]
+    # Not -0.0, which is no less than none.
+    differences = [f"{round(100 * point, 1) + 0.0:+.1f}" for point in points]
     return (each.trace, f"{each.capacity:,}", *shown, *differences)

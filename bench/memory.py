@@ -32,7 +32,8 @@ CHANNELS = 62  # of each process: with 16 of them about a thousand
 STOPPED_S = 8.0  # how long the clients that stopped reading are watched
 _REMARK = (
     f"The most that was resident in each phase, with `limits.memory` of {LIMIT_BYTES // 2**20} MiB"
-    f" and caches of {CACHE_BYTES // 2**20} MiB."
+    f" and caches of {CACHE_BYTES // 2**20} MiB, which the dimensions share. Above the limit the"
+    " run fails. Of rows of 50 kB a query may ask for 50 (`batch.max_keys`), of others for 500."
 )
 
 

@@ -75,8 +75,8 @@ def _lines(plot: Plot) -> Figure:
     axes.set_xticks(measured, [_short(x) for x in measured])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(bottom=0)
     axes.margins(y=0.1)
+    axes.set_ylim(bottom=0)  # at last: it fixes the upper end, too
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.all_bars import all_bars
+from bench.all_bars import all_bars, shortfalls
 from bench.section import FigureTable, Section
 
 
@@ -37,12 +37,9 @@ class Printout:
         bars = all_bars(sections)
         if bars.rows:
             self._console.rule(style="dim")
-            # Sentences have lines of their own: in a column of a terminal they would be towers.
-            rows = [row[:-1] for row in bars.rows]
-            self._console.print(_rich_table(FigureTable(bars.title, bars.headings[:-1], rows)))
-        for name, *_, why in bars.rows:
-            if why:
-                self._console.print(f"{escape(name)}: {escape(why)}")
+            self._console.print(_rich_table(bars))
+        for name, why in shortfalls(sections):
+            self._console.print(f"{escape(name)}\n  because {escape(why)}")
         self._console.print(f"written: {escape(page)}")
 
     def on_failure(self) -> None:

@@ -24,7 +24,7 @@ from service.resources.memory_reading import ProcessMemory
 FULL = (10_000, 100_000, 1_000_000)  # rows that are put in
 QUICK = FULL[:-1]
 MOST_RATIO = 2.0
-LEAST_ROWS = 10_000  # in a cache that is judged: what is fixed outweighs the rows of smaller ones
+LEAST_ROWS = 10_000  # in a cache that is judged
 BATCH_ROWS = 5_000
 _ROOMY_BYTES = 2**30
 _MIB = 2**20
@@ -39,7 +39,7 @@ _METHOD = (
 _BOUNDS = (
     "In half of the cases a bound is reached: the cache may have as many bytes as Arrow has for all"
     " rows, so that some of them have to go. The bar is held against the worst cache of at least"
-    f" {LEAST_ROWS:,} rows."
+    f" {LEAST_ROWS:,} rows: what is fixed outweighs the rows of smaller ones."
 )
 
 

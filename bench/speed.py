@@ -19,15 +19,16 @@ from bench.section import Section
 from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
 from bench.speed_section import Rate, speed_section
 from bench.todays_ways import THREADS
-from bench.workload import KEYS, Workload
+from bench.workload import KEYS, ZIPF_EXPONENT, Workload
 from bench.workload_postgres import workload_postgres
 from demo.spark_session import spark_session
 
 _REMARKS = """
-{size.events:,} events over {size.rows:,} customers, in Parquet, by Spark on two cores, which it
-shares with the sidecar and PostgreSQL; all reach each other by Unix sockets, where a query costs a
-fraction of what it costs over a network. {size.rounds} rounds in turn after those that warm up;
-rates are those of the median.
+{size.events:,} events over {size.rows:,} customers, in Parquet, by Spark with two tasks at a time,
+which share the cores with the sidecar and PostgreSQL; all reach each other by Unix sockets, where a
+query costs a fraction of what it costs over a network. Keys are uniform, or Zipf({exponent}): few
+are asked for often, most seldom. {size.rounds} rounds in turn after those that warm up; rates are
+those of the median.
 
 `identity` passes events through Python; `widen` adds the three columns by one `take` from a table
 that is resident in the worker: no lookup, and the limit of what any enrichment in Python can do.
@@ -35,8 +36,9 @@ that is resident in the worker: no lookup, and the limit of what any enrichment 
 Those who ask for each record or batch get the first events only ({fewer}), and some of the slow
 ones take part in fewer rounds. Rates are compared; the start of a job weighs more in theirs.
 
-The dict in the worker was filled in two rounds. It has no bound, each worker has its own, and rows
-that change stay as they were read. The broadcast join reads the whole table anew for each job, as
+The dict in the worker was filled in two rounds; in later ones it asks for the few keys that the
+worker has not seen. It has no bound, each worker has its own, and rows that change stay as they
+were read. The broadcast join reads the whole table anew for each job, as
 it was when it was written to Parquet; it never leaves the JVM, and may so be faster than `widen`.
 
 `spark.sql.execution.pythonUDF.arrow.concurrency.level` is {threads} for the contender with threads:
@@ -44,11 +46,10 @@ a plain UDF with Arrow, since pandas UDFs and `mapInPandas` do not heed it. Its 
 interpreter, whose lock they wait for.
 
 The outputs of all contenders for {size.compared_events:,} events of each kind were compared row for
-row, while the cache was cold and when it was warm; no query was sent in the rounds that count.
+row, while the cache was cold and when it was warm; the sidecar sent no query in the rounds that
+count.
 
-The last columns say whose processor time a record takes, in nanoseconds, in the median round: that
-of the JVM, of the Python workers, of the sidecar and of PostgreSQL. Two cores give two seconds of
-it in a second.
+Processor time is that of the median round, by the kind of process that spent it.
 """
 
 
@@ -167,5 +168,5 @@ def _run_counted(frame: DataFrame, spent: list[Seconds]) -> None:
 
 def _remarks(size: Size) -> list[str]:
     fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())
-    text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS)
+    text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS, exponent=ZIPF_EXPONENT)
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

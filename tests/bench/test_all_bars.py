@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.all_bars import all_bars, shortfall_percent
+from bench.all_bars import all_bars, shortfall_percent, shortfalls
 from bench.section import Bar, Section
 
 
@@ -25,7 +25,7 @@ def test_shortfall_is_told_in_percent(
 
 
 def test_bars_of_all_sections_are_listed() -> None:
-    """Each bar has a row, and only one that is missed tells why."""
+    """Each bar has a row, and one that is missed has its reason beside."""
     met = Section("a", "A", (), bars=[Bar("rate", 0.9, 0.85, shortfall="slow")])
     missed = Section(
         "b", "B", (), bars=[Bar("bytes", 3.0, 2.0, is_at_least=False, shortfall="fat")]
@@ -34,6 +34,7 @@ def test_bars_of_all_sections_are_listed() -> None:
     table = all_bars([met, missed])
 
     assert table.rows == [
-        ("rate", "≥ 0.85", "0.9", "met", ""),
-        ("bytes", "≤ 2", "3", "short by 50.0 %", "fat"),
+        ("rate", "≥ 0.85", "0.90", "met"),
+        ("bytes", "≤ 2", "3.00", "short by 50.0 %"),
     ]
+    assert list(shortfalls([met, missed])) == [("bytes", "fat")]

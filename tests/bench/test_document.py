@@ -14,7 +14,9 @@ def test_page_begins_with_commands_and_machine() -> None:
     assert headings == ["# Benchmarks", "## Bars", "## About speed", "### Rates"]
     assert "make bench PART=speed    # one part; parts: speed, cold" in page
     assert "| memory | 16 GiB |" in page
-    assert "| speed against widen | ≥ 0.85 | 0.5 | short by 41.2 % | too slow |" in page
+    assert "A full run of 2026-01-31: 0 of 1 [bars](#bars) are met." in page
+    assert "| speed against widen | ≥ 0.85 | 0.50 | short by 41.2 % |" in page
+    assert "- speed against widen: too slow." in page
 
 
 def test_tables_and_plots_are_shown() -> None:

@@ -24,7 +24,7 @@ def test_tables_and_missed_bars_are_printed() -> None:
 
     assert "Rates" in printed
     assert "short by 41.2 %" in printed
-    assert "speed against widen: too slow" in printed
+    assert "speed against widen\n  because too slow" in printed
     assert "61 s" in printed
     assert "written: out/bench/benchmarks.md" in printed
     assert "WRONG" not in printed

@@ -39,17 +39,13 @@ def test_processor_time_is_told_by_record() -> None:
     """What each kind of process took for one event in a round that counts, in nanoseconds."""
     section = speed_section(_rates(SECONDS))
 
-    row = section.tables[0].rows[0]
-    assert dict(zip(section.tables[0].headings, row, strict=True)) == {
+    row = section.tables[1].rows[0]
+    assert dict(zip(section.tables[1].headings, row, strict=True)) == {
         "contender": "widen",
-        "records/s": "100",
-        "to widen": "1.000",
-        "events": "100",
-        "seconds, each round": "1.00",
-        "JVM ns": "0",
-        "Python workers ns": "0",
-        "sidecar ns": "20",
-        "PostgreSQL ns": "0",
+        "JVM": "0",
+        "Python workers": "0",
+        "sidecar": "20",
+        "PostgreSQL": "0",
     }
 
 
