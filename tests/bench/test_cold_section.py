@@ -28,8 +28,8 @@ def test_bar_says_where_the_time_goes() -> None:
     section = cold_section(COLD)
 
     assert section.bars[0].shortfall == (
-        "the job takes 4.7 processor seconds where the loop takes 2.2, on the same two cores; Spark"
-        " and its workers alone take 1.2, PostgreSQL 2.2, the sidecar 1.2; and the job has to start"
+        "the job takes 4.70 processor seconds where the loop takes 2.25, on the same cores: Spark"
+        " with its workers 1.20, PostgreSQL 2.25, the sidecar 1.25"
     )
     headings = ["contender", "JVM", "Python workers", "sidecar", "PostgreSQL", "this process"]
     assert section.tables[1].headings == [*headings, "all"]
@@ -46,5 +46,5 @@ def test_queries_are_held_against_the_fewest() -> None:
     assert (bar.figure, bar.limit, bar.is_at_least, bar.is_met) == (1.2, 1.3, False, True)
     assert section.tables[2].rows == [
         ["sidelook ordered", "12", "5,000", "1.200", "30"],
-        ["PostgreSQL counts, transactions", "15", "", "", ""],
+        ["both, transactions in PostgreSQL", "15", "", "", ""],
     ]

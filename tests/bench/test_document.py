@@ -50,7 +50,7 @@ def test_whole_run_omits_nothing() -> None:
     """Where all parts were measured, the page does not speak of others."""
     page = document([section("speed"), section("cold")], run("speed", "cold"), plots_folder="p")
 
-    assert "A full run." in page
+    assert "A full run of" in page
     assert "Not measured" not in page
 
 
