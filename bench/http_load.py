@@ -25,14 +25,12 @@ FULL = (5, 5)  # rounds, seconds of each run
 QUICK = (3, 2)
 LEAST_RATE = 0.70  # of the bare handler's
 MOST_TAIL = 1.5  # times the bare handler's
-# In microseconds of CPU time, each alone in front of a handler that does nothing else.
 _RATE_SHORTFALL = (
-    "The bare handler takes 23 µs of CPU time, 8 of them for a response that is made anew each "
-    "time. Without those, what stands around each request (slots, room, access, deadlines) takes "
-    "6 more, and asking the cache for the row and counting the hit 6. Most of that is Python's "
-    "calls, which lose more than the bare handler's few when other processes use the same caches."
+    "what stands around each request (slots, room, access, deadlines), asking the cache for the "
+    "row and counting the hit is Python's calls, which lose more than the bare handler's few when "
+    "other processes use the same caches"
 )
-_TAIL_SHORTFALL = "With servers that are always busy the tail follows the rate."
+_TAIL_SHORTFALL = "with servers that are always busy the tail follows the rate"
 _REMARKS = (
     (
         f"`wrk` with one thread and {CONNECTIONS} connections that ask without a pause, so that "
@@ -43,7 +41,7 @@ _REMARKS = (
         "access log either; it has routes of the same form, reads nothing of the request, and "
         "writes a JSON text of the sidecar's own answer with the same library. With posted keys "
         "that spares it the most: the body, the types of the keys, and the search for many rows, "
-        "in some 150 calls into numpy and Arrow of 1 to 5 µs each, whatever the number of keys."
+        "in some 150 calls into numpy and Arrow, whatever the number of keys."
     ),
 )
 

@@ -84,9 +84,9 @@ class Batcher:
             return None
         return self._take_turns() or None
 
-    def on_rows(self, count: int, rows_bytes: int) -> None:
-        """A query brought so many rows, if any, of so many bytes together."""
-        self._size.on_rows(count, rows_bytes)
+    def on_rows(self, count: int, rows_bytes: int, *, absent: int) -> None:
+        """A query brought so many rows, if any, of so many bytes together; other keys had none."""
+        self._size.on_rows(count, rows_bytes, absent=absent)
 
     def drop_deserted(self) -> None:
         """Forget the keys that nobody waits for any more, before their turn."""

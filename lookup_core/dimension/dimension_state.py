@@ -111,7 +111,8 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        self._batcher.on_rows(rows.num_rows, rows.nbytes)
+        absent = max(len(query.flights) - rows.num_rows, 0)
+        self._batcher.on_rows(rows.num_rows, rows.nbytes, absent=absent)
         age_ms = int((now - query.sent_at) * 1000)
         landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)

@@ -21,7 +21,9 @@ class QuerySize:
         """How many keys the next query may have, at least one."""
         return max(1, min(self._max_keys, QUERY_BYTES // self._size.record_bytes))
 
-    def on_rows(self, count: int, rows_bytes: int) -> None:
-        """A query brought so many rows, if any, of so many bytes together."""
+    def on_rows(self, count: int, rows_bytes: int, *, absent: int) -> None:
+        """A query brought so many rows, if any, of so many bytes together; other keys had none."""
         if count:
             self._size.on_rows(count, rows_bytes)
+        if absent:
+            self._size.on_no_rows(absent)

@@ -40,18 +40,21 @@ class AnswerBudget(Generic[Owner]):
         """For how many records of this size, out of `wanted`, there is room now; 0 for too few.
 
         A channel that holds nothing may have one, so that it gets on: a small one always, a large
-        one unless more than all is held already. So there are never many that are too large.
+        one if its connection holds nothing, or has room for it. So those that are too large are no
+        more than there are connections.
         """
         held_bytes = self._held[owner].get(channel, 0)
+        of_connection_bytes = sum(self._held[owner].values())
         free_bytes = self._total_bytes - self._used_bytes
         # A part of it: what is taken now is no longer free when it is compared with what is.
         left_bytes = (free_bytes - held_bytes) // 2
-        of_all_bytes = _CONNECTION_ALPHA * free_bytes - sum(self._held[owner].values())
-        left_bytes = min(left_bytes, of_all_bytes // (_CONNECTION_ALPHA + 1))
-        room = min(left_bytes // record_bytes, wanted)
+        of_all_bytes = _CONNECTION_ALPHA * free_bytes - of_connection_bytes
+        of_all_bytes //= _CONNECTION_ALPHA + 1
+        room = min(left_bytes // record_bytes, of_all_bytes // record_bytes, wanted)
         if not held_bytes:
             is_small = record_bytes * _SMALL_SHARE <= self._total_bytes
-            return max(room, int(is_small or free_bytes >= 0))
+            may_have_one = is_small or not of_connection_bytes or record_bytes <= of_all_bytes
+            return max(room, int(may_have_one))
         return room if room * _LEAST_SHARE >= wanted else 0
 
     def hold(self, owner: Owner, channel: int, count_bytes: int) -> bool:

@@ -7,6 +7,7 @@ avoidance and control", SIGCOMM 1988). An estimate, not an account: that is `ans
 FIRST_GUESS_BYTES = 1024 * 1024  # while no row was seen: few are larger, and it is soon known
 _LEAST_GUESS_BYTES = 4 * 1024
 _GAIN = 1 / 8
+_ABSENT_GAIN = 1 / 64  # after some hundred absences the largest rows are forgotten
 _DEVIATION_GAIN = 1 / 4
 _DEVIATIONS = 4
 
@@ -41,6 +42,14 @@ class AnswerSize:
         self._deviation_bytes += _DEVIATION_GAIN * (abs(error_bytes) - self._deviation_bytes)
 
     def on_no_rows(self, records: int) -> None:
-        """So many records had no rows: the more there are, the less is it worth to be cautious."""
-        guess_bytes = self._guess_bytes * (1 - _GAIN) ** records
-        self._guess_bytes = max(guess_bytes, self._least_bytes)
+        """So many records had no rows: the more there are, the less is it worth to be cautious.
+
+        What was seen of rows fades, too, but slowly, and not below what is small.
+        """
+        if self._mean_bytes is None:
+            guess_bytes = self._guess_bytes * (1 - _GAIN) ** records
+            self._guess_bytes = max(guess_bytes, self._least_bytes)
+        elif self.record_bytes > _LEAST_GUESS_BYTES:
+            left = (1 - _ABSENT_GAIN) ** records
+            self._mean_bytes *= left
+            self._deviation_bytes *= left

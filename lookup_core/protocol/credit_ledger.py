@@ -1,9 +1,9 @@
 """Who may have how much sent and not yet answered: shares for all, and more for who asks for it.
 
 Every channel has an exclusive share from OPEN to its end. What else the pool holds is floating, but
-for the shares of those who may come soon: it goes to channels with a backlog, and comes back as
-their lookups end when others need it. The sum never exceeds the pool, which bounds the memory that
-waiting lookups take, whatever their number.
+for the shares of half of those who may still come: it goes to channels with a backlog, and comes
+back as their lookups end when others need it. The sum never exceeds the pool, which bounds the
+memory that waiting lookups take, whatever their number.
 
 Exclusive and floating are those of Flink's credit-based flow control; how much of the floating one
 channel may have is that of Choudhury and Hahne, "Dynamic queue length thresholds" (1998): as much
@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 RECORD_BYTES = 288  # what a waiting key takes beyond its own bytes; measured: 226 to 287
 _LEAST_SHARE_BYTES = 24 * 1024  # below, a channel is of no use
 _MOST_SHARE_BYTES = 1024 * 1024
-_LEAST_SPARE_SHARES = 64  # kept for newcomers, while so many may still come
+_SPARE = 2  # of the shares that may still be asked for, one in so many is kept,
+_LEAST_SPARE_SHARES = 64  # and so many at the least
 
 Owner = TypeVar("Owner")
 
@@ -70,9 +71,10 @@ class CreditLedger(Generic[Owner]):
         self.may_lend = True  # False: nobody gets more than he has; shares keep coming back
 
     def open(self, channel: Owner) -> Grant | None:
-        """The share of a new channel; None when there is none left, or not until lookups end.
+        """The share of a new channel; None when there is none left, or while it is lent.
 
-        The latter only if more come at once than are open, and than a few dozen.
+        The latter only if more come than half of those that may, and the others keep what they have
+        borrowed because they ask for nothing.
         """
         assert channel not in self._floating
         if len(self._floating) == self._most_shares or self._free_bytes < self.share.cost_bytes:
@@ -155,7 +157,8 @@ class CreditLedger(Generic[Owner]):
     def _floating_bytes_left(self) -> int:
         """What may be lent; less than nothing when many came at once, until others give back."""
         channels = len(self._floating)
-        spare = min(max(channels, _LEAST_SPARE_SHARES), self._most_shares - channels)
+        absent = self._most_shares - channels
+        spare = min(max(absent // _SPARE, _LEAST_SPARE_SHARES), absent)
         return self._free_bytes - spare * self.share.cost_bytes
 
 

@@ -51,7 +51,8 @@ class ChannelRegistry:
         turn = ChannelId(next(self._ids))
         if self._credit.open(turn) is None:
             raise _overloaded(
-                f"{len(self._channels)} channels are open; raise limits.channels or limits.memory"
+                f"{len(self._channels)} channels are open, and have all memory for lookups; raise"
+                " limits.memory, or limits.channels if there are as many"
             )
         book = ServerChannel(
             opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=turn

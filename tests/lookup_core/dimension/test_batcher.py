@@ -54,7 +54,9 @@ def test_large_rows_make_small_batches() -> None:
     """Once rows are known as large, fewer keys leave together; the others follow at once."""
     queue = Queue(linger_s=1.0)
     queue.put(A, 1, 2, 3)
-    queue.on_rows(1, QUERY_BYTES // 4)  # for the next ones three times as much is reckoned with
+    queue.on_rows(
+        1, QUERY_BYTES // 4, absent=0
+    )  # for the next ones three times as much is reckoned with
 
     assert [next_keys(queue), next_keys(queue), next_keys(queue)] == [[1], [2], [3]]
 

@@ -9,14 +9,14 @@ def learned(*row_bytes: int) -> QuerySize:
     """After queries that brought ten rows each, of so many bytes a row."""
     size = QuerySize(MAX_KEYS)
     for each in row_bytes:
-        size.on_rows(10, 10 * each)
+        size.on_rows(10, 10 * each, absent=0)
     return size
 
 
 def test_nothing_is_bounded_before_a_row_came() -> None:
     """The size of rows is not known: queries have as many keys as they may."""
     size = learned()
-    size.on_rows(0, 0)
+    size.on_rows(0, 0, absent=9)
 
     assert size.keys == MAX_KEYS
 
@@ -41,3 +41,13 @@ def test_huge_rows_come_one_by_one() -> None:
 def test_bound_goes_with_large_rows() -> None:
     """When small rows come again, queries become as large as they were."""
     assert learned(100_000, *[100] * 60).keys == MAX_KEYS
+
+
+def test_bound_goes_with_absent_rows() -> None:
+    """One huge row does not make small queries for good of keys that have no rows."""
+    size, queries = learned(QUERY_BYTES), 0
+    while size.keys < MAX_KEYS:
+        size.on_rows(0, 0, absent=size.keys)
+        queries += 1
+
+    assert queries < 200

@@ -40,13 +40,14 @@ def test_connection_leaves_as_much_as_it_holds() -> None:
 
 
 def test_channels_of_a_connection_leave_room_to_each_other() -> None:
-    """One that has its share stops itself only; its neighbour has room, or one record at least."""
+    """One that has its share stops itself only; its neighbour has room, or for one large record."""
     budget = budget_of("a")
     filled(budget, "a")
 
     assert budget.records_that_fit("a", 1, 10, wanted=10) == 0
     assert budget.records_that_fit("a", 2, 10, wanted=10) == 10
-    assert budget.records_that_fit("a", 3, 10 * TOTAL_BYTES, wanted=10) == 1
+    assert budget.records_that_fit("a", 3, 250, wanted=10) == 1
+    assert budget.records_that_fit("a", 3, 251, wanted=10) == 0
 
 
 def test_connection_with_many_channels_leaves_a_fourth() -> None:
@@ -78,16 +79,30 @@ def test_who_holds_nothing_gets_on() -> None:
     assert budget.records_that_fit("a", 1, 1, wanted=50) == 0
 
 
-def test_large_records_exceed_all_one_by_one() -> None:
-    """A record larger than all there is gets on, too, but only one of them is there at a time."""
+def test_too_large_records_come_one_by_one() -> None:
+    """A record larger than all there is gets on, too, but one at a time on each connection."""
     budget = budget_of("a", "b")
     first = budget.records_that_fit("a", 1, 10 * TOTAL_BYTES, wanted=1)
     budget.hold("a", 1, 10 * TOTAL_BYTES)
-    beside = budget.records_that_fit("b", 1, 10 * TOTAL_BYTES, wanted=1)
+    of_neighbour = budget.records_that_fit("a", 2, 10 * TOTAL_BYTES, wanted=1)
+    of_another = budget.records_that_fit("b", 1, 10 * TOTAL_BYTES, wanted=1)
     budget.release("a", 1, 10 * TOTAL_BYTES)
 
-    assert (first, beside) == (1, 0)
-    assert budget.records_that_fit("b", 1, 10 * TOTAL_BYTES, wanted=1) == 1
+    assert (first, of_neighbour, of_another) == (1, 0, 1)
+    assert budget.records_that_fit("a", 2, 10 * TOTAL_BYTES, wanted=1) == 1
+
+
+def test_peer_that_reads_nothing_stops_nobody() -> None:
+    """However many channels have large records of a peer that takes none, others get theirs."""
+    budget = budget_of("a", "b", "c")
+    for channel in range(64):
+        room = budget.records_that_fit("a", channel, TOTAL_BYTES // 10, wanted=1)
+        budget.hold("a", channel, room * TOTAL_BYTES // 10)
+
+    assert budget.used_bytes <= 3 * TOTAL_BYTES // 4
+    for owner in ("b", "c"):
+        assert budget.records_that_fit(owner, 1, TOTAL_BYTES // 2, wanted=1) == 1
+        budget.hold(owner, 1, TOTAL_BYTES // 2)
 
 
 def test_released_bytes_make_room() -> None:

@@ -52,8 +52,21 @@ def test_missing_rows_make_less_cautious() -> None:
     assert guesses == [896 * KIB, int(896 * KIB * 49 / 64), 4 * KIB]
 
 
-def test_missing_rows_say_nothing_about_others() -> None:
-    """What is known about rows stays: the next records may have some."""
+def test_missing_rows_let_large_ones_fade() -> None:
+    """Few absences leave the caution; after hundreds of them large rows are not expected."""
+    size = learned(3_000_000)
+    guesses = []
+    for records in (0, 10, 90, 900):
+        size.on_no_rows(records)
+        guesses.append(size.record_bytes)
+
+    assert guesses[1] > guesses[0] * 0.8
+    assert guesses[2] < guesses[0] * 0.25
+    assert guesses[3] < 4 * KIB
+
+
+def test_missing_rows_say_nothing_about_small_ones() -> None:
+    """What is known about small rows stays: the next records may have some."""
     size = learned(*[1000] * 30)
     for _ in range(100):
         size.on_no_rows(1)
