@@ -253,6 +253,16 @@ def test_oldest_age_bounds_staleness(cache: RowCache) -> None:
     assert cache.oldest_age_s(13.0) == 1.0
 
 
+def test_one_row_is_found_alone(kind: CacheKind) -> None:
+    """Whatever keys are like: the row of the key that is asked for, and nothing for an absence."""
+    cache = kind.cache()
+    kind.fill(cache, [1, 2], missing=[3], now=0.0)
+
+    found = [kind.hit(cache, number, 1.0) for number in (1, 2, 3, 4)]
+
+    assert found == [kind.row(1), kind.row(2), None, None]
+
+
 def test_hit_counts_as_a_visit(cache: RowCache) -> None:
     """A row that is asked for alone is as visited as one that is asked for among others."""
     NUMBERS.fill(cache, [1, 2], now=0.0)
