@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import psutil
 import psycopg
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.cold_section import THIS_PROCESS, Cold, Queries, cold_section
 from bench.contenders import SIDELOOK, sidelook
-from bench.process_cpu import Seconds, seconds_of
+from bench.process_cpu import Seconds, postmaster, seconds_of
 from bench.raw_fetch import WAYS, RawFetch
 from bench.rounds import Timing, time_in_turn
 from bench.section import Section
@@ -73,7 +74,8 @@ def cold(folder: Path, *, is_quick: bool) -> Section:
         workload_postgres(folder / "postgres", workload) as dsn,
         spark_session(folder / "spark.log") as session,
     ):
-        race = _ColdRace(size, workload, dsn, session)
+        server = postmaster(folder / "postgres")
+        race = _ColdRace(size, workload, dsn, session, server)
         large: Batch = {"max_keys": DISTINCT_MAX_KEYS}
         with sidecar_under_test(dsn, folder, batch=large) as sidecar:
             timings, spent, faults = race.distinct(sidecar)
@@ -94,6 +96,7 @@ class _ColdRace:
     workload: Workload
     dsn: str
     session: SparkSession
+    server: psutil.Process  # of PostgreSQL
 
     def distinct(
         self, sidecar: SidecarUnderTest
@@ -110,7 +113,7 @@ class _ColdRace:
                 runs[f"asyncpg: {way}"] = stack.enter_context(way.fetching(self.dsn, keys))
             began = sidecar.queries()
             timings = time_in_turn(runs, rounds=self.size.rounds, before=sidecar.empty_cache)
-            spent = {name: _spent(run, sidecar) for name, run in runs.items()}
+            spent = {name: self._spent(run, sidecar) for name, run in runs.items()}
         queries = sidecar.queries() - began
         rounds = 1 + self.size.rounds + 1  # one warms up, in one processor time is counted
         fewest = len(SIDELOOK) * rounds * self.size.rows / DISTINCT_MAX_KEYS
@@ -131,6 +134,12 @@ class _ColdRace:
     def _frame(self, sidecar: SidecarUnderTest, name: str, path: Path) -> DataFrame:
         return sidelook(sidecar.endpoint, SIDELOOK[name])(self.session.read.parquet(str(path)))
 
+    def _spent(self, run: Callable[[], object], sidecar: SidecarUnderTest) -> Seconds:
+        sidecar.empty_cache()
+        began_s = time.process_time()
+        seconds = seconds_of(run, postgres=self.server)
+        return {**seconds, THIS_PROCESS: time.process_time() - began_s}
+
     def _finalists(self, keys: Sequence[int]) -> list[RawFetch]:
         seconds = {way: self._sift(way, keys[: self.size.sifted_keys]) for way in WAYS}
         return sorted(WAYS, key=seconds.__getitem__)[:RAW_FINALISTS]
@@ -142,13 +151,6 @@ class _ColdRace:
 
 def _run(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
-
-
-def _spent(run: Callable[[], object], sidecar: SidecarUnderTest) -> Seconds:
-    sidecar.empty_cache()
-    began_s = time.process_time()
-    seconds = seconds_of(run)
-    return {**seconds, THIS_PROCESS: time.process_time() - began_s}
 
 
 def _transactions(dsn: str) -> int:

@@ -55,8 +55,17 @@ def cold_section(cold: Cold, *, remarks: Sequence[str] = (), faults: Sequence[st
         remarks=remarks,
         tables=[_rates(cold), _spent(cold), _queries(cold)],
         bars=[*_rate_bars(cold), *_query_bars(cold)],
-        faults=faults,
+        faults=[*faults, *_unseen(cold)],
     )
+
+
+def _unseen(cold: Cold) -> list[str]:
+    """Each round fetches every key: no processor time means that another server was watched."""
+    return [
+        f"{name}: no processor time of PostgreSQL was seen"
+        for name, spent in cold.spent.items()
+        if spent["PostgreSQL"] <= 0.0
+    ]
 
 
 def _rates(cold: Cold) -> FigureTable:

@@ -7,7 +7,7 @@ and clients that stop reading in the middle.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +20,7 @@ import psycopg
 
 from bench.customers_postgres import customers_postgres
 from bench.lookup_client import Asking, ask_on_many_channels, ask_without_end
+from bench.lookup_counts import LookupCounts, ended_clients, unfinished_clients
 from bench.resident_memory import ResidentMemory
 from bench.section import FigureTable, Section
 from demo.sidecar import Sidecar, running_sidecar
@@ -29,11 +30,15 @@ CACHE_BYTES = 128 * 1024 * 1024
 ROWS = 200_000
 PROCESSES = 16
 CHANNELS = 62  # of each process: with 16 of them about a thousand
-STOPPED_S = 8.0  # how long the clients that stopped reading are watched
+WATCHED_S = 8.0  # how long clients are watched that ask without end, or that stopped reading
+READING_S = 2.0  # how long they read before they stop
+PATIENCE_S = 120.0  # then clients that have not begun, or not finished, never will
+POLL_S = 0.1
 _REMARK = (
     f"The most that was resident in each phase, with `limits.memory` of {LIMIT_BYTES // 2**20} MiB"
     f" and caches of {CACHE_BYTES // 2**20} MiB, which the dimensions share. Above the limit the"
-    " run fails. Of rows of 50 kB a query may ask for 50 (`batch.max_keys`), of others for 500."
+    " run fails, and also if a client ends, or if clients get few rows or mostly failures. Of rows"
+    " of 50 kB a query may ask for 50 (`batch.max_keys`), of others for 500."
 )
 
 
@@ -58,46 +63,87 @@ _MAKE_TABLE = """CREATE TABLE {table} AS SELECT id::bigint AS id,
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """What clients of one table do, and the fewest rows that they get if all is well."""
+
+    run: Callable[[Sidecar], list[str]]  # says which clients went wrong
+    table: str
+    fewest_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
-    """The most memory that the sidecar took in one phase."""
+    """The most memory that the sidecar took in one phase, and what went wrong meanwhile."""
 
     name: str
     bytes: int
+    rows: int
+    client_faults: Sequence[str] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        """All that makes the run fail."""
+        above = ["above limits.memory"] if self.bytes > LIMIT_BYTES else []
+        return [f"{self.name}: {fault}" for fault in (*above, *self.client_faults)]
 
 
 def memory(folder: Path, *, is_quick: bool) -> Section:
-    """Measure the peak of each phase; above the limit is wrong."""
-    keys = 1_000 if is_quick else 5_000
-    phases: dict[str, Callable[[Sidecar], None]] = {
-        "idle": lambda _: None,
-        f"{PROCESSES * CHANNELS} channels, {keys:,} keys each": partial(_many_channels, keys=keys),
-        "rows of 1 MB, 8 clients, whose size nobody knows yet": partial(_flood, texts=_SCANS),
-        "rows of 50 kB, 8 clients": partial(_flood, texts=_DOCUMENTS),
-        "the same, and the clients stop reading": partial(_stalled_readers, texts=_DOCUMENTS),
-        "rows of 20 kB, 16 clients, few of them cached": partial(_flood, texts=_ARTICLES),
-    }
+    """Measure the peak of each phase; above the limit is wrong, and so are clients without rows."""
     with (
         _postgres(folder / "postgres") as dsn,
         running_sidecar(_settings(dsn), folder) as sidecar,
     ):
         resident = ResidentMemory(sidecar.socket)
-        peaks = [_peak(name, partial(run, sidecar), resident) for name, run in phases.items()]
+        phases = _phases(keys=1_000 if is_quick else 5_000)
+        peaks = [_peak(name, phase, sidecar, resident=resident) for name, phase in phases.items()]
     return Section(
         name="memory",
         title="The sidecar's memory",
         remarks=[_REMARK],
         tables=[_table(peaks)],
-        faults=[f"above limits.memory: {peak.name}" for peak in peaks if peak.bytes > LIMIT_BYTES],
+        faults=[fault for peak in peaks for fault in peak.faults],
     )
 
 
-def _peak(name: str, run: Callable[[], None], resident: ResidentMemory) -> Peak:
+def _phases(*, keys: int) -> Mapping[str, Phase]:
+    channels = PROCESSES * CHANNELS
+    return {
+        "idle": Phase(lambda _: [], "customers", 0),
+        f"{channels} channels, {keys:,} keys each": Phase(
+            partial(_many_channels, keys=keys), "customers", channels * keys
+        ),
+        "rows of 1 MB, 8 clients, whose size nobody knows yet": _flood_of(_SCANS),
+        "rows of 50 kB, 8 clients": _flood_of(_DOCUMENTS),
+        "the same, and the clients stop reading": Phase(
+            partial(_stalled_readers, texts=_DOCUMENTS),
+            _DOCUMENTS.table,
+            LIMIT_BYTES // 8 // _DOCUMENTS.row_bytes,  # in the end they took none
+        ),
+        "rows of 20 kB, 16 clients, few of them cached": _flood_of(_ARTICLES),
+    }
+
+
+def _flood_of(texts: _Texts) -> Phase:
+    # Rows that together are smaller than the limit would not have to be held back.
+    return Phase(partial(_flood, texts=texts), texts.table, LIMIT_BYTES // texts.row_bytes)
+
+
+def _peak(name: str, phase: Phase, sidecar: Sidecar, *, resident: ResidentMemory) -> Peak:
+    before = _counts(sidecar, phase.table)
     resident.forget_peak()
-    run()
-    return Peak(name, resident.peak_bytes())
+    client_faults = phase.run(sidecar)
+    peak_bytes = resident.peak_bytes()
+    counts = _counts(sidecar, phase.table).since(before)
+    client_faults += counts.faults(phase.fewest_rows)
+    return Peak(name, peak_bytes, counts.with_row, client_faults)
 
 
-def _many_channels(sidecar: Sidecar, *, keys: int) -> None:
+def _counts(sidecar: Sidecar, table: str) -> LookupCounts:
+    return LookupCounts.of(sidecar.get("/metrics"), table)
+
+
+def _many_channels(sidecar: Sidecar, *, keys: int) -> list[str]:
+    deadline_s = time.monotonic() + PATIENCE_S
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -109,29 +155,33 @@ def _many_channels(sidecar: Sidecar, *, keys: int) -> None:
             for number in range(PROCESSES)
         ]
         for process in processes:
-            process.join()
-    failed = [process.exitcode for process in processes if process.exitcode]
-    assert not failed, f"{len(failed)} clients failed"
+            process.join(max(deadline_s - time.monotonic(), 0.0))
+        return unfinished_clients([process.exitcode for process in processes])
 
 
-def _flood(sidecar: Sidecar, *, texts: _Texts) -> None:
-    with _clients(sidecar, texts):
-        time.sleep(STOPPED_S)
-
-
-def _stalled_readers(sidecar: Sidecar, *, texts: _Texts) -> None:
+def _flood(sidecar: Sidecar, *, texts: _Texts) -> list[str]:
     with _clients(sidecar, texts) as clients:
-        time.sleep(STOPPED_S / 4)  # they are in the middle of it
+        time.sleep(WATCHED_S)
+        return ended_clients([client.exitcode for client in clients])
+
+
+def _stalled_readers(sidecar: Sidecar, *, texts: _Texts) -> list[str]:
+    with _clients(sidecar, texts) as clients:
+        time.sleep(READING_S)  # they are in the middle of it
         for client in clients:
             assert client.pid is not None
-            os.kill(client.pid, signal.SIGSTOP)
-        time.sleep(STOPPED_S)
+            if client.exitcode is None:
+                os.kill(client.pid, signal.SIGSTOP)
+        time.sleep(WATCHED_S)
+        return ended_clients([client.exitcode for client in clients])
 
 
 @contextmanager
 def _clients(sidecar: Sidecar, texts: _Texts) -> Iterator[list[BaseProcess]]:
+    """Those that ask without end, all of them connected and the first rows answered."""
+    before = _counts(sidecar, texts.table)
     with ExitStack() as stack:
-        yield [
+        clients = [
             stack.enter_context(
                 _process(
                     partial(ask_without_end, interval_s=0.0),
@@ -147,6 +197,20 @@ def _clients(sidecar: Sidecar, texts: _Texts) -> Iterator[list[BaseProcess]]:
             )
             for number in range(texts.clients)
         ]
+        _wait_for_answers(sidecar, texts, clients, before=before)
+        yield clients
+
+
+def _wait_for_answers(
+    sidecar: Sidecar, texts: _Texts, clients: Sequence[BaseProcess], *, before: LookupCounts
+) -> None:
+    """Clients that end, or never begin, are told by what is judged at the end of the phase."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s and all(client.is_alive() for client in clients):
+        counts = _counts(sidecar, texts.table).since(before)
+        if counts.with_row and counts.channels >= texts.clients:
+            return
+        time.sleep(POLL_S)
 
 
 @contextmanager
@@ -162,10 +226,16 @@ def _process(target: Callable[[Asking], None], asking: Asking) -> Iterator[BaseP
 
 def _table(peaks: Sequence[Peak]) -> FigureTable:
     rows = [
-        (peak.name, f"{peak.bytes / 2**20:,.0f}", f"{peak.bytes / LIMIT_BYTES:.2f}")
+        (
+            peak.name,
+            f"{peak.bytes / 2**20:,.0f}",
+            f"{peak.bytes / LIMIT_BYTES:.2f}",
+            f"{peak.rows:,}",
+        )
         for peak in peaks
     ]
-    return FigureTable("Peaks by phase", ("phase", "peak MiB", "to the limit"), rows)
+    headings = ("phase", "peak MiB", "to the limit", "rows answered")
+    return FigureTable("Peaks by phase", headings, rows)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Processor time by the kind of process that spent it: Spark's two, the sidecar, PostgreSQL.
 
-Of the processes that this one has started and their children, and of the embedded server. Says
-where time goes even when all cores are busy and seconds on the wall tell little.
+Of the processes that this one has started and their children, and of one server of PostgreSQL,
+which is nobody's child. Says where time goes even when all cores are busy and seconds on the wall
+tell little.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -15,41 +16,44 @@ KINDS = ("JVM", "Python workers", "sidecar", "PostgreSQL")
 Seconds = Mapping[str, float]  # {kind: processor seconds}
 
 
-def seconds_of(run: Callable[[], object]) -> Seconds:
+def seconds_of(run: Callable[[], object], *, postgres: psutil.Process) -> Seconds:
     """What each kind spends while this runs, also in processes that end meanwhile.
 
-    Those count for the kind of their parent, and only if that is still there.
+    Those count for the kind of their parent, and only if that is still there. Raises
+    psutil.NoSuchProcess if the server is not.
     """
-    before = _spent()
+    before = _spent(postgres)
     run()
-    after = _spent()
+    after = _spent(postgres)
     return {kind: after[kind] - before[kind] for kind in KINDS}
 
 
-def _spent() -> Seconds:
+def postmaster(folder: Path) -> psutil.Process:
+    """The process whose children are the server of this folder; OSError if none runs there."""
+    return psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+
+
+def _spent(postgres: psutil.Process) -> Seconds:
+    server = {postgres, *postgres.children(recursive=True)}
+    own = set(psutil.Process().children(recursive=True)) - server
     spent = dict.fromkeys(KINDS, 0.0)
-    for process in [*psutil.Process().children(recursive=True), *_embedded_servers()]:
+    spent["PostgreSQL"] = sum(_processor_s(process) for process in server)
+    for process in own:
         with suppress(psutil.Error):  # it has ended since
-            times = process.cpu_times()
-            ended_s = times.children_user + times.children_system
-            spent[_kind(process.cmdline())] += times.user + times.system + ended_s
+            spent[_kind(process.cmdline())] += _processor_s(process)
     return spent
+
+
+def _processor_s(process: psutil.Process) -> float:
+    """Its own, and that of its children that have ended; none of one that has ended itself."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(sum(times[:4]))  # user and system, its own and its children's
+    return 0.0
 
 
 def _kind(command: list[str]) -> str:
     words = " ".join(command[:3])
-    if "postgres" in words:
-        return "PostgreSQL"
     if "java" in words:
         return "JVM"
     return "sidecar" if "service" in words else "Python workers"
-
-
-def _embedded_servers() -> list[psutil.Process]:
-    """Those of the wheel; they are nobody's children."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended, or is another user's
-            if process.name() == "postgres" and process.exe().startswith(sys.prefix):
-                found.append(process)
-    return found

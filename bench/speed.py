@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.comparison import differences
 from bench.contenders import SIDELOOK, Contender, contenders
-from bench.process_cpu import Seconds, seconds_of
+from bench.process_cpu import Seconds, postmaster, seconds_of
 from bench.rounds import time_in_turn
 from bench.section import Section
 from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
@@ -102,7 +103,8 @@ def speed(folder: Path, *, is_quick: bool) -> Section:
         spark_session(folder / "spark.log") as session,
     ):
         compared = contenders(workload, endpoint=sidecar.endpoint, dsn=dsn)
-        race = _Race(size, workload, session, sidecar, compared)
+        server = postmaster(folder / "postgres")
+        race = _Race(size, workload, session, sidecar, compared, server)
         rates = {keys: race.rates(keys) for keys in KEYS}
     return speed_section(rates, remarks=_remarks(size), faults=race.faults)
 
@@ -114,6 +116,7 @@ class _Race:
     session: SparkSession
     sidecar: SidecarUnderTest
     contenders: Mapping[str, Contender]
+    server: psutil.Process  # of PostgreSQL
     faults: list[str] = field(default_factory=list)
 
     def rates(self, keys: str) -> dict[str, Rate]:
@@ -121,7 +124,7 @@ class _Race:
         self._compare(keys, "cold", before=self.sidecar.empty_cache)
         spent: dict[str, list[Seconds]] = {name: [] for name in self.contenders}
         runs = {
-            name: partial(_run_counted, self._frame(keys, name), spent[name])
+            name: partial(_run_counted, self._frame(keys, name), spent[name], postgres=self.server)
             for name in self.contenders
         }
         # Each worker has a dict of its own, and sees only its part of the events at a time.
@@ -162,8 +165,9 @@ class _Race:
         return self.size.events_of.get(name, self.size.events)
 
 
-def _run_counted(frame: DataFrame, spent: list[Seconds]) -> None:
-    spent.append(seconds_of(frame.write.format("noop").mode("overwrite").save))
+def _run_counted(frame: DataFrame, spent: list[Seconds], *, postgres: psutil.Process) -> None:
+    run = frame.write.format("noop").mode("overwrite").save
+    spent.append(seconds_of(run, postgres=postgres))
 
 
 def _remarks(size: Size) -> list[str]:

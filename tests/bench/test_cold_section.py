@@ -1,5 +1,7 @@
 """The report of an empty cache."""
 
+from dataclasses import replace
+
 from bench.cold_section import SPENDERS, Cold, Queries, cold_section
 from bench.rounds import Timing
 
@@ -36,6 +38,16 @@ def test_bar_says_where_the_time_goes() -> None:
     assert section.tables[1].rows[2] == [
         "asyncpg: b", "0.00", "0.00", "0.00", "1.50", "0.75", "2.25"
     ]  # fmt: skip
+
+
+def test_database_without_processor_time_is_a_fault() -> None:
+    """Where each key was fetched, PostgreSQL has worked; if none is seen, another one was."""
+    unseen = dict(COLD.spent) | {"sidelook ordered": OURS | {"PostgreSQL": 0.0}}
+
+    section = cold_section(replace(COLD, spent=unseen))
+
+    assert section.faults == ["sidelook ordered: no processor time of PostgreSQL was seen"]
+    assert cold_section(COLD).faults == []
 
 
 def test_queries_are_held_against_the_fewest() -> None:
