@@ -62,7 +62,7 @@ class Size:
 
 FULL = Size(events=4_000_000, rows=1_000_000, rounds=5, sifted_keys=200_000)
 # Not fewer rows: else a job has begun for longer than it fetches.
-QUICK = Size(events=1_000_000, rows=500_000, rounds=3, sifted_keys=100_000)
+QUICK = Size(events=1_000_000, rows=400_000, rounds=2, sifted_keys=50_000)
 
 
 def cold(folder: Path, *, is_quick: bool) -> Section:

@@ -33,7 +33,7 @@ _REMARK = (
     " so that the store is always busy; no bar is held against that."
 )
 FULL = (400, 5)  # lookups a phase, rounds
-QUICK = (150, 2)
+QUICK = (100, 2)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from demo.sidecar import running_sidecar
 
 ROWS = 10_000
 FULL = (5, 5)  # rounds, seconds of each run
-QUICK = (3, 2)
+QUICK = (3, 1)
 LEAST_RATE = 0.70  # of the bare handler's
 MOST_TAIL = 1.5  # times the bare handler's
 _RATE_SHORTFALL = (
