@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from prometheus_client.parser import text_string_to_metric_families
+from demo.dimension_counts import LOOKUPS, dimension_counts
 
-_LOOKUPS = "sidelook_lookups_total"
 _CHANNELS = "sidelook_channels"
 _WITH_ROW = ("hit", "fetched")
 _FAILED = ("timeout", "error")
@@ -26,14 +25,11 @@ class LookupCounts:
     @classmethod
     def of(cls, metrics: str, dimension: str) -> Self:
         """Those of a page of metrics."""
-        families = text_string_to_metric_families(metrics)
-        samples = [sample for family in families for sample in family.samples]
-        own = [each for each in samples if each.labels.get("dimension") == dimension]
-        lookups = {each.labels["outcome"]: int(each.value) for each in own if each.name == _LOOKUPS}
+        lookups = dimension_counts(metrics, dimension, LOOKUPS)
         return cls(
             with_row=sum(lookups.get(outcome, 0) for outcome in _WITH_ROW),
             failed=sum(lookups.get(outcome, 0) for outcome in _FAILED),
-            channels=sum(int(each.value) for each in own if each.name == _CHANNELS),
+            channels=sum(dimension_counts(metrics, dimension, _CHANNELS).values()),
         )
 
     def since(self, earlier: "LookupCounts") -> "LookupCounts":

@@ -12,8 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from demo.dimension_counts import QUERIES, dimension_counts
 from demo.sidecar import Sidecar, running_sidecar
 
 Batch = Mapping[str, int | str]  # what a configuration says below `batch`
@@ -22,7 +21,6 @@ MAX_KEYS = 500  # of a query: what a dimension has by default
 BY_DEFAULT: Batch = {"max_keys": MAX_KEYS}
 DIMENSION = "customers"
 
-_QUERIES = "sidelook_backend_queries_total"
 _INVALIDATE = f"/v1/dimensions/{DIMENSION}/invalidate"
 _JSON = {"Content-Type": "application/json"}
 
@@ -40,9 +38,7 @@ class SidecarUnderTest:
 
     def queries(self) -> int:
         """How many queries it sent to PostgreSQL since it began."""
-        families = text_string_to_metric_families(self.sidecar.get("/metrics"))
-        samples = (sample for family in families for sample in family.samples)
-        return int(sum(sample.value for sample in samples if sample.name == _QUERIES))
+        return sum(dimension_counts(self.sidecar.get("/metrics"), DIMENSION, QUERIES).values())
 
     def empty_cache(self) -> None:
         """Let it forget all rows."""

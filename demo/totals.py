@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from prometheus_client.parser import text_string_to_metric_families
 
 from demo.dimension import Dimension
+from demo.dimension_counts import LOOKUPS, QUERIES, dimension_counts
 
-LOOKUPS = "sidelook_lookups_total"
-QUERIES = "sidelook_backend_queries_total"
 HIT = ("hit", "stale")
 FAILED = ("timeout", "error")
 
@@ -60,25 +58,11 @@ def count_totals(dimension: Dimension, enriched: pa.Table, *, queries: int, metr
         with_key=with_key,
         outcomes=_count(pc.struct_field(status, "outcome")),
         queries=queries,
-        sidecar_outcomes=_counters(metrics, dimension, LOOKUPS),
-        sidecar_queries=sum(_counters(metrics, dimension, QUERIES).values()),
+        sidecar_outcomes=dimension_counts(metrics, dimension.name, LOOKUPS),
+        sidecar_queries=sum(dimension_counts(metrics, dimension.name, QUERIES).values()),
     )
 
 
 def _count(outcomes: pa.ChunkedArray) -> dict[str, int]:
     counted = pc.value_counts(outcomes)
     return {row["values"].as_py(): row["counts"].as_py() for row in counted}
-
-
-def _counters(metrics: str, dimension: Dimension, counter: str) -> dict[str, int]:
-    """The samples of one counter of one dimension, by what its other label says."""
-    return {
-        _other_label(sample.labels): int(sample.value)
-        for family in text_string_to_metric_families(metrics)
-        for sample in family.samples
-        if sample.name == counter and sample.labels.get("dimension") == dimension.name
-    }
-
-
-def _other_label(labels: dict[str, str]) -> str:
-    return next(value for name, value in labels.items() if name != "dimension")
