@@ -1,0 +1,1 @@
+"""Changes of a table, and the messages that tell them."""

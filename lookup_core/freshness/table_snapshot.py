@@ -1,0 +1,40 @@
+"""Which transactions a read of PostgreSQL saw, by the ids that changes carry.
+
+Ids are compared in 32 bits, around the snapshot, as PostgreSQL itself compares those in rows:
+right for whatever committed within two thousand million transactions of the read.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+TransactionIds = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """What one statement saw: all below `xmin`, nothing from `xmax` on, not those `in_progress`.
+
+    A standby does not tell which transactions between the two are in progress: there, none of them
+    counts as seen.
+    """
+
+    xmin: int
+    xmax: int
+    in_progress: TransactionIds
+    is_of_standby: bool = False
+
+    @classmethod
+    def parse(cls, text: str, *, is_of_standby: bool = False) -> Self:
+        """From `pg_current_snapshot()::text`, which is `xmin:xmax:xid,xid,…` in 64 bits."""
+        xmin, xmax, listed = text.split(":")
+        ids = [int(each) & 0xFFFFFFFF for each in listed.split(",") if each]
+        return cls(int(xmin), int(xmax), np.array(ids, np.uint32), is_of_standby)
+
+    def sees(self, transaction_ids: TransactionIds) -> npt.NDArray[np.bool_]:
+        """Which of these committed transactions the read saw."""
+        end = self.xmin if self.is_of_standby else self.xmax
+        distance = (transaction_ids - np.uint32(end & 0xFFFFFFFF)).astype(np.int32)
+        return (distance < 0) & ~np.isin(transaction_ids, self.in_progress)

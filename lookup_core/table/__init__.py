@@ -1,0 +1,1 @@
+"""A dimension that is held whole: loaded, followed and loaded anew."""
