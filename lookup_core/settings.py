@@ -12,7 +12,15 @@ class CacheMode(StrEnum):
     """Whether a dimension's rows are kept, and how they come in."""
 
     PARTIAL = "partial"  # read through: a row is kept after it was asked for
+    FULL = "full"  # the whole table is loaded, and followed or loaded anew
     NONE = "none"  # every lookup asks the backend (flights are still shared)
+
+
+class WhileLoading(StrEnum):
+    """What becomes of lookups before a table that is to be held whole is so."""
+
+    WAIT = "wait"  # for the end of the load, as long as their timeout allows
+    FETCH = "fetch"  # each asks the backend, and nothing is kept
 
 
 class Match(StrEnum):
@@ -37,6 +45,31 @@ class CacheSettings:
     ttl_jitter: float = 0.0  # in [0, 1)
     stale_while_revalidate_s: float = 0.0  # beyond the ttl: answered at once, and read anew
     stale_if_error_s: float = 0.0  # beyond the ttl: the answer where reading anew fails
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadSettings:
+    """When to load a whole table anew, by itself: every so often, at a time of day, or never."""
+
+    every_s: float | None = None  # from the end of a load to the next
+    at_s: float | None = None  # since midnight UTC
+
+
+@dataclass(frozen=True, slots=True)
+class FullSettings:
+    """How a table is loaded that is held whole."""
+
+    while_loading: WhileLoading = WhileLoading.WAIT
+    warmup_max_wait_s: float = 600.0  # then the dimension counts as started, loaded or not
+    reload: ReloadSettings = field(default_factory=ReloadSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSettings:
+    """What is asked of a feed of changes, lest it is not believed."""
+
+    max_staleness_s: float = 30.0  # of its source's clock, where that tells the time
+    max_drift_s: float | None = None  # a split that is further ahead of the slowest is paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +108,9 @@ class DimensionSettings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     batch: BatchSettings = field(default_factory=BatchSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    full: FullSettings = field(default_factory=FullSettings)
+    feed: FeedSettings = field(default_factory=FeedSettings)
     default: Mapping[str, object] | None = None  # {column: value} of the row for missing ones
     timeout_s: float = 2.0  # of one lookup, retries included, unless the caller names another
+    wait_for_dimension_s: float = 0.0  # at most, for changes up to the time of the record
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-PATH_KEYS = frozenset({"unix", "token_file", "admin_token_file", "dsn_file", "path"})
+PATH_KEYS = frozenset(
+    {
+        *("unix", "token_file", "admin_token_file", "dsn_file", "path"),
+        *("password_file", "ca_file", "certificate_file"),
+    }
+)
 
 
 def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -23,15 +28,18 @@ def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_dimension(dimension: object, folder: Path) -> object:
-    if not isinstance(dimension, Mapping) or "source" not in dimension:
+    if not isinstance(dimension, Mapping):
         return dimension
-    return {**dimension, "source": _anchored(dimension["source"], folder)}
+    sections = {name: dimension[name] for name in ("source", "refresh") if name in dimension}
+    return {**dimension, **{name: _anchored(each, folder) for name, each in sections.items()}}
 
 
 def _anchored(section: object, folder: Path) -> object:
     if not isinstance(section, Mapping):
         return section  # refused later, with a better word than could be said here
     return {
-        key: str(folder / value) if key in PATH_KEYS and isinstance(value, str) else value
+        key: str(folder / value)
+        if key in PATH_KEYS and isinstance(value, str)
+        else _anchored(value, folder)
         for key, value in section.items()
     }

@@ -3,11 +3,17 @@
 Only the wishes; the cache itself is the engine's.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
-from lookup_core.settings import CacheMode, CacheSettings
+from lookup_core.settings import (
+    CacheMode,
+    CacheSettings,
+    FullSettings,
+    ReloadSettings,
+    WhileLoading,
+)
 from service.config.quantity import duration, size
 from service.config.section import Section, written
 
@@ -19,7 +25,8 @@ class Cache(Section):
     """
 
     mode: CacheMode = Field(
-        default=CacheMode.PARTIAL, description="partial: read through; none: nothing is kept"
+        default=CacheMode.PARTIAL,
+        description="partial: read through; full: the whole table; none: nothing is kept",
     )
     max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
@@ -34,13 +41,22 @@ class Cache(Section):
         "0s", alias="stale_while_revalidate"
     )
     stale_if_error_s: Annotated[float, duration()] = written("0s", alias="stale_if_error")
+    while_loading: WhileLoading = Field(
+        default=WhileLoading.WAIT,
+        description="of mode full: whether lookups wait for the first load, or fetch each row",
+    )
+    warmup_max_wait_s: Annotated[float, duration("0s", "1d")] = written(
+        "10m",
+        alias="warmup_max_wait",
+        description="of mode full: after so long the service counts as started, loaded or not",
+    )
 
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _is_carried_out(cls, mode: object) -> object:
-        if mode == "full":
-            raise ValueError("'full' is not available in this version; use 'partial' or 'none'")
-        return mode
+    @model_validator(mode="after")
+    def _loads_in_mode_full_only(self) -> Self:
+        is_written = self.full_settings(ReloadSettings()) != FullSettings()
+        if is_written and self.mode is not CacheMode.FULL:
+            raise ValueError("while_loading and warmup_max_wait have no effect but in mode full")
+        return self
 
     def engine_settings(self) -> CacheSettings:
         """The same for the engine."""
@@ -53,3 +69,7 @@ class Cache(Section):
             stale_while_revalidate_s=self.stale_while_revalidate_s,
             stale_if_error_s=self.stale_if_error_s,
         )
+
+    def full_settings(self, reload: ReloadSettings) -> FullSettings:
+        """How the table is loaded, in mode full."""
+        return FullSettings(self.while_loading, self.warmup_max_wait_s, reload)

@@ -3,19 +3,22 @@
 What its columns' types are is read from its source, later, and not written here.
 """
 
+import math
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from lookup_core.nearest_name import nearest_name
-from lookup_core.settings import DimensionSettings, Match
+from lookup_core.settings import CacheMode, DimensionSettings, Match
 from service.config.batch import Batch
 from service.config.cache import Cache
+from service.config.fitting_refresh import FittingRefresh
 from service.config.quantity import duration
 from service.config.refresh import Refresh
 from service.config.retry import Retry
 from service.config.section import Section, written
 from service.config.source import Source
+from service.config.versions import Versions
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -32,15 +35,23 @@ class DimensionConfig(Section):
         default=None,
         description="of a key with several rows: first, or all as lists; null: an error",
     )
+    versions: Versions | None = Field(
+        default=None, description="a key's rows are valid one after the other, for lookups as_of"
+    )
     cache: Cache = Field(default_factory=Cache)
     batch: Batch = Field(default_factory=Batch)
     retry: Retry = Field(default_factory=Retry)
-    refresh: Refresh = Field(default_factory=Refresh)
+    refresh: FittingRefresh = Field(default_factory=Refresh)
     default: dict[ColumnName, Any] | None = Field(
         default=None, description="row for keys that have none; columns not named are null"
     )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
         "2s", alias="timeout", description="of one lookup, retries included"
+    )
+    wait_for_dimension_s: Annotated[float, duration("0ms", "1h")] = written(
+        "0ms",
+        alias="wait_for_dimension",
+        description="how long a lookup waits at most for changes up to the time of its record",
     )
 
     @field_validator("key", mode="after")
@@ -61,6 +72,30 @@ class DimensionConfig(Section):
         if both:
             raise ValueError(f"{', '.join(both)}: part of the key, so not to be listed here, too")
         return columns
+
+    @field_validator("versions", mode="after")
+    @classmethod
+    def _says_what_all_rows_are(
+        cls, versions: Versions | None, info: ValidationInfo
+    ) -> Versions | None:
+        if versions is not None and info.data.get("match") is not None:
+            raise ValueError("has all rows of a key already; leave match out")
+        return versions
+
+    @field_validator("cache", mode="after")
+    @classmethod
+    def _holds_one_row_of_a_key(cls, cache: Cache, info: ValidationInfo) -> Cache:
+        several = [name for name in ("match", "versions") if info.data.get(name) is not None]
+        if cache.mode is CacheMode.FULL and several:
+            raise ValueError(f"mode full holds one row of a key: leave {several[0]} out")
+        return cache
+
+    @field_validator("default", mode="after")
+    @classmethod
+    def _has_no_time(cls, default: dict[str, Any] | None, info: ValidationInfo) -> object:
+        if default is not None and info.data.get("versions") is not None:
+            raise ValueError("has no effect with versions: a key without a version is missing")
+        return default
 
     @field_validator("default", mode="after")
     @classmethod
@@ -94,6 +129,16 @@ class DimensionConfig(Section):
             )
         return timeout_s
 
+    @field_validator("wait_for_dimension_s", mode="after")
+    @classmethod
+    def _waits_for_something(cls, wait_s: float, info: ValidationInfo) -> float:
+        refresh = info.data.get("refresh")
+        if wait_s and refresh is not None and refresh.feed is None:
+            raise ValueError("nothing tells of changes: give refresh.listen or refresh.changelog")
+        if wait_s >= info.data.get("timeout_s", math.inf):
+            raise ValueError("not shorter than timeout: no time would be left for an answer")
+        return wait_s
+
     def engine_settings(self, name: str) -> DimensionSettings:
         """The same for the engine, in plain seconds and bytes."""
         return DimensionSettings(
@@ -102,7 +147,10 @@ class DimensionConfig(Section):
             batch=self.batch.engine_settings(),
             retry=self.retry.engine_settings(),
             default=self.default,
+            full=self.cache.full_settings(self.refresh.reload_settings()),
+            feed=self.refresh.feed_settings(),
             timeout_s=self.timeout_s,
+            wait_for_dimension_s=self.wait_for_dimension_s,
         )
 
 

@@ -107,7 +107,9 @@ def _key_of(annotation: object, step: str) -> str:
 def _below(annotation: object, field: FieldInfo | None) -> object:
     """What a step leads to: a field's type, or a mapping's type of values."""
     below = field.annotation if field else (get_args(annotation) or (None,))[-1]
-    return get_args(below)[0] if get_origin(below) is Annotated else below
+    below = get_args(below)[0] if get_origin(below) is Annotated else below
+    sections = [each for each in get_args(below) if _fields(each)]
+    return sections[0] if len(sections) == 1 else below  # a section that may be left out
 
 
 def _tagged(annotation: object, tag: str) -> type[BaseModel] | None:

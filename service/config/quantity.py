@@ -17,7 +17,7 @@ SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  #
 SHOWN_CHARACTERS = 40  # of a wrong value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed, where a field may be left out
 class Quantity:
     """What a field takes: a number and a unit between two bounds; parsed to the base unit."""
 

@@ -14,6 +14,8 @@ from service.config.fault_lines import fault_lines
 from service.config.settings import Settings
 
 AIRPORTS = {"source": {"kind": "parquet", "path": "/data/airports.parquet"}, "key": ["faa"]}
+POSTGRES = {"kind": "postgres", "table": "public.customers", "dsn": "postgresql://h/shop"}
+CUSTOMERS = {"source": POSTGRES, "key": ["id"]}
 MINIMAL = {"dimensions": {"airports": AIRPORTS}}
 
 
@@ -33,3 +35,14 @@ def dimension_faults(**values: object) -> list[str]:
     """What is wrong with these values of a dimension, without the way to it."""
     found = faults({"dimensions": {"airports": values}})
     return [fault.removeprefix("dimensions.airports.") for fault in found]
+
+
+def table(**values: object) -> DimensionConfig:
+    """A dimension in PostgreSQL with these values over the minimal ones."""
+    return Settings({"dimensions": {"customers": CUSTOMERS | values}}).dimensions["customers"]
+
+
+def table_faults(**values: object) -> list[str]:
+    """What is wrong with these values of one, without the way to it."""
+    found = faults({"dimensions": {"customers": CUSTOMERS | values}})
+    return [fault.removeprefix("dimensions.customers.") for fault in found]

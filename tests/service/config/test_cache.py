@@ -2,7 +2,13 @@
 
 import pytest
 
-from lookup_core.settings import CacheMode, CacheSettings
+from lookup_core.settings import (
+    CacheMode,
+    CacheSettings,
+    FullSettings,
+    ReloadSettings,
+    WhileLoading,
+)
 from service.config.cache import Cache
 from tests.service.config.configuration import dimension_faults
 
@@ -61,13 +67,19 @@ def test_stale_windows_need_a_unit(name: str) -> None:
     assert fault.startswith(f"cache.{name}: 5 is not a duration")
 
 
-def test_full_mode_is_not_available() -> None:
-    """A mode that this version does not carry out stops the start."""
-    assert dimension_faults(cache={"mode": "full"}) == [
-        "cache.mode: 'full' is not available in this version; use 'partial' or 'none'"
+def test_loading_is_of_mode_full() -> None:
+    """What is said of loading has no effect in the other modes, unless it is the default."""
+    loading = {"while_loading": "fetch", "warmup_max_wait": "1m"}
+    full = Cache.model_validate({"mode": "full", **loading}).full_settings(ReloadSettings())
+
+    assert full == FullSettings(WhileLoading.FETCH, 60.0)
+    assert dimension_faults(cache=loading) == [
+        "cache: while_loading and warmup_max_wait have no effect but in mode full"
     ]
 
 
 def test_other_modes_are_unknown() -> None:
     """A word that is no mode is refused with those that are."""
-    assert dimension_faults(cache={"mode": "fast"}) == ["cache.mode: must be 'partial' or 'none'"]
+    assert dimension_faults(cache={"mode": "fast"}) == [
+        "cache.mode: must be 'partial', 'full' or 'none'"
+    ]

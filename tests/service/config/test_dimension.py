@@ -1,7 +1,7 @@
 """One dimension, and what contradicts itself in it."""
 
 from lookup_core.settings import CacheSettings, DimensionSettings, Match
-from tests.service.config.configuration import dimension, dimension_faults
+from tests.service.config.configuration import dimension, dimension_faults, table, table_faults
 
 
 def test_little_suffices() -> None:
@@ -110,3 +110,14 @@ def test_default_row_names_offered_columns() -> None:
 
     assert faults == ["default: naem: not among columns; did you mean name?"]
     assert of_key == ["default: id: part of the key, which is the record's own"]
+
+
+def test_waiting_leaves_time_for_an_answer() -> None:
+    """Who waits for changes up to a time is told of them, and is answered before its timeout."""
+    assert table(wait_for_dimension="1s", refresh={"listen": {}}).wait_for_dimension_s == 1.0
+    assert table_faults(wait_for_dimension="2s", refresh={"listen": {}}) == [
+        "wait_for_dimension: not shorter than timeout: no time would be left for an answer"
+    ]
+    assert dimension_faults(wait_for_dimension="1s") == [
+        "wait_for_dimension: nothing tells of changes: give refresh.listen or refresh.changelog"
+    ]

@@ -1,0 +1,78 @@
+"""Freshness by a changelog in Kafka: where it is, how it is written, and how far it may lag.
+
+Opens no connection; only secret files are looked into.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from lookup_core.changelog.format import ChangelogFormat
+from service.config.host_port import parse_host_port
+from service.config.quantity import duration
+from service.config.secret_file import SecretFile, read_secret
+from service.config.section import Section, written
+
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class Alignment(Section):
+    """How far one partition may run ahead of the slowest one, in the time of its events."""
+
+    max_drift_s: Annotated[float, duration("1ms")] | None = Field(default=None, alias="max_drift")
+
+
+class Security(Section):
+    """How to connect to the brokers; without TLS and login unless it is said here."""
+
+    tls: bool = Field(default=False, strict=True)
+    ca_file: Path | None = Field(default=None, description="certificates; the system's, if null")
+    certificate_file: Path | None = Field(default=None, description="of this client, with its key")
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password_file: SecretFile | None = None
+
+    @field_validator("password_file", mode="after")
+    @classmethod
+    def _completes_the_login(cls, password_file: Path | None, info: ValidationInfo) -> Path | None:
+        parts = (info.data.get("mechanism"), info.data.get("username"), password_file)
+        if len({part is None for part in parts}) > 1:
+            raise ValueError("give all or none of mechanism, username and password_file")
+        return password_file
+
+    @field_validator("certificate_file", "ca_file", mode="after")
+    @classmethod
+    def _needs_tls(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if path is not None and not info.data.get("tls", True):
+            raise ValueError("has no effect without tls: true")
+        return path
+
+    def read_password(self) -> str | None:
+        """The password, from its file each time anew; raises OSError."""
+        return None if self.password_file is None else read_secret(self.password_file)
+
+
+class Changelog(Section):
+    """What `refresh.changelog` holds."""
+
+    brokers: tuple[str, ...] = Field(min_length=1, description="host:port of some of the brokers")
+    topic: TopicName
+    format: ChangelogFormat = Field(description="how changes are written")
+    heartbeat_topic: TopicName | None = Field(
+        default=None, description="where Debezium tells that it lives, if its heartbeats are on"
+    )
+    max_staleness_s: Annotated[float, duration("1s", "1d")] = written(
+        "30s",
+        alias="max_staleness",
+        description="of the source's heartbeats; older: nothing is served from the cache",
+    )
+    alignment: Alignment = Field(default_factory=Alignment)
+    security: Security = Field(default_factory=Security)
+
+    @field_validator("brokers", mode="after")
+    @classmethod
+    def _are_addresses(cls, brokers: tuple[str, ...]) -> tuple[str, ...]:
+        for broker in brokers:
+            parse_host_port(broker)
+        return brokers

@@ -1,0 +1,40 @@
+"""Which columns say when a row is valid."""
+
+from service.config.versions import Versions
+from tests.service.config.configuration import dimension, dimension_faults
+
+
+def test_end_of_a_version_may_be_left_out() -> None:
+    """Then it ends where the next one begins."""
+    assert Versions.model_validate({"valid_from": "since"}) == Versions(valid_from="since")
+
+
+def test_versions_are_of_one_dimension() -> None:
+    """Both columns reach whoever reads the rows."""
+    versions = dimension(versions={"valid_from": "since", "valid_to": "until"}).versions
+
+    assert versions == Versions(valid_from="since", valid_to="until")
+
+
+def test_versions_have_all_rows_of_a_key() -> None:
+    """A rule for keys with several rows would contradict them; so would a row without a time."""
+    versions = {"valid_from": "since"}
+
+    assert dimension_faults(versions=versions, match="first", default={"name": "?"}) == [
+        "versions: has all rows of a key already; leave match out",
+    ]
+    assert dimension_faults(versions=versions, default={"name": "?"}) == [
+        "default: has no effect with versions: a key without a version is missing"
+    ]
+
+
+def test_whole_table_has_one_row_of_a_key() -> None:
+    """Neither lists nor versions are held whole."""
+    full = {"mode": "full"}
+
+    assert dimension_faults(versions={"valid_from": "since"}, cache=full) == [
+        "cache: mode full holds one row of a key: leave versions out"
+    ]
+    assert dimension_faults(match="all", cache=full) == [
+        "cache: mode full holds one row of a key: leave match out"
+    ]
