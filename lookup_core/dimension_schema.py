@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.nearest_name import nearest_name
+from lookup_core.version_columns import version_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,22 @@ class DimensionSchema:
         if len(set(names)) < len(names):
             raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be asked for once")
         return pa.schema([self.columns.field(name) for name in names])
+
+    def select_versions(self, names: Sequence[str] | None) -> pa.Schema:
+        """The same for who picks a version by time: with the columns that say when each is valid.
+
+        They stand behind those asked for, if they are not among them. Raises as `select` does, and
+        for a dimension without versions.
+        """
+        versions = version_columns(self.columns)
+        if versions is None:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                "the dimension has no versions to look up as of a time; leave as_of out",
+            )
+        asked = self.select(names)
+        added = [name for name in versions.names if name not in asked.names]
+        return pa.schema([*asked, *(self.columns.field(name) for name in added)])
 
     def is_same(self, other: "DimensionSchema") -> bool:
         """Whether names, order and exact types are equal; a uuid is not its bytes."""

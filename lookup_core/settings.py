@@ -68,7 +68,7 @@ class FullSettings:
 class FeedSettings:
     """What is asked of a feed of changes, lest it is not believed."""
 
-    max_staleness_s: float = 30.0  # of its source's clock, where that tells the time
+    max_staleness_s: float | None = None  # of its source's clock, if that tells the time
     max_drift_s: float | None = None  # a split that is further ahead of the slowest is paused
 
 

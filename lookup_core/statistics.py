@@ -25,6 +25,8 @@ class InvalidationOrigin(StrEnum):
     """Who said that rows may have changed."""
 
     ADMIN = "admin"
+    CHANGELOG = "changelog"
+    NOTIFICATION = "notification"
     FAILOVER = "failover"
     SCHEMA = "schema"
 
@@ -47,6 +49,7 @@ class DimensionStatistics:
     coalesced_keys: int  # keys that joined a flight instead of being fetched again
     retries: int
     invalidations: dict[InvalidationOrigin, int]  # keys named, or rows flushed
+    fenced_keys: int  # read and not kept: the read may have missed a change
     waiting_keys: int  # keys of all requests that have no answer yet
     queued_keys: int  # distinct keys not yet in a batch
     queries_in_flight: int
@@ -63,6 +66,7 @@ def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
         coalesced_keys=0,
         retries=0,
         invalidations=dict.fromkeys(InvalidationOrigin, 0),
+        fenced_keys=0,
         waiting_keys=0,
         queued_keys=0,
         queries_in_flight=0,

@@ -22,6 +22,7 @@ def summed_statistics(
         outcomes=_sums(former.outcomes, current.outcomes),
         coalesced_keys=former.coalesced_keys + current.coalesced_keys,
         retries=former.retries + current.retries,
+        fenced_keys=former.fenced_keys + current.fenced_keys,
         invalidations=_sums(former.invalidations, current.invalidations),
         cache=replace(current.cache, evictions=evictions),
     )

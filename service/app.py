@@ -17,11 +17,13 @@ import structlog
 from aiohttp import web
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
+from lookup_core.version_columns import VersionColumns
 from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.row_match import RowMatch
+from service.backends.row_versions import RowVersions
 from service.config.dimension import DimensionConfig
 from service.config.host_port import HostPort
 from service.config.settings import Settings
@@ -138,7 +140,9 @@ async def _dimension(
 
 
 def _backend(config: DimensionConfig) -> Backend:
-    source = _source(config)
+    source, versions = _source(config), config.versions
+    if versions is not None:
+        return RowVersions(source, VersionColumns(versions.valid_from, versions.valid_to))
     return source if config.match is None else RowMatch(source, config.match)
 
 
@@ -154,7 +158,7 @@ def _source(config: DimensionConfig) -> Backend:
             columns=config.columns,
             max_connections=config.batch.max_in_flight,
             statement_timeout_s=config.timeout_s,
-            has_several_rows=config.match is not None,
+            has_several_rows=config.match is not None or config.versions is not None,
             require_index=source.require_index,
             pgbouncer=source.pgbouncer,
         )
@@ -211,6 +215,7 @@ def _parts(
     observer, lag = meters
     collector = Collector(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
+        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
         channels=streams.statistics,
         watermarks_ms=streams.watermarks_ms,
         uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},

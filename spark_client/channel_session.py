@@ -20,6 +20,7 @@ from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from lookup_core.version_columns import VersionColumns
 
 # So long a task may wait for its input before its channel is idle. Shorter, and the pauses between
 # the batches of a steady input would show; longer, and one silent partition holds the others'
@@ -56,6 +57,11 @@ class ChannelSession:
         """See `LookupChannel`."""
         assert self.channel.columns is not None
         return self.channel.columns
+
+    @property
+    def versions(self) -> VersionColumns | None:
+        """See `LookupChannel`."""
+        return self.channel.versions
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.as_of import check_versions, single_columns
 from spark_client.channel_session import ChannelSession
 from spark_client.connections import Address, connections
 
@@ -17,15 +18,25 @@ ANY_KEY = pa.schema([])  # a channel that only describes
 
 
 def described_columns(
-    address: Address, dimension: str, *, columns: Sequence[str] | None, key: pa.Schema
+    address: Address,
+    dimension: str,
+    *,
+    columns: Sequence[str] | None,
+    key: pa.Schema,
+    is_as_of: bool = False,
 ) -> pa.Schema:
-    """The columns asked for, or all of them for None.
+    """The columns asked for, or all of them for None; as of a time those of a single version.
 
     Raises InvalidRequest, BackendError or SidecarUnreachable.
     """
     names = None if columns is None else tuple(columns)
     try:
-        return _opened(address, ChannelRequest(dimension, names, "driver", key)).columns
+        channel = _opened(address, ChannelRequest(dimension, names, "driver", key, is_as_of))
+        check_versions(channel.versions, is_as_of=is_as_of, dimension=dimension)
+        if not is_as_of:
+            return channel.columns
+        asked = list(channel.columns)[: None if names is None else len(names)]
+        return single_columns(pa.schema(asked))
     except SidecarUnreachable as error:
         error.add_note("Where the driver has no sidecar, give schema= with the columns' types.")
         raise

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
+from lookup_core.version_columns import VersionColumns
 
 AGE_MS = 7  # of every row
 
@@ -26,6 +27,7 @@ class FakeDimension:
     table: pa.Table
     key: tuple[str, ...]
     errors: Mapping[Key, ErrorCode] = field(default_factory=dict)
+    versions: VersionColumns | None = None  # then a key has several rows, which are told as lists
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ class FakeDimension:
 
     def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
         """Every key answered: those with a row, those without, those with an error."""
-        rows = {key: row for row, key in enumerate(_keys(self.table.select(list(self.key))))}
+        rows = self._rows_by_key()
         asked = _keys(keys)
         places = np.arange(len(asked), dtype=np.int32)
         is_error = np.array([key in self.errors for key in asked], np.bool_)
@@ -48,10 +50,32 @@ class FakeDimension:
         ]
         return [answer for answer in answers if answer.size]
 
-    def _rows(self, rows: list[int], columns: tuple[str, ...]) -> pa.RecordBatch:
-        taken = self.table.select(list(columns)).take(pa.array(rows, pa.int64()))
-        arrays = [pa.concat_arrays(column.chunks) for column in taken.columns] if rows else []
-        return pa.record_batch(arrays, schema=taken.schema) if arrays else _no_rows(taken.schema)
+    def schema(self, columns: tuple[str, ...]) -> pa.Schema:
+        """What rows of these columns consist of."""
+        fields = [self.table.schema.field(name) for name in columns]
+        if self.versions is None:
+            return pa.schema(fields)
+        return pa.schema([pa.field(each.name, pa.list_(each.type)) for each in fields])
+
+    def _rows_by_key(self) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for row, key in enumerate(_keys(self.table.select(list(self.key)))):
+            found.setdefault(key, []).append(row)
+        if self.versions is not None:
+            begins = self.table.column(self.versions.valid_from).to_pylist()
+            for rows in found.values():
+                rows.sort(key=lambda row: () if begins[row] is None else (begins[row],))
+        return found
+
+    def _rows(self, rows: list[list[int]], columns: tuple[str, ...]) -> pa.RecordBatch:
+        schema = self.schema(columns)
+        values = [self.table.column(name).to_pylist() for name in columns]
+        told = [
+            [[column[row] for row in each] if self.versions else column[each[-1]] for each in rows]
+            for column in values
+        ]
+        arrays = [pa.array(column, each.type) for column, each in zip(told, schema, strict=True)]
+        return pa.record_batch(arrays, schema=schema)
 
 
 def _answer(
@@ -68,7 +92,3 @@ def _answer(
 
 def _keys(columns: pa.RecordBatch | pa.Table) -> list[Key]:
     return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(0, kind) for kind in schema.types], schema=schema)

@@ -117,12 +117,16 @@ class FakePeer:
         unknown = sorted(set(columns) - set(dimension.columns))
         if unknown:
             return _failure(opened, ErrorCode.UNKNOWN_COLUMN, f"no column {', '.join(unknown)}")
+        if opened.is_as_of:
+            if dimension.versions is None:
+                return _failure(opened, ErrorCode.BAD_REQUEST, "it has no versions")
+            columns += tuple(name for name in dimension.versions.names if name not in columns)
         if len(opened.key) not in {0, len(dimension.key)}:
             return _failure(opened, ErrorCode.KEY_TYPE, f"the key is {dimension.key}")
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
         self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
-        schema = pa.schema([dimension.table.schema.field(name) for name in columns])
-        return frames.Opened(opened.channel, *credit, schema, dimension.key)
+        schema, versions = dimension.schema(columns), dimension.versions
+        return frames.Opened(opened.channel, *credit, schema, dimension.key, versions)
 
     def _take(self, lookup: frames.Lookup) -> None:
         channel = self._channel(lookup.channel)

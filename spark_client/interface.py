@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from lookup_core.version_columns import VersionColumns
 
 
 class Transport(Protocol):
@@ -43,6 +44,10 @@ class LookupChannel(Protocol):
     @property
     def columns(self) -> pa.Schema:
         """What an answer with rows consists of."""
+
+    @property
+    def versions(self) -> VersionColumns | None:
+        """Which of the columns say when a version is valid; None if rows have no versions."""
 
     def ask(self, asked: AskedKeys) -> None:
         """Look up distinct keys; the answers come out of `answers`. Does not wait."""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.operator.moments import is_moment
 from spark_client.column_names import ColumnNames
 from spark_client.connections import Address
 from spark_client.description import described_columns
@@ -49,6 +50,7 @@ class LookupJoin:
     prefix: str
     status_column: str | None
     event_time: EventTime | None
+    as_of: str | None
     settings: LookupSettings
 
     def __call__(self, records: DataFrame) -> DataFrame:
@@ -81,7 +83,13 @@ class LookupJoin:
         key = pa.schema(fields, metadata=self.keys.metadata)
         if self.schema is not None:
             return chosen_columns(as_struct(self.schema), self.columns)
-        described = described_columns(self.address, self.dimension, columns=self.columns, key=key)
+        described = described_columns(
+            self.address,
+            self.dimension,
+            columns=self.columns,
+            key=key,
+            is_as_of=self.as_of is not None,
+        )
         return dimension_columns(described)
 
     def _added(self, columns: StructType) -> list[str]:
@@ -89,9 +97,16 @@ class LookupJoin:
         return [self.prefix + name for name in columns.names] + status
 
     def _settings(self, records: StructType, names: ColumnNames) -> LookupSettings:
+        return replace(
+            self.settings,
+            watermarks=self._watermarks(records, names),
+            as_of=self._as_of(records, names),
+        )
+
+    def _watermarks(self, records: StructType, names: ColumnNames) -> WatermarkSettings | None:
         event_time = self.event_time
         if event_time is None:
-            return self.settings
+            return None
         position = names.position(event_time.column)
         kind = records[position].dataType
         if not is_event_time(arrow_type(kind)):
@@ -100,8 +115,19 @@ class LookupJoin:
                 f"event_time {event_time.column!r} is {kind.simpleString()}; it must be a"
                 " timestamp, or whole milliseconds since the epoch",
             )
-        watermarks = WatermarkSettings(position, event_time.delay_ms, event_time.interval_ms)
-        return replace(self.settings, watermarks=watermarks)
+        return WatermarkSettings(position, event_time.delay_ms, event_time.interval_ms)
+
+    def _as_of(self, records: StructType, names: ColumnNames) -> int | None:
+        if self.as_of is None:
+            return None
+        position = names.position(self.as_of)
+        kind = records[position].dataType
+        if not is_moment(arrow_type(kind)):
+            detail = (
+                f"as_of {self.as_of!r} is {kind.simpleString()}; it must be a timestamp or date"
+            )
+            raise InvalidRequest(ErrorCode.TYPE, detail)
+        return position
 
 
 def as_struct(schema: str | StructType) -> StructType:

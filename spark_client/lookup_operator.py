@@ -24,6 +24,7 @@ from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.sent_lookups import AskedKeys
+from spark_client.as_of import AsOfPlan
 from spark_client.column_casts import ColumnCasts
 from spark_client.event_times import event_times
 from spark_client.interface import LookupChannel
@@ -52,6 +53,12 @@ class LookupPlan:
     casts: ColumnCasts
     output: Output
     settings: LookupSettings
+    as_of: AsOfPlan | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """What a record gets where there is a row."""
+        return self.casts.target if self.as_of is None else self.as_of.pick.columns
 
 
 class LookupOperator:
@@ -130,15 +137,21 @@ class LookupOperator:
         records = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
         columns = [records.column(index) for index in self._plan.key_columns]
         encoded = encoded_keys(columns, self._plan.key)
+        as_of = None if self._plan.as_of is None else self._plan.as_of.of(records)
         question = Question(
-            encoded.codes, key_count=encoded.keys.num_rows, columns=self._plan.casts.target
+            encoded.codes,
+            key_count=encoded.keys.num_rows,
+            columns=self._plan.columns,
+            as_of=as_of,
         )
         deadline_s = self._clock() + self._settings.timeout_s
         question_id = self._in_flight.put(
             run, records, question, deadline_s=deadline_s, key_hashes=self._key_hashes(encoded)
         )
         if records.num_rows:
-            self._channel.ask(AskedKeys(question_id, encoded.keys, deadline_s))
+            event_time_ms = None if as_of is None else as_of.event_time_ms
+            asked = AskedKeys(question_id, encoded.keys, deadline_s, event_time_ms=event_time_ms)
+            self._channel.ask(asked)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:
             self._channel.mark(marks[-1].watermark_ms)  # the others stand before it

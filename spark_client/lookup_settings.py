@@ -65,6 +65,7 @@ class LookupSettings:
     on_error: FailurePolicy = FailurePolicy.FAIL
     is_inner: bool = False
     watermarks: WatermarkSettings | None = None
+    as_of: int | None = None  # position in the input of the time that a record's version is for
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
+from lookup_core.errors import SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.column_casts import column_casts
+from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
+from spark_client.column_casts import ColumnCasts, column_casts
 from spark_client.connections import Address, connections
 from spark_client.interface import LookupChannel
 from spark_client.join_keys import JoinKeys
@@ -43,13 +45,30 @@ class LookupTarget:
             ],
             metadata=self.keys.metadata,
         )
-        request = ChannelRequest(self.dimension, tuple(self.columns.names), origin(), key)
+        is_as_of = self.settings.as_of is not None
+        names = tuple(self.columns.names)
+        request = ChannelRequest(self.dimension, names, origin(), key, is_as_of)
         channel = connections.to(self.address).open(request)
-        return LookupOperator(self._plan(key, channel, output), channel)
+        try:
+            return LookupOperator(self._plan(key, channel, output), channel)
+        except SidelookError:
+            channel.close()
+            raise
 
     def _plan(self, key: pa.Schema, channel: LookupChannel, output: Output) -> LookupPlan:
-        casts = column_casts(channel.columns, self.columns, dimension=self.dimension)
-        return LookupPlan(self.dimension, self.key_columns, key, casts, output, self.settings)
+        column, versions = self.settings.as_of, channel.versions
+        check_versions(versions, is_as_of=column is not None, dimension=self.dimension)
+        if column is None or versions is None:
+            casts, as_of = self._casts(channel, self.columns), None
+        else:
+            casts = self._casts(channel, list_columns(self.columns, channel.columns))
+            as_of = AsOfPlan(column, version_pick(casts.target, self.columns, versions))
+        return LookupPlan(
+            self.dimension, self.key_columns, key, casts, output, self.settings, as_of
+        )
+
+    def _casts(self, channel: LookupChannel, wanted: pa.Schema) -> ColumnCasts:
+        return column_casts(channel.columns, wanted, dimension=self.dimension)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Sidecar:
         dimension: str,
         *,
         on: On,
+        as_of: str | None = None,
         columns: Sequence[str] | None = None,
         how: Literal["left", "inner"] = "left",
         mode: Literal["ordered", "unordered", "key_ordered"] = "ordered",
@@ -65,6 +66,9 @@ class Sidecar:
 
         `on`: the records' key column, a list of them in the order of the dimension's key, or
         `{"records' column": "key column"}`. A NULL in the key matches nothing.
+        `as_of`: a timestamp or date column, for a dimension with versions, and only for one: each
+        record gets the version of its row that is valid at that time (of several the one that began
+        last). Without one, and for NULL, it is as without a row, and its outcome is `missing`.
         `columns`: of the dimension, default all but its key; `[]` adds none.
         `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them.
         `mode`: `"ordered"` keeps the order of each partition, `"key_ordered"` that of the records
@@ -97,6 +101,7 @@ class Sidecar:
             prefix=prefix,
             status_column=status_column,
             event_time=_event_time(event_time, watermark_delay, watermark_interval),
+            as_of=as_of,
             settings=LookupSettings(
                 mode=_mode(mode),
                 capacity=capacity,
@@ -119,6 +124,7 @@ class Sidecar:
     ) -> LookupFunction:
         """A function of the key's columns, in the order of the dimension's key.
 
+        Not for dimensions with versions: see `as_of` of `lookup_join`.
         Gives a struct of the dimension's columns, NULL where there is no row; always in order:
         `name = sidecar.lookup_udf("customers", columns=["name"])`, then
         `events.select(name("customer_id"))`. Options as in `lookup_join`.

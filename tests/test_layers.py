@@ -25,6 +25,9 @@ ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
     **{adapter: (port,) for adapter, port in ADAPTER_PORTS.items()},
+    # The words for what a server or the network raises, and how a name is quoted, stand there once.
+    "service.sources.postgres_notifications_session": ("service.backends.postgres_errors",),
+    "service.sources.trigger_sql": ("service.backends.postgres_table",),
     "service.config": (),
     "service.engine": ("service.backends.interface", "service.sources.interface"),
     "service.stream": ("service.engine",),
@@ -34,6 +37,7 @@ ALLOWED = {
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app"),
         "service.backends.parquet_file",  # looked into by check-config
+        "service.sources.trigger_sql",  # printed by gen-triggers
     ),
     "service.__main__": ("service.commands",),
     "demo": ("spark_client",),

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.answer import MOST_AGE_MS, Answer, rowless_answer
-from lookup_core.cache.row_cache import Probe, RowCache
+from lookup_core.cache.kept_rows import KeptRows
+from lookup_core.cache.row_cache import Probe
 from lookup_core.outcome import Outcome
 
 
 def cached_answers(
-    cache: RowCache,
+    cache: KeptRows,
     probe: Probe,
     *,
     is_served_stale: npt.NDArray[np.bool_],
@@ -31,7 +32,7 @@ def cached_answers(
 
 
 def cached_rows(
-    cache: RowCache,
+    cache: KeptRows,
     probe: Probe,
     found: npt.NDArray[np.intp],
     *,

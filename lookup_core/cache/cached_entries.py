@@ -4,7 +4,7 @@ Counts the bytes of all of it. Neither lifetimes nor the bound are known here: w
 the cache's and its eviction's business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,8 +142,8 @@ class CachedEntries:
         stored = pa.record_batch(columns, names=names) if columns else rows
         return Newcomers(queue, keys.hashes[which], stored)
 
-    def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> None:
-        """Keep them; they are distinct and new."""
+    def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> Slots:
+        """Keep them; they are distinct and new. The slots that they came into, in their order."""
         slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
         self._resize()
         start = 0
@@ -152,6 +152,12 @@ class CachedEntries:
             self.states.begin(own, read_at=read_at, is_absence=each.queue is RowQueue.ABSENT)
             self.rows.put(own, each.stored, each.queue)
             start += len(own)
+        return slots
+
+    def pieces(self) -> Iterator[Newcomers]:
+        """All that is here, to be added elsewhere; no copies of rows around which none went."""
+        for queue, slots, stored in self.rows.pieces():
+            yield Newcomers(queue, self.index.hashes_of(slots), stored)
 
     def forget(self, slots: Slots) -> None:
         """Let these go, each named once."""

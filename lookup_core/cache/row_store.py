@@ -7,7 +7,7 @@ Vinayak: NSDI 2021). Not a cache: which rows deserve to stay is the cache's busi
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lookup_core.cache.row_queue import RowQueue
 from lookup_core.cache.segment import Addresses, Segment
+from lookup_core.cache.segment_queue import BYTES_BESIDE_ROW, SegmentQueue
 from lookup_core.cache.stored_row import Place, StoredRow
 from lookup_core.keys.key_index import Slots
 
@@ -25,10 +26,7 @@ BYTES_BY_SLOT = 4  # one address each
 
 _ADDRESSES = 2**32 - 1
 _NOWHERE = _ADDRESSES
-# About what an entry takes beside its row: else a segment of narrow rows would be half the cache.
-_BYTES_BESIDE_ROW = 40
-_SEGMENTS_OF_A_QUEUE = 6  # about; each more of them costs every gathering a dozen microseconds
-_MOST_SEGMENT_BYTES = 256 * 1024 * 1024  # far from where the 32-bit offsets of Arrow's text end
+_MANY_DEAD = 0.1  # of a segment's rows: worth a copy of the others where room is short
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +35,6 @@ class Gathered:
 
     order: npt.NDArray[np.intp]
     rows: pa.RecordBatch
-
-
-@dataclass(slots=True)
-class _Queue:
-    max_segment_bytes: int
-    ids: dict[int, None]  # of segments, oldest first
-    bytes: int = 0
-    rows: int = 0
-
-    @property
-    def segment_bytes(self) -> int:
-        """How large a segment may become by merging, with what its entries take elsewhere."""
-        whole_bytes = self.bytes + _BYTES_BESIDE_ROW * self.rows
-        large = max(self.max_segment_bytes, whole_bytes // _SEGMENTS_OF_A_QUEUE)
-        return min(large, _MOST_SEGMENT_BYTES)
 
 
 class RowStore:
@@ -67,7 +50,7 @@ class RowStore:
         self.schema = schema
         self._segments: dict[int, Segment] = {}  # {segment id: segment}, by address
         self._starts: Addresses | None = None  # of the segments; None: not known any more
-        self._queues = {queue: _Queue(size, {}) for queue, size in max_segment_bytes.items()}
+        self._queues = {queue: SegmentQueue(size, {}) for queue, size in max_segment_bytes.items()}
         self._addresses = np.zeros(0, np.uint32)  # by slot
         self._address_count = address_count
         self._next_address = self._next_id = 0
@@ -141,6 +124,13 @@ class RowStore:
             if found is not None and found.dead * 2 > len(found.slots):
                 self._compact(segment_id, found)
 
+    def compact(self) -> None:
+        """Give back what rows that went still hold, where it is much."""
+        for segment_id in [*self._segments]:
+            found = self._segments.get(segment_id)  # None: merged with one before it
+            if found is not None and found.dead > _MANY_DEAD * len(found.slots):
+                self._compact(segment_id, found)
+
     def move(self, slots: Slots, queue: RowQueue) -> None:
         """Let rows begin anew as the youngest of a queue; they have its columns."""
         if not len(slots):
@@ -160,6 +150,11 @@ class RowStore:
         for segment_id in self._queues[queue].ids:
             return self._live(self._segments[segment_id])
         return np.zeros(0, np.int32)
+
+    def pieces(self) -> Iterator[tuple[RowQueue, Slots, pa.RecordBatch]]:
+        """All rows with their slots, as they are stored together."""
+        for segment in self._segments.values():
+            yield segment.queue, *self._living(segment)
 
     def resize(self, slot_count: int) -> None:
         """Make room for slots below `slot_count`, which is not less than before."""
@@ -262,7 +257,7 @@ class RowStore:
     def _merge(self, elder_id: int, younger_id: int) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         count = len(elder.slots) + len(younger.slots)
-        merged_bytes = elder.bytes + younger.bytes + _BYTES_BESIDE_ROW * count
+        merged_bytes = elder.bytes + younger.bytes + BYTES_BESIDE_ROW * count
         is_small = merged_bytes <= self._queues[elder.queue].segment_bytes
         # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
         if not is_small or 2 * len(younger.slots) < len(elder.slots):

@@ -6,8 +6,6 @@ goes out as values. Owns no clock, task or socket; the engine sleeps until `next
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +13,9 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.cache.row_cache import Bookmark, Hit
-from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
+from lookup_core.changelog.change import Change
+from lookup_core.dimension.batcher import Batcher, KeyRun
+from lookup_core.dimension.change_intake import ChangeIntake
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.explanation import Explainer, Explanation
 from lookup_core.dimension.failed_tries import FailedTries
@@ -23,21 +23,26 @@ from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.known_answers import KeyGroup, KnownAnswers
 from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.lookup_shares import LookupShares, Share
-from lookup_core.dimension.postponement import Postponement
+from lookup_core.dimension.missing_tries import MissingTries
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.query_turns import QueryTurns
 from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.revalidation import Revalidation
 from lookup_core.dimension.totals import Totals
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension.waiting_room import WaitingRoom
+from lookup_core.dimension.whole_table import WholeTable
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.store_guard import StoreGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
+from lookup_core.table.full_table import FullTable
 
-_REVALIDATION = ChannelId(-1)  # what is read anew for nobody takes its turns as one channel
+_FENCE_S = 60.0  # how long changes are remembered at least, beyond the longest query
 
 
 class DimensionState:
@@ -53,6 +58,7 @@ class DimensionState:
         self._settings = settings
         self._known = KnownAnswers(settings, schema, seed=seed)
         self._flights = FlightTable()
+        self._totals = Totals()
         self._batcher = Batcher(settings.batch, self._flights)
         self._queries = QueryTable(self._flights)
         self._guard = StoreGuard(settings.batch.max_in_flight)
@@ -60,10 +66,19 @@ class DimensionState:
         self._shares = LookupShares(self._flights, self._waiting, self._known)
         self._turns = QueryTurns(self._batcher, self._queries, self._guard)
         self._room = WaitingRoom(settings, self._waiting, self._batcher)
-        self._retry = RetryPolicy(settings.retry)
-        self._failed = FailedTries(self._retry, self._guard)
-        self._own_ids = count(-1, -1)  # of lookups that nobody asked for; all others are positive
-        self._totals = Totals()
+        retry = RetryPolicy(settings.retry)
+        self._failed = FailedTries(retry, self._guard)
+        self._missing = MissingTries(
+            retry, self._waiting, self._queries, self._flights, self._totals
+        )
+        self._revalidation = Revalidation(
+            self._flights, self._guard, self._room, settings.timeout_s
+        )
+        fence = RecentChanges(age_s=max(_FENCE_S, 2 * settings.timeout_s))
+        self._changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
+        self.whole: WholeTable | None = None
+        if isinstance(self._known.cache, FullTable):
+            self.whole = WholeTable(self._known, self._known.cache, fence)
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what can be answered now; the other keys wait, and come as deliveries.
@@ -75,7 +90,9 @@ class DimensionState:
         if known.unknown.positions.size:
             self._wait(request, known.unknown, now)
         if known.outdated.positions.size:
-            self._revalidate(request, known.outdated, now)
+            own = self._revalidation.lookup(request, known.outdated, now)
+            if own is not None:
+                self._wait(*own, now)
         self._totals.count_answers(known.answers)
         return known.answers
 
@@ -85,10 +102,12 @@ class DimensionState:
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of a row that was a hit and is one again; None if `hit` has to find out."""
-        return self._totals.counted(self._known.cache.revisit(bookmark, now))
+        return self._totals.counted(self._known.revisit(bookmark, now))
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
+        if self.whole is not None and self.whole.holds(now):
+            return None
         query = self._turns.next_query(now)
         # Not less for those who wait less long: a newcomer with more time may join. When all have
         # given up, the query is cancelled.
@@ -101,12 +120,14 @@ class DimensionState:
         *,
         ordinals: npt.NDArray[np.int32],
         rows: pa.RecordBatch,
+        snapshot: TableSnapshot | None = None,
         now: float,
     ) -> Effects:
-        """A query brought its rows; those that no invalidation overtook are kept.
+        """A query brought its rows; those that no change has overtaken are kept.
 
-        Keys without a row are asked again, if tries and time are left; the others are answered.
-        What Arrow raises, for rows that it cannot hold, comes before anything is answered.
+        `snapshot` is what it saw, if the store can tell. Keys without a row are asked again, if
+        tries and time are left; the others are answered. What Arrow raises, for rows that it cannot
+        hold, comes before anything is answered.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
@@ -116,15 +137,13 @@ class DimensionState:
         age_ms = int((now - query.sent_at) * 1000)
         landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
-        retry_at = self._retry.after_miss(query.misses + 1, now=now)
-        patient = self._waiting.lasting_beyond(retry_at, waiters)
-        postponed = Postponement.of_missing(landing, waiters, patient=patient)
+        postponed = self._missing.postponed(query, landing, waiters, now=now)
         shares = self._shares.of_rows(landing, postponed.answered_now(waiters))
-        may_keep = self._flights.may_keep(query.flights)
-        is_last_try = retry_at == NEVER
+        may_keep = self._changes.may_keep(query, snapshot, now)
+        is_last_try = postponed.is_last_try
         self._known.keep(query, landing, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.beside)
-        self._postpone(query, postponed, retry_at)
+        self._missing.postpone(query, postponed)
         return self._land(query, shares)
 
     def on_failure(
@@ -185,22 +204,36 @@ class DimensionState:
 
     def next_deadline(self) -> float | None:
         """When there will be something to do without another event."""
-        parts = (self._waiting.next_deadline, self._guard.next_probe_at, self._turns.next_due)
-        return min((due for part in parts if (due := part()) is not None), default=None)
+        held_until = None if self.whole is None else self.whole.held_until
+        next_query = self._turns.next_due() if held_until is None else held_until
+        dues = (self._waiting.next_deadline(), self._guard.next_probe_at(), next_query)
+        return min((due for due in dues if due is not None), default=None)
+
+    def oldest_age_s(self, now: float) -> float:
+        """How far what is cached may lag the store, as far as its age tells."""
+        return self._known.cache.oldest_age_s(now)
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Forget keys (all for None), and keep nothing of what is being read of them now.
 
         Returns how many cached entries went.
         """
-        key_ids, cached = self._known.forget(keys)
-        if keys is None or key_ids is None:
-            self._flights.detach_all()
-            self._totals.count_invalidations(origin, cached)
-        else:
-            self._flights.detach(key_ids)
-            self._totals.count_invalidations(origin, keys.size)
-        return cached
+        return self._changes.invalidate(keys, origin)
+
+    def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
+        """Rows have changed: the same, and reads are kept again once they see the changes.
+
+        A key that waits because it had no row is due at once: `next_order` may have something.
+        """
+        return self._changes.on_changes(changes, origin, now)
+
+    def trust(self, *, is_trusted: bool) -> None:
+        """Whether all changes are told, as it is without another word.
+
+        If not, nothing is answered from the cache, but for rows in the place of an error where
+        those may be stale, and nothing is kept. What is there comes back with the trust.
+        """
+        self._known.is_trusted = is_trusted
 
     def limit_cache(self, share: float) -> None:
         """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
@@ -217,6 +250,7 @@ class DimensionState:
             coalesced_keys=self._totals.coalesced_keys,
             retries=self._totals.retries,
             invalidations=self._totals.invalidations,
+            fenced_keys=self._totals.fenced_keys,
             waiting_keys=self._waiting.keys,
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
@@ -240,7 +274,7 @@ class DimensionState:
     def _wait(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
         positions, deadline_s = group.positions, request.deadline_s
         joined = self._flights.join(
-            request.id, group.keys.ids(), positions=positions, deadline_s=deadline_s
+            request.id, group.keys, positions=positions, deadline_s=deadline_s
         )
         self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, joined.waiters))
         self._totals.coalesced_keys += len(joined.waiters) - len(joined.started)
@@ -248,25 +282,10 @@ class DimensionState:
             run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
             self._batcher.add(request.channel, run, now)
 
-    def _revalidate(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
-        """Read rows anew that were served stale: a lookup of our own, which gets no deliveries."""
-        idle = np.flatnonzero(~self._flights.may_join(group.keys.ids())).astype(np.int32)
-        if self._guard.is_open or not idle.size or not self._room.has_room(len(idle)):
-            return
-        own_id, deadline_s = LookupId(next(self._own_ids)), now + self._settings.timeout_s
-        own = replace(request, id=own_id, channel=_REVALIDATION, deadline_s=deadline_s)
-        self._wait(own, KeyGroup(group.positions[idle], group.keys.take(idle)), now)
-
     def _give_up(self, query: Query, code: ErrorCode, now: float) -> Effects:
         if code is ErrorCode.KEY_REJECTED:
             code = self._known.condemn(self._flights.key_ids(query.flights), now)
         return self._land(query, self._shares.of_failure(query, code, now))
-
-    def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
-        if postponed.is_postponed.any():
-            self._totals.retries += 1
-            missed = self._queries.split_off(query, postponed.is_postponed, retry_at)
-            self._flights.postpone(missed.flights, postponed.lookups, until=retry_at)
 
     def _land(self, query: Query, shares: Iterable[Share]) -> Effects:
         self._queries.end(query.id)
@@ -275,24 +294,18 @@ class DimensionState:
         for lookup_id, answer in shares:
             is_last = self._waiting.answer(lookup_id, answer.size)
             deliveries.append(Delivery(lookup_id, answer, is_last))
-        return Effects(self._told(deliveries))
+        return Effects(self._totals.told(deliveries))
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = self._shares.of_expired(lookups, code, now)
         deliveries = [Delivery(*share, is_last) for share, is_last in shares]
-        told = self._told(deliveries)
+        told = self._totals.told(deliveries)
         cancelled = self._desert(lookups)
         for query in cancelled:
             # One that had time enough would have failed with a timeout, had anybody waited longer.
             if now - query.sent_at >= self._settings.timeout_s / 2:
                 self._guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
         return Effects(told, [query.id for query in cancelled])
-
-    def _told(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Those that somebody asked for, counted."""
-        told = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
-        self._totals.count_answers(delivery.answer for delivery in told)
-        return told
 
     def _desert(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
         batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})

@@ -3,6 +3,7 @@
 Only words for what cache, flights and guard know; looking changes nothing.
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -31,7 +32,8 @@ class KeyState(StrEnum):
 class Explanation:
     """The state of one key; ages where it is cached, waiters where it is in flight.
 
-    `expires_in_ms` is negative for a row that is kept beyond its time. `retry_in_ms` where it is
+    `expires_in_ms` is negative for a row that is kept beyond its time, and None for one that has
+    none, being of a table that is held whole. `retry_in_ms` where it is
     parked between two tries. `breaker` is the state of the dimension's breaker.
     """
 
@@ -78,13 +80,16 @@ class Explainer:
     def _cached(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> Explanation:
         state = KeyState.CACHED if probe.is_row[index] else KeyState.MISSING_CACHED
         reason = "answered from the cache until it expires or is invalidated"
+        expires_in_s = float(probe.ttl_s[index] - probe.ages_s[index])
+        if math.isinf(expires_in_s):
+            reason = "answered from the table, which is held whole"
         if probe.is_stale[index]:
             state, reason = KeyState.STALE, self._stale_reason(key_id, probe, index)
         explained = Explanation(
             state,
             reason,
             age_ms=int(probe.ages_s[index] * 1000),
-            expires_in_ms=int((probe.ttl_s[index] - probe.ages_s[index]) * 1000),
+            expires_in_ms=None if math.isinf(expires_in_s) else int(expires_in_s * 1000),
         )
         flight = self.flights.get(key_id)
         if flight is None:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.dimension.numbered_rows import NumberedRows, Numbers
-from lookup_core.dimension.waiter_table import NOBODY, Mask, Positions, WaiterTable
-from lookup_core.keys.canonical_keys import KeyId
+from lookup_core.dimension.waiter_table import Mask, Positions, WaiterTable
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, KeyId
+from lookup_core.keys.hash_membership import is_among
 
 LookupId = NewType("LookupId", int)
 BatchId = NewType("BatchId", int)
@@ -31,6 +32,7 @@ Waiters = dict[LookupId, tuple[Positions, Positions]]
 _QUEUED = 0  # in no batch
 _FLIGHT: dict[str, npt.DTypeLike] = {
     "key_id": object,
+    "hash": np.uint64,  # of the key
     "batch_id": np.int64,
     "may_keep": np.bool_,  # and be joined
     "postponed_to": np.float64,  # while a key without a row waits to be asked again
@@ -90,13 +92,12 @@ class FlightTable:
 
     def may_join(self, key_ids: Sequence[KeyId]) -> Mask:
         """Which keys have a flight already that may be joined."""
-        found = (key_id in self._joinable for key_id in key_ids)
-        return np.fromiter(found, np.bool_, len(key_ids))
+        return np.array([key_id in self._joinable for key_id in key_ids], np.bool_)
 
     def join(
         self,
         lookup_id: LookupId,
-        key_ids: Sequence[KeyId],
+        keys: CanonicalKeys,
         *,
         positions: Positions,
         deadline_s: float,
@@ -106,12 +107,14 @@ class FlightTable:
         A key whose next try comes too late for this lookup is asked at once, in a flight of its
         own: the older one goes on for those who have the time, and is not kept.
         """
+        key_ids = keys.ids()
         if deadline_s <= self._latest_postponement:
             found = self._found(key_ids)
             self._take_out(found[self._rows["postponed_to"][found] >= deadline_s])
         flights, is_new = self._placed(key_ids)
         waiters = self._waiters.add(lookup_id, flights, positions)
         started = flights[is_new]
+        self._rows["hash"][started] = keys.hashes[is_new]
         self._rows["first"][started] = waiters[is_new]
         if not is_new.all():
             self._follow(flights[~is_new], waiters[~is_new])
@@ -121,23 +124,26 @@ class FlightTable:
         """Note that the keys are in this query from now on."""
         self._rows["batch_id"][flights] = batch_id
 
-    def restart(self, flights: Numbers) -> None:
-        """Note that postponed keys are asked again: whoever joins now is answered by this try."""
-        self._rows["postponed_to"][flights] = 0.0
+    def restart(self, flights: Numbers, *, at: float = 0.0) -> None:
+        """Note that postponed keys are asked then, or now: who joins is answered by this try."""
+        self._rows["postponed_to"][flights] = at
 
-    def detach(self, key_ids: Iterable[KeyId]) -> None:
-        """Let the flights of these keys land without being kept or joined.
+    def with_hashes(self, hashes: Hashes | None) -> Numbers:
+        """The flights of keys with these hashes (all for None) that somebody waits for."""
+        wanted = np.flatnonzero(self._rows["waiters"] > 0)
+        return wanted if hashes is None else wanted[is_among(self.hashes(wanted), hashes)]
 
-        A queued flight has read nothing yet: it stays as it is. A parked one will read anew, so it
-        could stay, too; but whoever asks after a change should not wait out a delay that began
-        before it.
+    def detach(self, flights: Numbers) -> None:
+        """Let these land without being kept or joined.
+
+        A queued flight has read nothing yet: it stays as it is. A parked one will read anew, too;
+        but whoever asks after a change should not wait out a delay that began before it.
         """
-        found = self._found(key_ids)
-        self._take_out(found[self._rows["batch_id"][found] != _QUEUED])
+        self._take_out(flights[self._rows["batch_id"][flights] != _QUEUED])
 
-    def detach_all(self) -> None:
-        """Detach every flight."""
-        self.detach(list(self._joinable))
+    def is_postponed(self, flights: Numbers) -> Mask:
+        """Which of them wait to be asked again, because there was no row."""
+        return self._rows["postponed_to"][flights] > 0
 
     def leave(self, lookups: Mapping[LookupId, Numbers]) -> set[BatchId]:
         """Let lookups wait no longer, each with its waiters.
@@ -153,8 +159,7 @@ class FlightTable:
         deserted = flights[~self.is_wanted(flights)]
         self._take_out(deserted)
         self._free_closed_followers(flights)
-        batch_ids = np.unique(self._rows["batch_id"][deserted])
-        return {BatchId(batch_id) for batch_id in batch_ids.tolist() if batch_id != _QUEUED}
+        return {batch_id for batch_id in self.batch_ids(deserted) if batch_id != _QUEUED}
 
     def end(self, flights: Numbers) -> None:
         """Forget flights: their keys are answered, or nobody waits for them."""
@@ -164,6 +169,7 @@ class FlightTable:
         for flight in flights[self._rows["has_followers"][flights]].tolist():
             del self._followers[flight]
         self._rows["key_id"][flights] = None
+        self._rows["waiters"][flights] = 0
         self._rows.give_back(flights)
 
     def postpone(self, flights: Numbers, lookups: AbstractSet[LookupId], *, until: float) -> None:
@@ -177,16 +183,8 @@ class FlightTable:
     def waiters(self, flights: Numbers) -> Waiters:
         """All who wait for these; a lookup that waits for none of them is not in it."""
         waiters, ordinals = self._open_waiters_of(flights)
-        lookup_ids = self._waiters.lookup_ids(waiters)
-        order = np.argsort(lookup_ids, kind="stable")
-        lookup_ids = lookup_ids[order]
-        ordinals_of = ordinals[order].astype(np.int32)
-        positions = self._waiters.positions(waiters[order])
-        ends = (np.flatnonzero(np.diff(lookup_ids, append=NOBODY)) + 1).tolist()
-        return {
-            LookupId(int(lookup_ids[start])): (positions[start:end], ordinals_of[start:end])
-            for start, end in zip([0, *ends], ends, strict=False)
-        }
+        grouped = self._waiters.by_lookup(waiters, ordinals.astype(np.int32))
+        return {LookupId(lookup_id): places for lookup_id, places in grouped.items()}
 
     def left_open(self, lookup_id: LookupId, waiters: Numbers) -> tuple[Positions, list[KeyId]]:
         """What has no answer yet of a lookup with these waiters: positions, and their keys."""
@@ -204,6 +202,14 @@ class FlightTable:
     def key_ids(self, flights: Numbers) -> list[KeyId]:
         """Their keys."""
         return self._rows["key_id"][flights].tolist()
+
+    def hashes(self, flights: Numbers) -> Hashes:
+        """The hashes of their keys."""
+        return self._rows["hash"][flights]
+
+    def batch_ids(self, flights: Numbers) -> list[BatchId]:
+        """The queries that they are in, each once; 0 for the queue."""
+        return [BatchId(each) for each in np.unique(self._rows["batch_id"][flights]).tolist()]
 
     def check_invariants(self, carried: Numbers) -> None:
         """For tests: whoever joins a flight is answered by it, and may have it kept.

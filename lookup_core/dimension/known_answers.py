@@ -12,21 +12,29 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, rowless_answer
 from lookup_core.cache.cached_answers import cached_answers
-from lookup_core.cache.row_cache import Hit, Probe, RowCache
+from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
+from lookup_core.changelog.change import RowChanges
 from lookup_core.default_row import default_row
 from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.landing import SEVERAL_ROWS, Landing
 from lookup_core.dimension.query_table import Query
-from lookup_core.dimension.stale_rows import StaleRows
+from lookup_core.dimension.stale_rows import StaleRows, all_stale
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
-from lookup_core.keys.canonical_keys import CanonicalKeys, KeyId, canonical_keys, keys_of_ids
+from lookup_core.keys.canonical_keys import (
+    CanonicalKeys,
+    Hashes,
+    KeyId,
+    canonical_keys,
+    keys_of_ids,
+)
 from lookup_core.keys.single_keys import SingleKeys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.protection.quarantine import Quarantine
 from lookup_core.settings import CacheMode, DimensionSettings
+from lookup_core.table.full_table import FullTable
 
 Positions = npt.NDArray[np.int32]
 
@@ -60,7 +68,13 @@ class KnownAnswers:
     def __init__(self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int) -> None:
         self._settings = settings
         self._seed = seed
-        self.cache = RowCache(schema, settings.cache)
+        self.schema = schema
+        self.cache: RowCache | FullTable
+        if settings.cache.mode is CacheMode.FULL:
+            self.cache = FullTable(schema, settings.cache)
+        else:
+            self.cache = RowCache(schema, settings.cache)
+        self.is_trusted = True  # else what was kept may have changed without a word
         self._single_keys = SingleKeys(schema, seed=seed)
         self._quarantine = Quarantine()
         self._stale = StaleRows(self.cache, settings.cache)
@@ -81,8 +95,8 @@ class KnownAnswers:
         """
         positions = askable_keys(request.keys)
         keys = self.canonical(request.keys.columns, positions)
-        probe = self.cache.probe(keys, now)
-        is_outdated = self._stale.while_revalidating(probe)
+        probe = self._believed(self.cache.probe(keys, now))
+        is_outdated = self.is_revalidated(probe)
         is_served = is_outdated | self._stale.if_error(probe) if is_store_down else is_outdated
         is_unknown = ~(probe.is_row | probe.is_missing | is_served)
         known = cached_answers(
@@ -104,7 +118,11 @@ class KnownAnswers:
     def hit(self, value: object, now: float) -> Hit | None:
         """The fresh row of the key that has this value; None for all that needs a closer look."""
         key = self._single_keys.of(value)
-        return None if key is None else self.cache.hit(key, now)
+        return self.cache.hit(key, now) if self.is_trusted and key is not None else None
+
+    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
+        """The age of a row that was a hit and is one again; None if `hit` has to find out."""
+        return self.cache.revisit(bookmark, now) if self.is_trusted else None
 
     def keep(
         self,
@@ -150,9 +168,8 @@ class KnownAnswers:
         """
         if self._stale.may_serve(code):
             keys = keys_of_ids(key_ids, seed=self._seed)
-            for answer in self._stale.instead_of_error(
-                keys, positions=positions, columns=columns, now=now
-            ):
+            probe = self._believed(self.cache.peek(keys, now))
+            for answer in self._stale.instead_of_error(probe, positions=positions, columns=columns):
                 yield answer
                 positions = np.setdiff1d(positions, answer.positions)
         if positions.size:
@@ -161,6 +178,8 @@ class KnownAnswers:
 
     def is_revalidated(self, probe: Probe) -> npt.NDArray[np.bool_]:
         """Which keys of a probe are answered with a stale row, and read anew."""
+        if not self.is_trusted:
+            return np.zeros_like(probe.is_stale)
         return self._stale.while_revalidating(probe)
 
     def condemn(self, key_ids: Sequence[KeyId], now: float) -> ErrorCode:
@@ -174,21 +193,32 @@ class KnownAnswers:
         """Until when this key counts as refused; None if it does not."""
         return self._quarantine.until(key_id, now)
 
-    def forget(self, keys: TypedKeys | None) -> tuple[Sequence[KeyId] | None, int]:
-        """Forget keys, all for None: which ones (None for all), and how many were cached."""
+    def change(self, changes: RowChanges, now: float) -> tuple[CanonicalKeys, int]:
+        """Follow what has changed, or forget it: which keys, and how many were cached."""
+        keys = self.canonical(changes.keys, np.arange(changes.keys.num_rows, dtype=np.int32))
+        if isinstance(self.cache, RowCache):
+            return keys, self.cache.invalidate(keys)
+        before = len(self.cache)
+        self.cache.apply(keys, changes.has_row, is_gone=changes.is_gone, rows=changes.rows, now=now)
+        return keys, max(before - len(self.cache), 0)
+
+    def forget(self, keys: TypedKeys | None) -> tuple[Hashes | None, int]:
+        """Forget keys, all for None: their hashes (None for all), and how many were cached."""
         if keys is None:
             self._quarantine.clear()
             return None, self.cache.clear()
         canonical = self.canonical(keys.columns, askable_keys(keys))
-        key_ids = canonical.ids()
-        self._quarantine.remove(key_ids)
-        return key_ids, self.cache.invalidate(canonical)
+        self._quarantine.remove(canonical.ids())
+        return canonical.hashes, self.cache.invalidate(canonical)
 
     def peek(self, keys: TypedKeys, now: float) -> tuple[Positions, CanonicalKeys, Probe]:
         """What the cache knows of the keys that may be asked; leaves no trace."""
         positions = askable_keys(keys)
         canonical = self.canonical(keys.columns, positions)
-        return positions, canonical, self.cache.peek(canonical, now)
+        return positions, canonical, self._believed(self.cache.peek(canonical, now))
+
+    def _believed(self, probe: Probe) -> Probe:
+        return probe if self.is_trusted else all_stale(probe)
 
     def _parted(self, group: KeyGroup, now: float) -> tuple[list[Answer], KeyGroup]:
         is_refused = self._quarantine.is_in(group.keys.ids(), now)

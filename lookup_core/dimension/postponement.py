@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lookup_core.dimension.flight_table import LookupId, Waiters
 from lookup_core.dimension.landing import NO_ROW, Landing
+from lookup_core.dimension.retry_policy import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +25,28 @@ class Postponement:
 
     lookups: AbstractSet[LookupId]
     is_postponed: npt.NDArray[np.bool_]  # [keys of the query]
+    retry_at: float  # or NEVER
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether a key without a row has none, as far as anybody waits to know."""
+        return self.retry_at == NEVER
 
     @classmethod
     def of_missing(
-        cls, landing: Landing, waiters: Waiters, *, patient: AbstractSet[LookupId]
+        cls,
+        landing: Landing,
+        waiters: Waiters,
+        *,
+        patient: AbstractSet[LookupId],
+        retry_at: float,
     ) -> "Postponement":
         """The keys without a row that a patient lookup waits for; none without such lookups."""
         is_wanted = np.zeros(len(landing.row_of), np.bool_)
         for lookup_id in patient:
             _, ordinals = waiters[lookup_id]
             is_wanted[ordinals] = True
-        return cls(patient, is_wanted & (landing.row_of == NO_ROW))
+        return cls(patient, is_wanted & (landing.row_of == NO_ROW), retry_at)
 
     def answered_now(self, waiters: Waiters) -> Waiters:
         """The same waiters without those who wait on."""

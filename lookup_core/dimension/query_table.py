@@ -38,6 +38,7 @@ class Query:
     failures: int = 0  # other tries that failed
     misses: int = 0  # tries that found no row for any of these keys
     bisection: Bisection | None = None  # since the store refused a value of the batch
+    hastened_from: float | None = None  # when its next try would have been, had no row changed
 
 
 class QueryTable:
@@ -112,11 +113,23 @@ class QueryTable:
         taken for its answer.
         """
         missed = self._part(query, np.flatnonzero(is_missed))
-        missed.misses += 1
+        missed.misses += query.hastened_from is None
+        missed.hastened_from = None
         query.flights = query.flights[~is_missed]
         query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
         self._add_parked(missed, retry_at)
         return missed
+
+    def hasten(self, flights: Numbers, now: float) -> None:
+        """Try keys again at once that wait for their rows; it is no try of theirs.
+
+        Without a row they go on waiting for the time at which they are due now.
+        """
+        for batch_id in self._flights.batch_ids(flights):
+            due_at = self._retries.get(batch_id)
+            assert due_at is not None  # keys without a row are parked
+            if due_at > now:
+                self._hasten(self._parked[batch_id], flights, due_at=due_at, now=now)
 
     def next_retry(self) -> float | None:
         """When the next parked query is due."""
@@ -155,6 +168,16 @@ class QueryTable:
         self._at_backend[query.id] = query
         query.beside = len(self._at_backend)
         return query
+
+    def _hasten(self, query: Query, flights: Numbers, *, due_at: float, now: float) -> None:
+        self.end(query.id)
+        is_left = ~np.isin(query.flights, flights) & self._flights.is_wanted(query.flights)
+        if is_left.any():
+            self._add_parked(self._part(query, np.flatnonzero(is_left)), due_at)
+        part = self._part(query, np.flatnonzero(~is_left))
+        part.hastened_from = due_at
+        self._flights.restart(part.flights, at=now)
+        self._add_parked(part, now)
 
     def _part(self, query: Query, ordinals: npt.NDArray[np.intp]) -> Query:
         part = replace(

@@ -6,26 +6,34 @@ an outage does not make a row missing that has come since.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lookup_core.answer import Answer
 from lookup_core.cache.cached_answers import cached_rows
-from lookup_core.cache.row_cache import Probe, RowCache
+from lookup_core.cache.kept_rows import KeptRows
+from lookup_core.cache.row_cache import Probe
 from lookup_core.errors import ErrorCode
-from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.settings import CacheSettings
 
 Mask = npt.NDArray[np.bool_]
+
+
+def all_stale(probe: Probe) -> Probe:
+    """The same as if the time of all rows were over, and of all absences, too."""
+    nothing = np.zeros_like(probe.is_row)
+    is_stale = probe.is_stale | probe.is_row
+    ttl_s = np.where(np.isinf(probe.ttl_s), 0.0, probe.ttl_s)  # rows that had no end
+    return replace(probe, is_row=nothing, is_missing=nothing, is_stale=is_stale, ttl_s=ttl_s)
 
 
 @dataclass(frozen=True, slots=True)
 class StaleRows:
     """The rows of a cache that are beyond their time to live."""
 
-    cache: RowCache
+    cache: KeptRows
     settings: CacheSettings
 
     def while_revalidating(self, probe: Probe) -> Mask:
@@ -45,17 +53,15 @@ class StaleRows:
 
     def instead_of_error(
         self,
-        keys: CanonicalKeys,
+        probe: Probe,
         *,
         positions: npt.NDArray[np.int32],
         columns: Sequence[str],
-        now: float,
     ) -> Iterator[Answer]:
-        """At most one answer: the rows that stand in for those keys of a lookup that failed.
+        """At most one answer: the rows that stand in for the probed keys of a lookup that failed.
 
         `positions[i]` of the lookup is key i.
         """
-        probe = self.cache.peek(keys, now)
         # A row that has become fresh meanwhile, by another query, is as welcome.
         served = np.flatnonzero(self.if_error(probe) | probe.is_row)
         if served.size:
@@ -63,4 +69,6 @@ class StaleRows:
 
     @staticmethod
     def _is_within(probe: Probe, beyond_s: float) -> Mask:
+        if not beyond_s:  # what is within its time may count as stale
+            return np.zeros_like(probe.is_stale)
         return probe.is_stale & (probe.ages_s < probe.ttl_s + beyond_s)

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from lookup_core.answer import Answer
+from lookup_core.dimension.dimension_events import Delivery
 from lookup_core.outcome import Outcome
 from lookup_core.statistics import InvalidationOrigin
 
@@ -21,6 +22,7 @@ class Totals:
     def __init__(self) -> None:
         self.coalesced_keys = 0
         self.retries = 0
+        self.fenced_keys = 0
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._single_hits = 0  # beside: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
@@ -41,6 +43,12 @@ class Totals:
         """Note the outcomes of answers that are told."""
         for answer in answers:
             self._outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))
+
+    def told(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Those of them that somebody asked for, noted by their outcomes."""
+        told = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
+        self.count_answers(delivery.answer for delivery in told)
+        return told
 
     def counted(self, found: _Found | None) -> _Found | None:
         """The same, noted as a hit of one key if it is one."""

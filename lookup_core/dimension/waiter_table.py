@@ -50,6 +50,20 @@ class WaiterTable:
         """What they wait for."""
         return self._rows["flight"][waiters]
 
+    def by_lookup(
+        self, waiters: Numbers, ordinals: Positions
+    ) -> dict[int, tuple[Positions, Positions]]:
+        """The positions of open waiters by lookup, each with one of the ordinals."""
+        lookup_ids = self.lookup_ids(waiters)
+        order = np.argsort(lookup_ids, kind="stable")
+        lookup_ids, ordinals = lookup_ids[order], ordinals[order]
+        positions = self.positions(waiters[order])
+        ends = (np.flatnonzero(np.diff(lookup_ids, append=NOBODY)) + 1).tolist()
+        return {
+            int(lookup_ids[start]): (positions[start:end], ordinals[start:end])
+            for start, end in zip([0, *ends], ends, strict=False)
+        }
+
     def is_open(self, waiters: Numbers) -> Mask:
         """Who of them still waits."""
         return self.lookup_ids(waiters) != NOBODY

@@ -36,5 +36,13 @@ class TableSnapshot:
     def sees(self, transaction_ids: TransactionIds) -> npt.NDArray[np.bool_]:
         """Which of these committed transactions the read saw."""
         end = self.xmin if self.is_of_standby else self.xmax
-        distance = (transaction_ids - np.uint32(end & 0xFFFFFFFF)).astype(np.int32)
-        return (distance < 0) & ~np.isin(transaction_ids, self.in_progress)
+        is_before = _distance(transaction_ids, end) < 0
+        return is_before & ~np.isin(transaction_ids, self.in_progress)
+
+    def is_beyond(self, transaction_id: int) -> bool:
+        """Whether this transaction and all before it had ended, so that the read saw them."""
+        return bool(_distance(np.array([transaction_id], np.uint32), self.xmin)[0] < 0)
+
+
+def _distance(transaction_ids: TransactionIds, start: int) -> npt.NDArray[np.int32]:
+    return (transaction_ids - np.uint32(start & 0xFFFFFFFF)).astype(np.int32)

@@ -1,6 +1,7 @@
-"""The dimension's rows that answers brought for the keys of one question, kept as they came.
+"""The dimension's rows that answers brought for the askers of one question, kept as they came.
 
-Columns only: how the lookups ended is the question's to know.
+An asker is a distinct key, or a record where each has a version of its own. Columns only: how the
+lookups ended is the question's to know.
 """
 
 import numpy as np
@@ -9,16 +10,16 @@ import pyarrow as pa
 
 from lookup_core.row_bytes import most_row_bytes, row_bytes
 
-Keys = npt.NDArray[np.integer]  # positions of distinct keys in their question
+Askers = npt.NDArray[np.integer]  # positions in their question
 _NO_ROW = -1
 
 
 class AnsweredRows:
-    """Rows for some of `key_count` keys; `columns` is what a row consists of."""
+    """Rows for some of `count` askers; `columns` is what a row consists of."""
 
-    def __init__(self, key_count: int, columns: pa.Schema) -> None:
+    def __init__(self, count: int, columns: pa.Schema) -> None:
         self._columns = columns
-        self._row_of_key = np.full(key_count, _NO_ROW, np.int64)  # counted over all parts
+        self._row_of = np.full(count, _NO_ROW, np.int64)  # counted over all parts
         self._parts: list[pa.RecordBatch] = []
         self._starts = [0]  # of each part's rows; the last is how many rows there are
         self._most_row_bytes = 0
@@ -28,20 +29,32 @@ class AnsweredRows:
         """What the rows take in memory."""
         return sum(part.nbytes for part in self._parts)
 
-    def add(self, keys: Keys, rows: pa.RecordBatch) -> None:
-        """Keep the rows of these keys, which had none so far."""
+    def add(
+        self, askers: Askers, rows: pa.RecordBatch, places: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """Keep the rows of these askers, which had none so far.
+
+        `places`: which of the rows each gets, otherwise one after the other.
+        """
         start = self._starts[-1]
-        self._row_of_key[keys] = np.arange(start, start + len(keys))
+        places = np.arange(len(askers)) if places is None else places
+        self._row_of[askers] = places + start
         self._most_row_bytes = max(self._most_row_bytes, most_row_bytes(rows))
         self._parts.append(rows)
-        self._starts.append(start + len(keys))
+        # Rows without columns do not tell how many they are.
+        count = max(rows.num_rows, int(places.max(initial=_NO_ROW)) + 1)
+        self._starts.append(start + count)
 
-    def take(self, keys: Keys) -> list[pa.Array]:
-        """The columns for these keys, in this order; null where a key has no row."""
-        wanted = self._row_of_key[keys]
+    def has(self, askers: Askers) -> npt.NDArray[np.bool_]:
+        """Which of these have a row."""
+        return self._row_of[askers] != _NO_ROW
+
+    def take(self, askers: Askers) -> list[pa.Array]:
+        """The columns for these askers, in this order; null where one has no row."""
+        wanted = self._row_of[askers]
         lowest, last = int(wanted.min(initial=self._starts[-1])), int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
-            return [pa.nulls(len(keys), field.type) for field in self._columns]
+            return [pa.nulls(len(askers), field.type) for field in self._columns]
         mask = None
         if lowest == _NO_ROW:
             mask = wanted == _NO_ROW
@@ -50,10 +63,10 @@ class AnsweredRows:
         indices = pa.array(wanted - start, pa.int64(), mask=mask)
         return [column.take(indices) for column in part.columns]
 
-    def bytes_of(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """What the row of each key would take once more; reads all rows."""
+    def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
+        """What the row of each asker would take once more; reads all rows."""
         of_rows = np.concatenate([*map(row_bytes, self._parts), np.zeros(1, np.int64)])
-        return of_rows[self._row_of_key[keys]]  # without a row the last one, which is 0
+        return of_rows[self._row_of[askers]]  # without a row the last one, which is 0
 
     @property
     def most_row_bytes(self) -> int:
@@ -61,9 +74,8 @@ class AnsweredRows:
         return self._most_row_bytes
 
     def check_invariants(self) -> None:
-        """For tests: every row belongs to exactly one key."""
-        used = self._row_of_key[self._row_of_key != _NO_ROW]
-        assert sorted(used.tolist()) == list(range(self._starts[-1]))
+        """For tests: what anybody has is a row that is kept."""
+        assert ((self._row_of >= _NO_ROW) & (self._row_of < self._starts[-1])).all()
         assert len(self._starts) == len(self._parts) + 1
 
     def _part_with(self, lowest: int, last: int) -> tuple[int, pa.RecordBatch]:

@@ -11,8 +11,10 @@ import pyarrow as pa
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode
 from lookup_core.operator.answered_rows import AnsweredRows
+from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.encoded_keys import Codes
+from lookup_core.operator.version_pick import NO_VERSION
 from lookup_core.outcome import Outcome
 
 STATUS_FIELDS: list[pa.Field] = [
@@ -26,14 +28,19 @@ _UNANSWERED = 255
 
 
 class Question:
-    """n rows that ask for `key_count` keys; `columns` is what an answer with rows consists of."""
+    """n rows that ask for `key_count` keys; `columns` is what they get where there is a row."""
 
-    def __init__(self, codes: Codes, *, key_count: int, columns: pa.Schema) -> None:
+    def __init__(
+        self, codes: Codes, *, key_count: int, columns: pa.Schema, as_of: AsOf | None = None
+    ) -> None:
+        """With `as_of` answers have lists of versions, and each row gets the one of its time."""
         self._codes = codes
+        self._as_of = as_of
         self._outcomes = np.full(key_count, _UNANSWERED, np.uint8)
         self._ages_ms = np.zeros(key_count, np.int64)
         self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
-        self._rows = AnsweredRows(key_count, columns)
+        # For keys, or for the rows themselves where each has a version of its own.
+        self._rows = AnsweredRows(key_count if as_of is None else len(codes), columns)
         self._open_keys = key_count
 
     @property
@@ -52,20 +59,24 @@ class Question:
         return self._rows.nbytes
 
     def answer(self, answer: Answer) -> RowMask | None:
-        """Note what is new in an answer; which rows are answered by it, None if none is."""
+        """Note what is new in an answer; which rows are answered by it, None if none is.
+
+        Raises ProtocolViolation for lists that are no versions, before anything is noted.
+        """
         is_new = self._outcomes[answer.positions] == _UNANSWERED
         if not is_new.all():
             answer = answer.only(is_new)
         if not answer.size:
             return None
         keys = answer.positions
+        asking = self._rows_asking(keys)
+        if answer.rows is not None:
+            self._keep(answer.rows, keys, asking)
         self._outcomes[keys] = answer.outcomes
         self._ages_ms[keys] = answer.ages_ms
         self._errors |= answer.errors
         self._open_keys -= len(keys)
-        if answer.rows is not None:
-            self._rows.add(keys, answer.rows)
-        return self._rows_asking(keys)
+        return asking
 
     def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
         """End all keys without an answer in this way; which rows that ends, None if none."""
@@ -79,7 +90,10 @@ class Question:
 
     def outcomes_at(self, rows: Positions) -> npt.NDArray[np.uint8]:
         """How the lookups of these rows ended, as values of `Outcome`."""
-        return self._outcomes[self._keys_of(rows)]
+        outcomes = self._outcomes[self._keys_of(rows)]
+        if self._as_of is not None:  # the key has versions, but none at this time
+            outcomes[_HAS_ROW[outcomes] & ~self._rows.has(rows)] = Outcome.MISSING
+        return outcomes
 
     def has_row_at(self, rows: Positions) -> npt.NDArray[np.bool_]:
         """Which of these answered rows found a row in the dimension."""
@@ -87,15 +101,16 @@ class Question:
 
     def columns_at(self, rows: Positions) -> list[pa.Array]:
         """The dimension's columns beside these rows; null where there is no row."""
-        return self._rows.take(self._keys_of(rows))
+        return self._rows.take(self._askers_of(rows))
 
     def status_at(self, rows: Positions) -> pa.StructArray:
         """Outcome, age and error beside these rows, as `STATUS_FIELDS`; no age without a row."""
         keys = self._keys_of(rows)
-        outcomes = _LABELS.take(pa.array(self._outcomes[keys], pa.uint8()))
-        ages_ms = pa.array(self._ages_ms[keys], pa.int64(), mask=~self.has_row_at(rows))
+        outcomes = self.outcomes_at(rows)
+        labels = _LABELS.take(pa.array(outcomes, pa.uint8()))
+        ages_ms = pa.array(self._ages_ms[keys], pa.int64(), mask=~_HAS_ROW[outcomes])
         errors = self._errors_of(keys)
-        return pa.StructArray.from_arrays([outcomes, ages_ms, errors], fields=STATUS_FIELDS)
+        return pa.StructArray.from_arrays([labels, ages_ms, errors], fields=STATUS_FIELDS)
 
     def errors_with(self, outcome: Outcome) -> list[ErrorCode]:
         """The codes of the keys that ended in this way, each once."""
@@ -109,7 +124,7 @@ class Question:
         """
         if self._rows.most_row_bytes * len(rows) <= max_bytes:
             return [rows]
-        total = np.cumsum(self._rows.bytes_of(self._keys_of(rows)))
+        total = np.cumsum(self._rows.bytes_of(self._askers_of(rows)))
         cuts: list[int] = []
         taken = 0
         while taken < len(rows):
@@ -128,6 +143,21 @@ class Question:
     def _keys_of(self, rows: Positions) -> Codes:
         # Ascending, so that as many as there are is all of them: the usual case, without a copy.
         return self._codes if len(rows) == len(self._codes) else self._codes[rows]
+
+    def _askers_of(self, rows: Positions) -> npt.NDArray[np.integer]:
+        return self._keys_of(rows) if self._as_of is None else rows
+
+    def _keep(self, found: pa.RecordBatch, keys: npt.NDArray[np.int32], asking: RowMask) -> None:
+        if self._as_of is None:
+            self._rows.add(keys, found)
+            return
+        askers = np.flatnonzero(asking)
+        row_of_key = np.zeros(len(self._outcomes), np.int64)
+        row_of_key[keys] = np.arange(len(keys))
+        wanted = row_of_key[self._codes[askers]]
+        picked = self._as_of.pick.picked(found, wanted, self._as_of.times_us[askers])
+        has_version = picked.places != NO_VERSION
+        self._rows.add(askers[has_version], picked.rows, picked.places[has_version])
 
     def _rows_asking(self, keys: npt.NDArray[np.integer]) -> RowMask:
         if len(keys) == len(self._outcomes):

@@ -26,6 +26,7 @@ from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.client_credit import ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentLookups, SentWatermark
+from lookup_core.version_columns import VersionColumns
 
 _MAX_TIMEOUT_MS = 2**32 - 1
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
@@ -40,6 +41,9 @@ class ChannelRequest:
     columns: tuple[str, ...] | None  # None: all that the dimension offers
     origin: str
     key: pa.Schema
+    is_as_of: bool = (
+        False  # rows are lists of versions, with the columns that say when each is valid
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class ClientChannel:
         self.request = request
         self.columns: pa.Schema | None = None  # known once opened
         self.key: tuple[str, ...] = ()  # as above: the names of its columns
+        self.versions: VersionColumns | None = None  # as above
         self._is_open = False
         self._is_silent = False  # nothing new is asked or marked
         self._is_told_idle = False  # on this connection
@@ -74,7 +79,12 @@ class ClientChannel:
         self._backlog.put_back(self._sent.restart())
         request = self.request
         return frames.Open(
-            self.number, request.dimension, request.columns, request.origin, request.key
+            self.number,
+            request.dimension,
+            request.columns,
+            request.origin,
+            request.key,
+            request.is_as_of,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
@@ -82,13 +92,14 @@ class ClientChannel:
 
         Raises InvalidRequest if the columns are others than before.
         """
-        if self.columns is not None and not self.columns.equals(opened.columns):
+        if self.columns is not None and not self._is_as_before(opened):
             raise InvalidRequest(
                 ErrorCode.SCHEMA_CHANGED,
                 f"the columns of {self.request.dimension!r} changed while it was looked up",
             )
         self.columns = opened.columns
         self.key = opened.key
+        self.versions = opened.versions
         self._is_open = True
         self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
@@ -241,7 +252,13 @@ class ClientChannel:
             timeout_ms=_timeout_ms(head.deadline_s, now_s),
             backlog_records=self._backlog.records,
             payload=payload,
+            # A service that knows no versions knows no such times either.
+            event_time_ms=None if self.versions is None else head.event_time_ms,
         )
+
+    def _is_as_before(self, opened: frames.Opened) -> bool:
+        assert self.columns is not None
+        return self.columns.equals(opened.columns) and self.versions == opened.versions
 
     def _what_credit_allows(self, head: AskedKeys) -> tuple[int, memoryview]:
         count = self._credit.records_to_send(head.count)

@@ -2,7 +2,8 @@
 
     offset  size  field
          0     1  kind
-         1     1  flags      RESULT: 1 = last, 2 = has rows; STATUS: 1 = idle; otherwise 0
+         1     1  flags      RESULT: 1 = last, 2 = has rows; STATUS: 1 = idle;
+                             LOOKUP: 1 = has an event time; otherwise 0
          2     2  reserved   0
          4     4  channel    0 = the connection
          8     8  sequence   LOOKUP, RESULT, CANCEL: below 2**63; otherwise 0
@@ -12,23 +13,21 @@ Not here: Arrow payloads stay bytes, because only the channel knows their schema
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, assert_never
-
-import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
-from lookup_core.protocol.frame_description import (
-    FrameDescription,
-    decode_description,
-    encode_description,
+from lookup_core.protocol.described_frames import (
+    DescribedFrame,
+    decode_described,
+    encode_described,
 )
 from lookup_core.protocol.frames import Frame, FrameKind
 
 HEADER = struct.Struct("<BBHIQ")
 _LOOKUP = struct.Struct("<II")
+_LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
 _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _NOTHING = struct.Struct("")
@@ -39,14 +38,17 @@ _MAX_SEQUENCE = 2**63 - 1
 _LAST = 1
 _HAS_ROWS = 2
 _IDLE = 1
-_FLAGS = {FrameKind.RESULT: _LAST | _HAS_ROWS, FrameKind.STATUS: _IDLE}
+_HAS_EVENT_TIME = 1
+_FLAGS = {
+    FrameKind.LOOKUP: _HAS_EVENT_TIME,
+    FrameKind.RESULT: _LAST | _HAS_ROWS,
+    FrameKind.STATUS: _IDLE,
+}
 _WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
 _OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
 _OF_EITHER = {FrameKind.ERROR}
+_KINDS = {int(kind): kind for kind in FrameKind}
 
-_Described = (
-    frames.Hello | frames.Welcome | frames.Open | frames.Opened | frames.Failure | frames.Goaway
-)
 _Fixed = (
     frames.Credit | frames.Watermark | frames.Status | frames.Cancel | frames.Close | frames.Closed
 )
@@ -64,15 +66,13 @@ def encode_frame(frame: Frame) -> bytes:
     """The bytes of one WebSocket message."""
     match frame:
         case frames.Lookup():
-            head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence)
-            fixed = _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
-            return b"".join((head, fixed, frame.payload))
+            return b"".join((_lookup_head(frame), frame.payload))
         case frames.Result():
             flags = _LAST * frame.is_last | _HAS_ROWS * frame.has_rows
             head = _head(FrameKind.RESULT, frame.channel, sequence=frame.sequence, flags=flags)
             return b"".join((head, frame.payload))
-        case _ if isinstance(frame, _Described):
-            return _encode_described(frame)
+        case _ if isinstance(frame, DescribedFrame):
+            return _described_head(frame) + encode_described(frame)
         case _:
             return _encode_fixed(frame)
 
@@ -85,11 +85,14 @@ def decode_frame(message: bytes) -> Frame:
     if len(message) < HEADER.size:
         raise _bad(f"a frame has at least {HEADER.size} bytes, this one {len(message)}", 0)
     header = _Header._make(HEADER.unpack_from(message))
-    if header.kind not in _DECODERS:
+    kind = _KINDS.get(header.kind)
+    if kind is None:
         raise _bad(f"unknown frame kind {header.kind}", 0)
-    kind = FrameKind(header.kind)
     _check(header, kind)
-    return _DECODERS[kind](header, memoryview(message)[HEADER.size :])
+    body = memoryview(message)[HEADER.size :]
+    if kind in _DECODERS:
+        return _DECODERS[kind](header, body)
+    return decode_described(kind, body, channel=header.channel, offset=HEADER.size)
 
 
 def _check(header: _Header, kind: FrameKind) -> None:
@@ -130,49 +133,44 @@ def _encode_fixed(frame: _Fixed) -> bytes:
             assert_never(frame)
 
 
-def _encode_described(frame: _Described) -> bytes:
+def _lookup_head(frame: frames.Lookup) -> bytes:
+    flags = _HAS_EVENT_TIME * (frame.event_time_ms is not None)
+    head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence, flags=flags)
+    if frame.event_time_ms is None:
+        return head + _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
+    return head + _LOOKUP_WITH_EVENT_TIME.pack(
+        frame.timeout_ms, frame.backlog_records, frame.event_time_ms
+    )
+
+
+def _described_head(frame: DescribedFrame) -> bytes:
     match frame:
         case frames.Hello():
-            words: dict[str, object] = {"versions": list(frame.versions), "agent": frame.agent}
-            return _described(_head(FrameKind.HELLO, frames.CONNECTION), words)
+            return _head(FrameKind.HELLO, frames.CONNECTION)
         case frames.Welcome():
-            words = {"version": frame.version, "agent": frame.agent}
-            return _described(_head(FrameKind.WELCOME, frames.CONNECTION), words)
+            return _head(FrameKind.WELCOME, frames.CONNECTION)
         case frames.Open():
-            columns = None if frame.columns is None else list(frame.columns)
-            words = {"dimension": frame.dimension, "columns": columns, "origin": frame.origin}
-            return _described(_head(FrameKind.OPEN, frame.channel), words, schema=frame.key)
+            return _head(FrameKind.OPEN, frame.channel)
         case frames.Opened():
-            words = {
-                "credit_records": frame.credit_records,
-                "credit_bytes": frame.credit_bytes,
-                "key": list(frame.key),
-            }
-            return _described(_head(FrameKind.OPENED, frame.channel), words, schema=frame.columns)
+            return _head(FrameKind.OPENED, frame.channel)
         case frames.Failure():
-            words = {"code": frame.code, "detail": frame.detail, "retryable": frame.is_retryable}
-            return _described(_head(FrameKind.ERROR, frame.channel), words)
+            return _head(FrameKind.ERROR, frame.channel)
         case frames.Goaway():
-            return _described(_head(FrameKind.GOAWAY, frames.CONNECTION), {"reason": frame.reason})
+            return _head(FrameKind.GOAWAY, frames.CONNECTION)
         case _:
             assert_never(frame)
 
 
-def _described(
-    head: bytes, words: Mapping[str, object], *, schema: pa.Schema | None = None
-) -> bytes:
-    tail = b"" if schema is None else encode_schema(schema)
-    return b"".join((head, encode_description(words), tail))
-
-
 def _decode_lookup(header: _Header, body: memoryview) -> frames.Lookup:
-    timeout_ms, backlog_records = _unpack(_LOOKUP, body[: _LOOKUP.size])
+    layout = _LOOKUP_WITH_EVENT_TIME if header.flags & _HAS_EVENT_TIME else _LOOKUP
+    timeout_ms, backlog_records, *event_time_ms = _unpack(layout, body[: layout.size])
     return frames.Lookup(
         channel=header.channel,
         sequence=header.sequence,
         timeout_ms=timeout_ms,
         backlog_records=backlog_records,
-        payload=body[_LOOKUP.size :],
+        payload=body[layout.size :],
+        event_time_ms=event_time_ms[0] if event_time_ms else None,
     )
 
 
@@ -216,57 +214,7 @@ def _decode_closed(header: _Header, body: memoryview) -> frames.Closed:
     return frames.Closed(header.channel)
 
 
-def _decode_hello(_: _Header, body: memoryview) -> frames.Hello:
-    words = _description(body)
-    return frames.Hello(words.counts("versions"), words.text("agent"))
-
-
-def _decode_welcome(_: _Header, body: memoryview) -> frames.Welcome:
-    words = _description(body)
-    return frames.Welcome(words.count("version"), words.text("agent"))
-
-
-def _decode_open(header: _Header, body: memoryview) -> frames.Open:
-    words = decode_description(body, offset=HEADER.size)
-    return frames.Open(
-        channel=header.channel,
-        dimension=words.text("dimension"),
-        columns=words.texts_or_none("columns"),
-        origin=words.text("origin"),
-        key=decode_schema(words.rest, offset=words.rest_offset),
-    )
-
-
-def _decode_opened(header: _Header, body: memoryview) -> frames.Opened:
-    words = decode_description(body, offset=HEADER.size)
-    return frames.Opened(
-        channel=header.channel,
-        credit_records=words.count("credit_records"),
-        credit_bytes=words.count("credit_bytes"),
-        columns=decode_schema(words.rest, offset=words.rest_offset, may_have_lists=True),
-        key=words.texts("key"),
-    )
-
-
-def _decode_failure(header: _Header, body: memoryview) -> frames.Failure:
-    words = _description(body)
-    return frames.Failure(
-        channel=header.channel,
-        code=words.text("code"),
-        detail=words.text("detail"),
-        is_retryable=words.truth("retryable"),
-    )
-
-
-def _decode_goaway(_: _Header, body: memoryview) -> frames.Goaway:
-    return frames.Goaway(_description(body).text("reason"))
-
-
-_DECODERS: dict[int, Callable[[_Header, memoryview], Frame]] = {
-    FrameKind.HELLO: _decode_hello,
-    FrameKind.WELCOME: _decode_welcome,
-    FrameKind.OPEN: _decode_open,
-    FrameKind.OPENED: _decode_opened,
+_DECODERS: dict[FrameKind, Callable[[_Header, memoryview], Frame]] = {
     FrameKind.LOOKUP: _decode_lookup,
     FrameKind.RESULT: _decode_result,
     FrameKind.CREDIT: _decode_credit,
@@ -275,8 +223,6 @@ _DECODERS: dict[int, Callable[[_Header, memoryview], Frame]] = {
     FrameKind.CANCEL: _decode_cancel,
     FrameKind.CLOSE: _decode_close,
     FrameKind.CLOSED: _decode_closed,
-    FrameKind.ERROR: _decode_failure,
-    FrameKind.GOAWAY: _decode_goaway,
 }
 
 
@@ -285,13 +231,6 @@ def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
         shorter = min(len(body), layout.size)
         raise _bad(f"{layout.size} bytes were expected, not {len(body)}", HEADER.size + shorter)
     return layout.unpack(body)
-
-
-def _description(body: memoryview) -> FrameDescription:
-    words = decode_description(body, offset=HEADER.size)
-    if words.rest:
-        raise _bad("something follows the description", words.rest_offset)
-    return words
 
 
 def _bad(detail: str, offset: int) -> ProtocolViolation:

@@ -36,12 +36,20 @@ class FrameDescription:
             raise self._fault(name, "a text")
         return value
 
+    def text_or_none(self, name: str) -> str | None:
+        """A text, or nothing."""
+        return None if self.fields.get(name) is None else self.text(name)
+
     def truth(self, name: str) -> bool:
         """True or false."""
         value = self.fields.get(name)
         if not isinstance(value, bool):
             raise self._fault(name, "true or false")
         return value
+
+    def truth_if_told(self, name: str) -> bool:
+        """True or false; false where it does not stand there, or nothing."""
+        return self.fields.get(name) is not None and self.truth(name)
 
     def count(self, name: str) -> int:
         """A whole number from 0 to `MAX_COUNT`."""

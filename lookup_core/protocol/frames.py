@@ -11,6 +11,8 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from lookup_core.version_columns import VersionColumns
+
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "sidelook.v1"
 CONNECTION = 0  # the channel number of frames that concern the whole connection
@@ -60,6 +62,7 @@ class Open:
     columns: tuple[str, ...] | None  # None: all that the dimension offers
     origin: str  # who asks, for people: job, stage, partition, attempt
     key: pa.Schema
+    is_as_of: bool = False  # the client picks a version of each row by its records' times
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Opened:
     credit_bytes: int
     columns: pa.Schema
     key: tuple[str, ...]  # names of the dimension's key columns, in its order
+    versions: VersionColumns | None = None  # names; rows are lists then
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Lookup:
     timeout_ms: int  # what is left of the records' time, retries included
     backlog_records: int  # ready at the client, held back for want of credit
     payload: bytes | memoryview  # record batch of the key fields
+    event_time_ms: int | None = None  # the largest of its records, where they are as of a time
 
 
 @dataclass(frozen=True, slots=True)

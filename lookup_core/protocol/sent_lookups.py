@@ -25,6 +25,7 @@ class AskedKeys:
     keys: pa.RecordBatch
     deadline_s: float
     start: int = 0
+    event_time_ms: int | None = None  # the largest of the question's records
 
     @property
     def count(self) -> int:

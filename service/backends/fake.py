@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from service.backends.interface import FetchedRows
 from service.backends.row_index import RowIndex
 
@@ -29,6 +30,7 @@ class FakeBackend:
         self.probe_error: BackendError | None = None  # raised by `probe` while it is set
         self.probes_total = 0
         self.store = ""  # which store the rows are said to come from
+        self.snapshot: TableSnapshot | None = None  # what its reads are said to see
         self.descriptions_total = 0  # those that failed included
         self._put(rows, schema)
         self._described = schema
@@ -86,7 +88,7 @@ class FakeBackend:
         found = self._rows.take(pa.array(matches.positions, pa.int64())).combine_chunks()
         columns = [column.combine_chunks() for column in found.columns]
         rows = pa.record_batch(columns, schema=self._schema.columns)
-        return FetchedRows(matches.ordinals, rows, self.store)
+        return FetchedRows(matches.ordinals, rows, self.store, self.snapshot)
 
     def replace(self, rows: pa.Table, schema: DimensionSchema) -> None:
         """Have other rows from now on; fetches fail until it has described itself anew."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.freshness.table_snapshot import TableSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class FetchedRows:
     ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
     rows: pa.RecordBatch  # [m] all columns of the dimension
     store: str = ""  # which store answered, if it can say: another one may hold other rows
+    snapshot: TableSnapshot | None = None  # which transactions the read saw, if it can say
 
 
 class Backend(Protocol):

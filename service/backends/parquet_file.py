@@ -36,8 +36,8 @@ def load_parquet_file(
     Raises BackendError (`table_unavailable`, `forbidden`) naming the file, and the column if one is
     missing or has a type that cannot be looked up.
     """
-    with _mapped_errors(path):
-        dataset = _dataset(path)
+    with parquet_errors(path):
+        dataset = parquet_dataset(path)
         schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
         fields = {field.name: field for field in (*schema.key, *schema.columns)}
         table = dataset.to_table(columns=list(fields))
@@ -52,11 +52,12 @@ def parquet_schema(
     path: Path, key: Sequence[str], *, columns: Sequence[str] | None
 ) -> DimensionSchema:
     """What `load_parquet_file` would find, without reading rows; raises as it does."""
-    with _mapped_errors(path):
-        return _plain_schema(path, _dataset(path).schema, key=key, columns=columns)
+    with parquet_errors(path):
+        return _plain_schema(path, parquet_dataset(path).schema, key=key, columns=columns)
 
 
-def _dataset(path: Path) -> ds.Dataset:
+def parquet_dataset(path: Path) -> ds.Dataset:
+    """The file, or all files of the folder; to be opened within `parquet_errors`."""
     return ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
 
 
@@ -97,7 +98,8 @@ def _plain_column(path: Path, column: pa.ChunkedArray, field: pa.Field) -> pa.Ch
 
 
 @contextmanager
-def _mapped_errors(path: Path) -> Iterator[None]:
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Raise BackendError, chained, for all that reading a file can fail with."""
     try:
         yield
     except FileNotFoundError as error:

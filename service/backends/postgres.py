@@ -6,7 +6,7 @@ Only the order of things: connections, catalog, types and errors have modules of
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +25,8 @@ from service.backends.postgres_lookup import (
     index_statement,
     lookup_query,
     scanning_query,
+    telling_blocks_query,
+    telling_query,
     uses_index,
 )
 from service.backends.postgres_rows import rows_of_records
@@ -124,8 +126,13 @@ class PostgresBackend:
     ) -> FetchedRows:
         arguments = key_arguments(keys, lookup.table.schema.key)
         reply = await self._connections.run(lookup.query, arguments, timeout_s=timeout_s)
-        fetched = rows_of_records(reply.records, lookup.table, key_count=keys.num_rows)
-        return FetchedRows(fetched.ordinals, fetched.rows, reply.store)
+        fetched = rows_of_records(
+            reply.records,
+            lookup.table,
+            key_count=keys.num_rows,
+            tells_snapshot=self._settings.tells_snapshot,
+        )
+        return replace(fetched, store=reply.store)
 
     async def _fetch_blocks(
         self, lookup: _Lookup, keys: pa.RecordBatch, timeout_s: float
@@ -133,8 +140,13 @@ class PostgresBackend:
         order = key_order(keys)
         arguments = key_arguments(keys.take(pa.array(order)), lookup.table.schema.key)
         reply = await self._connections.run(lookup.blocks_query, arguments, timeout_s=timeout_s)
-        fetched = rows_of_blocks(tuple(reply.records[0]), lookup.table, key_count=keys.num_rows)
-        return FetchedRows(order[fetched.ordinals], fetched.rows, reply.store)
+        fetched = rows_of_blocks(
+            tuple(reply.records[0]),
+            lookup.table,
+            key_count=keys.num_rows,
+            tells_snapshot=self._settings.tells_snapshot,
+        )
+        return replace(fetched, ordinals=order[fetched.ordinals], store=reply.store)
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         is_ordered = self._settings.has_several_rows
@@ -143,7 +155,7 @@ class PostgresBackend:
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
         if uses_index(plan):
-            return _Lookup(table, query, blocks_query(table, query), uses_index=True)
+            return self._asked_with(table, query, uses_index=True)
         remedy = index_statement(table)
         if self._settings.require_index:
             detail = f"{self._settings.table}: no index leads from the key to its rows; {remedy}"
@@ -153,4 +165,10 @@ class PostgresBackend:
                 "dimension.lookup_without_index", table=self._settings.table, create_index=remedy
             )
         scanning = scanning_query(table, is_ordered=is_ordered)
-        return _Lookup(table, scanning, blocks_query(table, scanning), uses_index=False)
+        return self._asked_with(table, scanning, uses_index=False)
+
+    def _asked_with(self, table: PostgresTable, query: str, *, uses_index: bool) -> _Lookup:
+        if self._settings.tells_snapshot:
+            blocks = telling_blocks_query(table, query)
+            return _Lookup(table, telling_query(table, query), blocks, uses_index)
+        return _Lookup(table, query, blocks_query(table, query), uses_index)

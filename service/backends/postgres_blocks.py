@@ -5,7 +5,8 @@ query asks for blocks stands in `postgres_lookup`; small batches come as `postgr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.postgres_arrays import BinaryArray, element_oid
 from service.backends.postgres_columns import as_described, checked_rows, no_rows
+from service.backends.postgres_seen import seen_snapshot
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import ColumnReading
 
@@ -47,9 +49,19 @@ _ELEMENTS = {
 
 
 def rows_of_blocks(
-    blocks: Sequence[bytes | None], table: PostgresTable, *, key_count: int
+    blocks: Sequence[Any], table: PostgresTable, *, key_count: int, tells_snapshot: bool = False
 ) -> FetchedRows:
-    """The blocks of a query for so many keys: ordinals, then the columns; see `checked_rows`."""
+    """The blocks of a query for so many keys: ordinals, then the columns; see `checked_rows`.
+
+    What the query saw stands behind them, if it tells.
+    """
+    if not tells_snapshot:
+        return _rows(blocks, table, key_count)
+    *blocks, seen = blocks
+    return replace(_rows(blocks, table, key_count), snapshot=seen_snapshot(seen))
+
+
+def _rows(blocks: Sequence[bytes | None], table: PostgresTable, key_count: int) -> FetchedRows:
     first, *others = blocks
     if first is None:  # the aggregates of no rows
         return no_rows(table)

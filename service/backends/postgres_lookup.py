@@ -9,6 +9,9 @@ from typing import Any
 from service.backends.postgres_table import PostgresTable, quoted
 from service.backends.postgres_types import ColumnReading
 
+# Whether the server is a standby, t or f, and the snapshot of the statement: see `postgres_seen`.
+_SEEN = "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
+
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
     """One array per key column in; out come ordinal (from 1) and columns of rows that exist.
@@ -51,6 +54,21 @@ def blocks_query(table: PostgresTable, query: str) -> str:
     values = ", ".join(["q.ordinal", *(f"{_value(*each)} AS {each[0]}" for each in numbered)])
     blocks = ", ".join(["array_send(array_agg(b.ordinal))", *(_block(*each) for each in numbered)])
     return f"SELECT {blocks} FROM (SELECT {values} FROM ({query}) AS q OFFSET 0) AS b"  # noqa: S608  names come from the catalog
+
+
+def telling_query(table: PostgresTable, query: str) -> str:
+    """What one of the first two finds, and one row more that says what the statement sees.
+
+    That row has NULL for all but the last column, which only it has. Not a column of every row: the
+    text has a word for each transaction in progress.
+    """
+    nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
+    return f"SELECT {nulls}, {_SEEN} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
+
+
+def telling_blocks_query(table: PostgresTable, query: str) -> str:
+    """The same as blocks, with what the statement sees behind them."""
+    return f"SELECT b.*, {_SEEN} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 
 
 def uses_index(plan: str) -> bool:

@@ -5,6 +5,7 @@ stands in `postgres_blocks`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from pyarrow import types
 
 from service.backends.interface import FetchedRows
 from service.backends.postgres_columns import as_described, checked_rows, no_rows
+from service.backends.postgres_seen import Column, split_seen
 from service.backends.postgres_table import PostgresTable
 from service.backends.postgres_types import ColumnReading
 
@@ -30,12 +32,26 @@ _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
 
 
 def rows_of_records(
-    records: Sequence[Iterable[Any]], table: PostgresTable, *, key_count: int
+    records: Sequence[Iterable[Any]],
+    table: PostgresTable,
+    *,
+    key_count: int,
+    tells_snapshot: bool = False,
 ) -> FetchedRows:
-    """The records of a query for so many keys: ordinal, then the columns; see `checked_rows`."""
-    if not records:
-        return no_rows(table)
-    ordinals, *values = zip(*records, strict=False)  # the server made them alike
+    """The records of a query for so many keys: ordinal, then the columns; see `checked_rows`.
+
+    What the query saw stands behind the columns, if it tells.
+    """
+    by_column = list(zip(*records, strict=False))  # the server made them alike
+    snapshot = None
+    if tells_snapshot:
+        by_column, snapshot = split_seen(by_column)
+    fetched = _rows(by_column, table, key_count) if any(by_column) else no_rows(table)
+    return replace(fetched, snapshot=snapshot)
+
+
+def _rows(by_column: Sequence[Column], table: PostgresTable, key_count: int) -> FetchedRows:
+    ordinals, *values = by_column
     if len(values) != len(table.columns):
         values = []  # which is told below
     columns = [_column(*each) for each in zip(values, table.columns, strict=False)]

@@ -23,6 +23,7 @@ class PostgresSettings:
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # the server ends what we gave up; as long as a lookup takes
     has_several_rows: bool = False  # by key, so that their order matters
+    tells_snapshot: bool = False  # with the rows: which transactions their read saw
     require_index: bool = False  # refuse a table that each batch would read from end to end
     pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
 

@@ -4,16 +4,17 @@ Around any other backend, in whose order the rows of a key are; without it sever
 error, which is the engine's to say.
 """
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.settings import Match
 from service.backends.interface import Backend, FetchedRows
+from service.backends.row_lists import list_columns, row_lists
 
 
 class RowMatch:
@@ -47,8 +48,7 @@ class RowMatch:
         schema = await self._backend.describe(timeout_s=timeout_s)
         if self._match is Match.FIRST:
             return schema
-        lists = [pa.field(field.name, pa.list_(field.type)) for field in schema.columns]
-        return DimensionSchema(schema.key, pa.schema(lists))
+        return DimensionSchema(schema.key, list_columns(schema.columns))
 
     async def probe(self, *, timeout_s: float) -> None:
         """Ask the backend."""
@@ -62,12 +62,5 @@ class RowMatch:
         if self._match is Match.FIRST:
             rows = fetched.rows.take(pa.array(order[starts]))
         else:
-            rows = _lists(fetched.rows.take(pa.array(order)), starts)
-        return FetchedRows(ordinals, rows, fetched.store)
-
-
-def _lists(rows: pa.RecordBatch, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """One row for each start: of each column the values up to the next start."""
-    offsets = pa.array(np.append(starts, rows.num_rows), pa.int32())
-    columns = [pa.ListArray.from_arrays(offsets, column) for column in rows.columns]
-    return pa.record_batch(columns, rows.schema.names)
+            rows = row_lists(fetched.rows.take(pa.array(order)), starts)
+        return replace(fetched, ordinals=ordinals, rows=rows)

@@ -12,6 +12,7 @@ from lookup_core.errors import ConfigurationError, ErrorCode, SidelookError
 from service.commands.check_config import check_config
 from service.commands.exit_code import ExitCode, exit_code
 from service.commands.explain import explain
+from service.commands.gen_triggers import gen_triggers
 from service.commands.invalidate import invalidate
 from service.commands.lookup import lookup
 from service.commands.schema import schema
@@ -30,6 +31,7 @@ application = typer.Typer(
 application.command()(serve)
 application.command()(check_config)
 application.command()(schema)
+application.command()(gen_triggers)
 application.command()(lookup)
 application.command()(explain)
 application.command()(invalidate)

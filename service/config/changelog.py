@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from lookup_core.changelog.format import ChangelogFormat
+from lookup_core.settings import FeedSettings
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
 from service.config.secret_file import SecretFile, read_secret
@@ -65,7 +66,7 @@ class Changelog(Section):
     max_staleness_s: Annotated[float, duration("1s", "1d")] = written(
         "30s",
         alias="max_staleness",
-        description="of the source's heartbeats; older: nothing is served from the cache",
+        description="of the heartbeats, if there are; older: nothing is served from the cache",
     )
     alignment: Alignment = Field(default_factory=Alignment)
     security: Security = Field(default_factory=Security)
@@ -76,3 +77,8 @@ class Changelog(Section):
         for broker in brokers:
             parse_host_port(broker)
         return brokers
+
+    def feed_settings(self) -> FeedSettings:
+        """What the engine asks of it; without heartbeats a quiet source may be a dead one."""
+        staleness_s = None if self.heartbeat_topic is None else self.max_staleness_s
+        return FeedSettings(staleness_s, self.alignment.max_drift_s)

@@ -34,8 +34,7 @@ class Refresh(Section):
     def feed_settings(self) -> FeedSettings:
         """What the engine asks of the feed."""
         if self.changelog is not None:
-            drift_s = self.changelog.alignment.max_drift_s
-            return FeedSettings(self.changelog.max_staleness_s, drift_s)
+            return self.changelog.feed_settings()
         return FeedSettings() if self.listen is None else FeedSettings(self.listen.max_staleness_s)
 
     @field_validator("changelog", mode="after")

@@ -22,12 +22,15 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from lookup_core.summed_statistics import summed_statistics
 from service.backends.interface import Backend
 from service.engine.gathering import FIRST_KEYS, Gathering, Take
 from service.engine.observer import NullObserver, Observer
+from service.engine.refresher import Refresher
+from service.engine.runner_refresh import RefreshSources
 from service.engine.schema_watch import SchemaWatch
 from service.engine.state_runner import RunnerParts, StateRunner
 from service.engine.submitted import Deliver, Submitted
@@ -49,11 +52,13 @@ class Dimension:
         settings: DimensionSettings,
         backend: Backend,
         *,
+        sources: RefreshSources | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self._clock = clock
+        self._refresher = Refresher(settings, sources or RefreshSources(), clock=clock)
         self._wake = asyncio.Event()
         self._schema = SchemaWatch(
             settings.name, backend, on_described=self._begin, on_unfit=self._suspend, clock=clock
@@ -67,6 +72,7 @@ class Dimension:
             self._wake.set,
         )
         self._runner: StateRunner | None = None  # since the first description
+        self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._former = no_statistics(settings)  # of all runners before this one
         self._cache_share = 1.0
         self._first_keys = FIRST_KEYS
@@ -98,6 +104,7 @@ class Dimension:
         Cancellation ends all queries; lookups that wait then get no more answers.
         """
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             tasks.create_task(self._schema.run())
             while True:
                 await self._pause(None if self._runner is None else self._runner.step(tasks))
@@ -118,9 +125,11 @@ class Dimension:
         channel: ChannelId,
         timeout_s: float,
         deliver: Deliver,
+        event_time_ms: int | None = None,
     ) -> Submitted:
         """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
 
+        `event_time_ms`: the largest of the records, where they are looked up as of their times.
         Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
         Overloaded when too many keys wait.
         """
@@ -128,7 +137,7 @@ class Dimension:
         now = self._clock()
         names = tuple(runner.schema.select(columns).names)
         lookup_id = LookupId(next(self._ids))
-        request = LookupRequest(lookup_id, channel, keys, names, now + timeout_s)
+        request = LookupRequest(lookup_id, channel, keys, names, now + timeout_s, event_time_ms)
         return runner.submit(request, deliver, now=now)
 
     def leave(self, lookup_id: LookupId) -> None:
@@ -200,7 +209,22 @@ class Dimension:
 
         Raises BackendError without a schema; there is nothing to forget then.
         """
-        return self._known_runner().state.invalidate(keys, origin)
+        count = self._known_runner().state.invalidate(keys, origin)
+        self._refresher.note_doubt()
+        return count
+
+    def reload(self) -> None:
+        """Begin to load the whole table anew, as soon as its changes are followed.
+
+        A load that is under way is followed by another. Raises InvalidRequest for a dimension that
+        is not held whole, BackendError without a schema.
+        """
+        self._known_runner()
+        self._refresher.reload()
+
+    def cold_reason(self) -> str | None:
+        """What is waited for before this dimension counts as started; None when it does."""
+        return self._refresher.cold_reason()
 
     def limit_cache(self, share: float) -> None:
         """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
@@ -213,6 +237,10 @@ class Dimension:
         if self._runner is None:
             return no_statistics(self.settings)
         return summed_statistics(self._former, self._runner.state.statistics(self._clock()))
+
+    def refresh_statistics(self) -> RefreshStatistics:
+        """How it is loaded and followed; little before the schema is known."""
+        return self._refresher.statistics()
 
     def _known_runner(self) -> StateRunner:
         self._schema.known()
@@ -229,6 +257,8 @@ class Dimension:
         self._runner = runner
         if former is not None:
             self._retire(former)
+        assert self._tasks is not None  # it is one of them that has learnt the schema
+        self._refresher.begin(runner, self._tasks)
 
     def _retire(self, former: StateRunner) -> None:
         forgotten = former.end(ErrorCode.SCHEMA_CHANGED)

@@ -6,13 +6,14 @@ out. It lives as long as the schema that it was made for; what follows is anothe
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from lookup_core.answer import Answer
 from lookup_core.cache.row_cache import Bookmark, Hit
+from lookup_core.changelog.change import Change
 from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -118,6 +119,21 @@ class StateRunner:
             self._tell_end(now)
         return age_s
 
+    def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
+        """Rows have changed in the store."""
+        self.state.on_changes(changes, origin, self._parts.clock())
+        self._parts.wake()  # keys that waited for their rows may be asked again
+
+    def trust(self, *, is_trusted: bool) -> None:
+        """Whether all changes are told, as it is without another word."""
+        self.state.trust(is_trusted=is_trusted)
+
+    def end_load(self) -> None:
+        """A load is over, well or not: go on with the lookups that waited for it."""
+        assert self.state.whole is not None  # it is what was loaded
+        self.state.whole.end_load()
+        self._parts.wake()
+
     def leave(self, lookup_id: LookupId) -> None:
         """Nobody waits for this lookup any more; harmless when it has ended."""
         if self._callers.pop(lookup_id, None) is not None:
@@ -157,6 +173,8 @@ class StateRunner:
 
     async def _attempt(self, order: QueryOrder) -> Effects:
         started_at = self._parts.clock()
+        if (known := self._known_rows(order, started_at)) is not None:
+            return self._landed(order, known)
         result = QueryResult.CANCELLED
         try:
             fetched = await checked_fetch(self._parts.backend, order, self.schema)
@@ -175,11 +193,21 @@ class StateRunner:
             )
         return effects
 
+    def _known_rows(self, order: QueryOrder, now: float) -> FetchedRows | None:
+        """What the table that is held whole by now knows of all these keys, which waited for it."""
+        whole = self.state.whole
+        known = None if whole is None else whole.rows_of(order.keys, now)
+        return None if known is None else FetchedRows(known.ordinals, known.rows)
+
     def _landed(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
         self._note_store(fetched.store)
         try:
             return self.state.on_rows(
-                order.id, ordinals=fetched.ordinals, rows=fetched.rows, now=self._parts.clock()
+                order.id,
+                ordinals=fetched.ordinals,
+                rows=fetched.rows,
+                snapshot=fetched.snapshot,
+                now=self._parts.clock(),
             )
         except Exception as error:
             # The border of a task: rows that Arrow cannot hold fail their query, not the process.

@@ -1,9 +1,10 @@
-"""`POST …/invalidate`: forget rows that may have changed.
+"""`POST …/invalidate` and `POST …/reload`: forget rows that may have changed, load all anew.
 
 Whether the caller may do this was decided by `security` before it came here.
 """
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import orjson
 from aiohttp import web
@@ -43,6 +44,15 @@ class Admin:
         count = dimension.invalidate(keys, origin=InvalidationOrigin.ADMIN)
         return web.Response(
             body=orjson.dumps({"invalidated": count}), content_type=MediaType.JSON.value
+        )
+
+    async def reload(self, request: web.Request) -> web.Response:
+        """Have the whole table loaded anew, soon; a body says nothing here, and is not read."""
+        self.catalogue.named(request).reload()
+        return web.Response(
+            body=orjson.dumps({"reload": "asked"}),
+            status=HTTPStatus.ACCEPTED,
+            content_type=MediaType.JSON.value,
         )
 
     def _typed(self, values: list[object], schema: DimensionSchema) -> TypedKeys:

@@ -80,6 +80,7 @@ def _routes(parts: ServiceParts) -> list[Route]:
         Route("GET", one, dimensions.get, Audience.READER),
         Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
         Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
+        Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),
         Route("GET", "/v1/channels", channels.get_all, Audience.READER),
         Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
     ]

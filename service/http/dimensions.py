@@ -15,6 +15,7 @@ from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.statistics import DimensionStatistics
 from service.engine.dimension import Dimension
 from service.http.catalogue import Catalogue
+from service.http.freshness import freshness
 from service.http.media_type import MediaType
 
 
@@ -40,7 +41,7 @@ def _described(dimension: Dimension) -> dict[str, Any]:
         **_schema(dimension),
         "lookups": {outcome.label: count for outcome, count in statistics.outcomes.items()},
         "cache": _cache(dimension, statistics),
-        "freshness": {"staleness_s": statistics.oldest_row_age_s},
+        "freshness": freshness(dimension.refresh_statistics()),
         "backend": {
             "queries_in_flight": statistics.queries_in_flight,
             "concurrency_limit": statistics.concurrency_limit,

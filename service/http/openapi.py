@@ -69,6 +69,7 @@ def _dimension_paths() -> dict[str, Any]:
             "get": _reading("explainKey", "Explanation", errors=(400, 404, 503)),
         },
         f"{one}/invalidate": {"parameters": [name], "post": _invalidate()},
+        f"{one}/reload": {"parameters": [name], "post": _reload()},
     }
 
 
@@ -79,7 +80,7 @@ def _service_paths() -> dict[str, Any]:
         "/v1/stream": {"get": _stream()},
         "/livez": {"get": _plain("isAlive", "The event loop runs.", text)},
         "/readyz": {"get": _plain("isReady", "Lookups may come.", text, errors=(503,))},
-        "/startupz": {"get": _plain("isStarted", "The service listens.", text)},
+        "/startupz": {"get": _plain("isStarted", "Whole tables are loaded.", text, errors=(503,))},
         "/metrics": {"get": _plain("getMetrics", "Prometheus text format.", text, errors=(401,))},
         "/openapi.json": {"get": _plain("getOpenApi", "This.", MediaType.JSON.value)},
         "/": {"get": _plain("getStatusPage", "A page for people.", html)},
@@ -109,6 +110,15 @@ def _invalidate() -> _Operation:
             "200": _answer("Invalidated"),
             **_problems(400, 401, 404, 408, 413, 415, 422, 503),
         },
+    }
+
+
+def _reload() -> _Operation:
+    return {
+        "operationId": "reload",
+        "summary": "Load a table that is held whole anew; needs the admin token.",
+        "description": "Answered at once; `freshness.load` of the dimension tells how it goes.",
+        "responses": {"202": _answer("ReloadAsked"), **_problems(401, 404, 422, 503)},
     }
 
 

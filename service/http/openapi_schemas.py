@@ -7,9 +7,12 @@ from typing import Any
 
 from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.refresh_statistics import LoadResult
 from lookup_core.settings import CacheMode
+from lookup_core.sources.split_progress import SplitState
 from lookup_core.statistics import EvictionReason, InvalidationOrigin
 from service.http.lookup_request import InvalidateRequest, LookupRequest
 from service.http.problem import HttpCode
@@ -19,7 +22,10 @@ Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _SECONDS: Schema = {"type": "number", "minimum": 0}
+_BOOLEAN: Schema = {"type": "boolean"}
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 _COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+_INTEGER_OR_NULL: Schema = {"type": ["integer", "null"]}
 _OUTCOMES = [outcome.label for outcome in Outcome]
 _BREAKER: Schema = {"type": "string", "enum": [state.label for state in BreakerState]}
 _KEY_CODES = [code.value for code in ErrorCode]
@@ -33,9 +39,11 @@ def openapi_schemas() -> dict[str, Schema]:
         "Row": _row(),
         "DimensionNames": _object(dimensions=_list(_TEXT)),
         "Dimension": _dimension(),
+        "Split": _split(),
         "Explanation": _explanation(),
         "InvalidateRequest": InvalidateRequest.model_json_schema(),
         "Invalidated": _object(invalidated=_COUNT),
+        "ReloadAsked": _object(reload={"const": "asked"}),
         "Channels": _object(channels=_list(_channel())),
         "Problem": _problem(),
     }
@@ -52,7 +60,7 @@ def _lookup_answer() -> Schema:
         rows=_list({"oneOf": [reference("Row"), {"type": "null"}]}),
         ages_ms=_list(_COUNT),
     )
-    error = _object(code={"type": "string", "enum": _KEY_CODES}, retryable={"type": "boolean"})
+    error = _object(code={"type": "string", "enum": _KEY_CODES}, retryable=_BOOLEAN)
     answer["properties"]["errors"] = {
         "type": "object",
         "description": "By position; only if a key failed.",
@@ -84,7 +92,7 @@ def _dimension() -> Schema:
         unavailable={"oneOf": [_object(code=_TEXT, detail=_TEXT), {"type": "null"}]},
         lookups={**counts, "propertyNames": {"enum": _OUTCOMES}},
         cache=_cache(counts),
-        freshness=_object(staleness_s=_SECONDS),
+        freshness=_freshness(counts),
         backend=_object(
             queries_in_flight=_COUNT,
             concurrency_limit=_COUNT,
@@ -100,7 +108,7 @@ def _dimension() -> Schema:
 
 
 def _field() -> Schema:
-    return _object(name=_TEXT, type=_TEXT, nullable={"type": "boolean"})
+    return _object(name=_TEXT, type=_TEXT, nullable=_BOOLEAN)
 
 
 def _cache(counts: Schema) -> Schema:
@@ -115,6 +123,44 @@ def _cache(counts: Schema) -> Schema:
         negative_ttl_s=_SECONDS,
         stale_while_revalidate_s=_SECONDS,
         stale_if_error_s=_SECONDS,
+    )
+
+
+def _freshness(counts: Schema) -> Schema:
+    feed = _object(
+        state={"type": "string", "enum": [state.value for state in FeedState]},
+        watermark_ms=_INTEGER_OR_NULL,
+        splits=_list(reference("Split")),
+    )
+    load = _object(
+        is_whole=_BOOLEAN,
+        is_loading=_BOOLEAN,
+        rows={**_COUNT, "description": "Read by the load under way, else by the last one."},
+        expected_rows=_COUNT_OR_NULL,
+        last_seconds={"type": ["number", "null"], "minimum": 0},
+        last_error=_TEXT_OR_NULL,
+        counts={**counts, "propertyNames": {"enum": [result.value for result in LoadResult]}},
+        splits=_list(reference("Split")),
+    )
+    return _object(
+        staleness_s={**_SECONDS, "description": "How far what is held may lag its table."},
+        feed={"oneOf": [feed, {"type": "null"}]},
+        load={"oneOf": [load, {"type": "null"}]},
+    )
+
+
+def _split() -> Schema:
+    return _object(
+        id=_TEXT,
+        state={"type": "string", "enum": [state.value for state in SplitState]},
+        position=_INTEGER_OR_NULL,
+        total={**_INTEGER_OR_NULL, "description": "About where `position` will end."},
+        is_caught_up=_BOOLEAN,
+        failures=_COUNT,
+        last_error=_TEXT_OR_NULL,
+        watermark_ms=_INTEGER_OR_NULL,
+        is_idle=_BOOLEAN,
+        is_paused=_BOOLEAN,
     )
 
 
@@ -142,8 +188,8 @@ def _channel() -> Schema:
         credit_records=_COUNT,
         backlog_records=_COUNT,
         in_flight_records=_COUNT,
-        watermark_ms={"type": ["integer", "null"]},
-        is_idle={"type": "boolean"},
+        watermark_ms=_INTEGER_OR_NULL,
+        is_idle=_BOOLEAN,
     )
 
 
@@ -155,7 +201,7 @@ def _problem() -> Schema:
         status={"type": "integer"},
         detail=_TEXT,
         code={"type": "string", "enum": sorted(codes)},
-        retryable={"type": "boolean"},
+        retryable=_BOOLEAN,
     )
 
 

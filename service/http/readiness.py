@@ -13,7 +13,10 @@ MEMORY_RETRY_AFTER_S = 1.0
 
 
 class Readiness:
-    """Ready once every dimension was described by its store, until the drain begins."""
+    """Ready once every dimension was described by its store, until the drain begins.
+
+    One that is to be held whole must have been loaded, too, or have been waited for long enough.
+    """
 
     def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
         self._dimensions = dimensions
@@ -50,6 +53,17 @@ class Readiness:
                 "memory is used up; send less at once, or raise limits.memory",
                 retry_after_s=MEMORY_RETRY_AFTER_S,
             )
+
+    def cold(self) -> dict[str, str]:
+        """The dimensions that have not started yet, with what each waits for; never again after."""
+        undescribed = self.undescribed()
+        reasons = {}
+        # Asked all, as each counts as started from the first answer on that says so.
+        for name, dimension in self._dimensions.items():
+            reason = dimension.cold_reason()
+            if reason is not None:
+                reasons[name] = undescribed[name].detail if name in undescribed else reason
+        return reasons
 
     def undescribed(self) -> dict[str, BackendError]:
         """The dimensions that can not be looked up yet, with the reason of each."""

@@ -3,14 +3,14 @@
 Counts nothing itself: totals and levels stand where they happen.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.outcome import Outcome
 from lookup_core.protocol.server_channel import ChannelStatistics
+from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.statistics import DimensionStatistics, EvictionReason, InvalidationOrigin
 from service.observability import metrics
 from service.observability.metrics import (
@@ -18,14 +18,16 @@ from service.observability.metrics import (
     CreditKind,
     Metric,
 )
+from service.observability.refresh_families import refresh_families
+from service.observability.sampled_family import Samples, sampled_counter, sampled_gauge
 
-_Samples = Iterable[tuple[tuple[str, ...], float]]
 _Dimensions = Mapping[str, DimensionStatistics]
 _Reader = Callable[[DimensionStatistics], float]
 
 _COUNTERS: tuple[tuple[Metric, _Reader], ...] = (
     (metrics.COALESCED_KEYS, lambda statistics: statistics.coalesced_keys),
     (metrics.RETRIES, lambda statistics: statistics.retries),
+    (metrics.FENCED_KEYS, lambda statistics: statistics.fenced_keys),
 )
 _GAUGES: tuple[tuple[Metric, _Reader], ...] = (
     (metrics.CACHE_ROWS, lambda statistics: statistics.cache.rows),
@@ -33,7 +35,6 @@ _GAUGES: tuple[tuple[Metric, _Reader], ...] = (
     (metrics.IN_FLIGHT_RECORDS, lambda statistics: statistics.waiting_keys),
     (metrics.CONCURRENCY_LIMIT, lambda statistics: statistics.concurrency_limit),
     (metrics.BREAKER_STATE, lambda statistics: statistics.breaker_state),
-    (metrics.DIMENSION_STALENESS_SECONDS, lambda statistics: statistics.oldest_row_age_s),
 )
 
 
@@ -42,6 +43,7 @@ class Collector:
     """Families of all metrics that are totals or levels."""
 
     dimensions: Callable[[], _Dimensions]
+    refreshes: Callable[[], Mapping[str, RefreshStatistics]]
     channels: Callable[[], Sequence[ChannelStatistics]]
     watermarks_ms: Callable[[], Mapping[str, int]]  # {dimension: event time of its streams}
     uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
@@ -52,37 +54,38 @@ class Collector:
         """One snapshot of everything; called in the event loop's thread, at scrape time."""
         dimensions = self.dimensions()
         yield from _dimension_families(dimensions)
+        yield from refresh_families(self.refreshes())
         yield from _channel_families(self.channels(), sorted(dimensions))
-        yield _gauge(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
-        yield _gauge(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
-        yield _gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
-        yield _gauge(metrics.BUILD_INFO, [((self.version,), 1)])
+        yield sampled_gauge(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
+        yield sampled_gauge(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
+        yield sampled_gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
+        yield sampled_gauge(metrics.BUILD_INFO, [((self.version,), 1)])
 
 
 def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:
     for metric, read in _COUNTERS:
-        yield _counter(metric, [((name,), read(each)) for name, each in dimensions.items()])
+        yield sampled_counter(metric, [((name,), read(each)) for name, each in dimensions.items()])
     for metric, read in _GAUGES:
-        yield _gauge(metric, [((name,), read(each)) for name, each in dimensions.items()])
-    yield _counter(metrics.LOOKUPS, _outcomes(dimensions))
-    yield _counter(metrics.CACHE_EVICTIONS, _evictions(dimensions))
-    yield _counter(metrics.INVALIDATIONS, _invalidations(dimensions))
+        yield sampled_gauge(metric, [((name,), read(each)) for name, each in dimensions.items()])
+    yield sampled_counter(metrics.LOOKUPS, _outcomes(dimensions))
+    yield sampled_counter(metrics.CACHE_EVICTIONS, _evictions(dimensions))
+    yield sampled_counter(metrics.INVALIDATIONS, _invalidations(dimensions))
 
 
-def _outcomes(dimensions: _Dimensions) -> _Samples:
+def _outcomes(dimensions: _Dimensions) -> Samples:
     # All outcomes from the start: a rate over a series that appears late misses its first step.
     for name, each in dimensions.items():
         for outcome in Outcome:
             yield (name, outcome.label), each.outcomes.get(outcome, 0)
 
 
-def _evictions(dimensions: _Dimensions) -> _Samples:
+def _evictions(dimensions: _Dimensions) -> Samples:
     for name, each in dimensions.items():
         for reason in EvictionReason:
             yield (name, reason.value), each.cache.evictions.get(reason, 0)
 
 
-def _invalidations(dimensions: _Dimensions) -> _Samples:
+def _invalidations(dimensions: _Dimensions) -> Samples:
     for name, each in dimensions.items():
         for origin in InvalidationOrigin:
             yield (name, origin.value), each.invalidations.get(origin, 0)
@@ -92,45 +95,31 @@ def _channel_families(
     channels: Sequence[ChannelStatistics], dimensions: Sequence[str]
 ) -> Iterator[Family]:
     by_name = {name: [each for each in channels if each.dimension == name] for name in dimensions}
-    yield _gauge(
+    yield sampled_gauge(
         metrics.BACKLOG_RECORDS,
         [((name,), sum(each.backlog_records for each in own)) for name, own in by_name.items()],
     )
-    yield _gauge(metrics.CREDIT_RECORDS, _credit(by_name))
-    yield _gauge(metrics.CHANNELS, _states(by_name))
+    yield sampled_gauge(metrics.CREDIT_RECORDS, _credit(by_name))
+    yield sampled_gauge(metrics.CHANNELS, _states(by_name))
 
 
-def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
+def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
     for name, own in by_name.items():
         yield (name, CreditKind.EXCLUSIVE.value), sum(each.exclusive_records for each in own)
         yield (name, CreditKind.FLOATING.value), sum(each.floating_records for each in own)
 
 
-def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> _Samples:
+def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
     for name, own in by_name.items():
         idle = sum(each.is_idle for each in own)
         yield (name, ChannelState.ACTIVE.value), len(own) - idle
         yield (name, ChannelState.IDLE.value), idle
 
 
-def _known(are_so: Mapping[str, bool | None]) -> _Samples:
+def _known(are_so: Mapping[str, bool | None]) -> Samples:
     return [((name,), is_so) for name, is_so in are_so.items() if is_so is not None]
 
 
-def _seconds(watermarks_ms: Mapping[str, int]) -> _Samples:
+def _seconds(watermarks_ms: Mapping[str, int]) -> Samples:
     for name, watermark_ms in watermarks_ms.items():
         yield (name,), watermark_ms / 1000
-
-
-def _counter(metric: Metric, samples: _Samples) -> Family:
-    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family
-
-
-def _gauge(metric: Metric, samples: _Samples) -> Family:
-    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family

@@ -33,6 +33,13 @@ class ChannelState(StrEnum):
     IDLE = "idle"
 
 
+class SourceKind(StrEnum):
+    """What is read."""
+
+    FEED = "feed"  # the changes of a table
+    LOAD = "load"  # all its rows
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One name of the exposition; counters carry their `_total`."""
@@ -94,7 +101,53 @@ STREAM_WATERMARK_SECONDS = Metric(
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
-    "Upper bound of how far the cached rows may lag the dimension's table.",
+    "Upper bound of how far the rows that are held may lag the dimension's table.",
+)
+DIMENSION_WATERMARK_SECONDS = Metric(
+    "sidelook_dimension_watermark_seconds",
+    "No change of an earlier event time follows; Unix time. Absent until the feed tells a time.",
+)
+DIMENSION_FEED_LIVE = Metric(
+    "sidelook_dimension_feed_live",
+    "Whether the feed of changes is alive and caught up (1), or the cache is passed by (0).",
+)
+DIMENSION_FEED_BACKLOG = Metric(
+    "sidelook_dimension_feed_backlog",
+    "Changes that the feed's source has, as far as it says, and that were not taken yet.",
+)
+DIMENSION_WHOLE = Metric(
+    "sidelook_dimension_whole",
+    "Whether the table is held whole (1), or waits for a load that ends well (0).",
+)
+DIMENSION_LOADING = Metric(
+    "sidelook_dimension_loading", "Whether the whole table is being read (1), or not (0)."
+)
+DIMENSION_LOADS = Metric(
+    "sidelook_dimension_loads_total",
+    "Loads of the whole table by how they ended; outdated: all may have changed meanwhile.",
+    (Label.DIMENSION, Label.RESULT),
+)
+DIMENSION_LOAD_ROWS = Metric(
+    "sidelook_dimension_load_rows",
+    "Rows of the whole table read by the load under way, else by the last one.",
+)
+DIMENSION_LOAD_SECONDS = Metric(
+    "sidelook_dimension_load_seconds",
+    "Duration of the last load of the whole table that ended well.",
+)
+DIMENSION_SPLITS = Metric(
+    "sidelook_dimension_splits",
+    "Parts of the sources that load and follow the dimension, by who has them.",
+    (Label.DIMENSION, Label.KIND),
+)
+DIMENSION_SPLIT_FAILURES = Metric(
+    "sidelook_dimension_split_failures_total",
+    "Tries to read a part of a source that failed, of the feed and of the load under way.",
+    (Label.DIMENSION, Label.KIND),
+)
+FENCED_KEYS = Metric(
+    "sidelook_fenced_keys_total",
+    "Keys that were read and answered, and not kept: the read may have missed a change.",
 )
 INVALIDATIONS = Metric(
     "sidelook_invalidations_total",

@@ -19,7 +19,7 @@ from lookup_core.protocol.server_channel import ServerChannel
 from service.stream.answer_piece import AnswerPiece
 from service.stream.lookup_line import LookupLine
 from service.stream.outbox import Outbox
-from service.stream.stream_lookup import Asker, HeldAnswer, StreamLookup
+from service.stream.stream_lookup import AskedRecords, Asker, HeldAnswer, StreamLookup
 
 _NO_KEYS = HeldAnswer(
     rowless_answer(np.zeros(0, np.int32), Outcome.MISSING), held_bytes=0, is_last=True
@@ -59,10 +59,10 @@ class ChannelLookups:
         if not keys.num_rows:
             self._deliver(frame.sequence, _NO_KEYS)  # it is answered, too
             return
+        deadline_s = self._line.now() + frame.timeout_ms / 1000
         lookup = self._lookups[frame.sequence] = StreamLookup(
-            keys,
+            AskedRecords(keys, deadline_s, frame.event_time_ms),
             self._asker,
-            deadline_s=self._line.now() + frame.timeout_ms / 1000,
             deliver=partial(self._deliver, frame.sequence),
             on_defect=self._on_defect,
         )

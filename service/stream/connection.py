@@ -20,6 +20,7 @@ from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.ping_allowance import PingAllowance
 from lookup_core.protocol.server_channel import ServerChannel
+from lookup_core.version_columns import version_columns
 from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.connection_end import ConnectionEnd, ConnectionEnded, connection_end
@@ -161,7 +162,8 @@ class StreamConnection:
             dimension = self._registry.dimension(frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
-            promised = DimensionSchema(schema.key, schema.select(frame.columns))
+            select = schema.select_versions if frame.is_as_of else schema.select
+            promised = DimensionSchema(schema.key, select(frame.columns))
             turn, book = self._registry.admit(frame, connection=self._number)
         except SidelookError as error:
             self._outbox.put(
@@ -174,11 +176,9 @@ class StreamConnection:
             turn,
             self._lookups(book, frame, promised=promised, turn=turn),
         )
-        names = tuple(schema.key.names)
-        share = book.share
-        self._outbox.put(
-            frames.Opened(frame.channel, share.records, share.bytes, promised.columns, names)
-        )
+        names, versions = tuple(schema.key.names), version_columns(schema.columns)
+        credit = book.share.records, book.share.bytes
+        self._outbox.put(frames.Opened(frame.channel, *credit, promised.columns, names, versions))
 
     def _lookups(
         self,

@@ -37,6 +37,15 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedRecords:
+    """What one lookup asks."""
+
+    keys: pa.RecordBatch  # as the peer has them
+    deadline_s: float
+    event_time_ms: int | None = None  # the largest of them
+
+
+@dataclass(frozen=True, slots=True)
 class HeldAnswer:
     """An answer to some records of a lookup, whose bytes are held until it is sent."""
 
@@ -58,18 +67,17 @@ class StreamLookup:
 
     def __init__(
         self,
-        keys: pa.RecordBatch,
+        asked: AskedRecords,
         asker: Asker,
         *,
-        deadline_s: float,
         deliver: Callable[[HeldAnswer], None],
         on_defect: Callable[[Exception], None],
     ) -> None:
         self.turn = asker.turn
         self.pace = asker.costs.pace
-        self.records = int(keys.num_rows)
-        self.deadline_s = deadline_s
-        self._keys = keys  # as the peer has them
+        self.records = int(asked.keys.num_rows)
+        self.deadline_s = asked.deadline_s
+        self._asked = asked
         self._asker = asker
         self._deliver = deliver
         self._on_defect = on_defect
@@ -129,13 +137,14 @@ class StreamLookup:
 
         asker = self._asker
         casts = asker.promise.casts(asker.dimension.schema)
-        keys = self._keys.slice(part.start, part.unanswered)
+        keys = self._asked.keys.slice(part.start, part.unanswered)
         submitted = asker.dimension.submit(
             casts.typed_keys(keys),
             columns=asker.promise.columns,
             channel=asker.turn,
             timeout_s=timeout_s,
             deliver=deliver,
+            event_time_ms=self._asked.event_time_ms,
         )
         part.lookup_id = None if submitted.is_done else submitted.lookup_id
         return submitted.answers

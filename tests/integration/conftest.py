@@ -1,13 +1,19 @@
-"""What the integration tests share: one PostgreSQL server, and a database for each test.
+"""What the integration tests share: one PostgreSQL server, and one broker of Kafka.
 
 Not what single tests do to them.
 """
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
 from tests.integration.postgres_server import Database, PostgresServer, running_postgres
+
+GUEST_PASSWORD = "opens-sesame"  # of a user of Kafka who may do nothing
 
 pytest.register_assert_rewrite("tests.service.backends.backend_contract")
 
@@ -23,3 +29,26 @@ def postgres_server() -> Iterator[PostgresServer]:
 def database(postgres_server: PostgresServer) -> Database:
     """An empty database of this test."""
     return postgres_server.new_database()
+
+
+@pytest.fixture(scope="session")
+def libraries() -> Path:
+    """What Kafka is made of."""
+    try:
+        return kafka_libraries()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Kafka: {error}")
+
+
+@pytest.fixture(scope="session")
+def kafka(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """The broker of this run; whoever kills one has another."""
+    folder = tmp_path_factory.mktemp("kafka")
+    with kafka_broker(folder, libraries=libraries, users={"guest": GUEST_PASSWORD}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic that only this test has; the topic is not there yet."""
+    return re.sub(r"\W+", "-", request.node.name)

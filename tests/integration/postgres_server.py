@@ -111,12 +111,11 @@ class PostgresServer:
 
     def crash(self) -> None:
         """End the server at once, as if it had crashed; the next start recovers what was there."""
-        pgexec(
-            "pg_ctl",
-            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
-            bin_path=self._server.bin_path,
-            user=self._server.system_user,
-        )
+        self.run("pg_ctl", ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"))
+
+    def run(self, program: str, arguments: Sequence[str]) -> None:
+        """Run one of the programs of its version, as the user whose processes its own are."""
+        pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def start(self) -> None:
         """Start it again, at the same socket; returns when it lets sessions in."""

@@ -5,6 +5,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.version_columns import VersionColumns
 
 SCHEMA = DimensionSchema(
     key=pa.schema({"id": pa.int64()}),
@@ -103,3 +104,23 @@ def test_promise_outlasts_changes_of_other_columns() -> None:
 def test_promise_ends_with_its_columns(schema: DimensionSchema) -> None:
     """A promised column that is gone or of another type, or another key, ends it."""
     assert not schema.still_offers(changed(tier=pa.int32()))
+
+
+def test_versions_bring_their_times() -> None:
+    """As of a time the columns that say when a row is valid stand behind those asked for."""
+    versions = VersionColumns("tier", "city")
+    schema = DimensionSchema(SCHEMA.key, versions.marked(SCHEMA.columns))
+
+    assert schema.select_versions(["name"]).names == ["name", "tier", "city"]
+    assert schema.select_versions(["city"]).names == ["city", "tier"]
+    assert schema.select_versions([]).names == ["tier", "city"]
+    assert schema.select_versions(None) == schema.columns
+    assert schema.select(["name"]).names == ["name"]
+
+
+def test_dimension_without_versions_has_no_times() -> None:
+    """Who asks as of a time where rows have none is told so."""
+    with pytest.raises(InvalidRequest, match="leave as_of out") as caught:
+        SCHEMA.select_versions(["name"])
+
+    assert caught.value.code is ErrorCode.BAD_REQUEST

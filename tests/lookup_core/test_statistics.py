@@ -23,6 +23,7 @@ def test_nothing_happened_before_the_start() -> None:
         coalesced_keys=0,
         retries=0,
         invalidations=dict.fromkeys(InvalidationOrigin, 0),
+        fenced_keys=0,
         waiting_keys=0,
         queued_keys=0,
         queries_in_flight=0,
@@ -42,4 +43,10 @@ def test_labels_are_the_metrics_words() -> None:
         "replaced",
         "pressure",
     ]
-    assert [str(origin) for origin in InvalidationOrigin] == ["admin", "failover", "schema"]
+    assert [str(origin) for origin in InvalidationOrigin] == [
+        "admin",
+        "changelog",
+        "notification",
+        "failover",
+        "schema",
+    ]

@@ -29,6 +29,7 @@ def statistics_of(number: int) -> DimensionStatistics:
         coalesced_keys=number,
         retries=number,
         invalidations=dict.fromkeys(InvalidationOrigin, number),
+        fenced_keys=number,
         waiting_keys=number,
         queries_in_flight=number,
         cache=cache,

@@ -25,6 +25,7 @@ class ShufflingChannel:
     """A `LookupChannel` to a dimension whose every key, NULL too, is its own value."""
 
     columns = COLUMNS
+    versions = None
 
     def __init__(self, seed: int, *, silence: float) -> None:
         """`silence`: how probable it is that nothing comes as long as somebody waits."""

@@ -27,6 +27,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         prefix="",
         status_column=None,
         event_time=None,
+        as_of=None,
         settings=LookupSettings(OutputMode.ORDERED, 20_000, timeout_s=5.0),
     )
 
@@ -44,6 +45,7 @@ def test_options_are_carried_over() -> None:
         on_timeout="null",
         on_error="null",
         event_time="ts",
+        as_of="at",
         watermark_delay="10 seconds",
         watermark_interval="1 minute",
         prefix="p_",
@@ -60,6 +62,7 @@ def test_options_are_carried_over() -> None:
         prefix="p_",
         status_column="_s",
         event_time=EventTime("ts", 10_000, 60_000),
+        as_of="at",
         settings=LookupSettings(
             OutputMode.UNORDERED,
             7,

@@ -6,6 +6,7 @@ import pyarrow as pa
 from lookup_core.dimension.batcher import KeyRun
 from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.keys.canonical_keys import keys_of_ids
 
 LATE_S = 1e9
 
@@ -18,7 +19,7 @@ def run_of(table: FlightTable, *keys: int, lookup: int = 1) -> KeyRun:
 def joined_run(table: FlightTable, *keys: int, lookup: int = 1) -> tuple[KeyRun, Numbers]:
     """The same, and the lookup's waiters."""
     rows = np.arange(len(keys), dtype=np.int32)
-    joined = table.join(LookupId(lookup), keys, positions=rows, deadline_s=LATE_S)
+    joined = table.join(LookupId(lookup), keys_of_ids(keys), positions=rows, deadline_s=LATE_S)
     assert len(joined.started) == len(keys)
     source = pa.record_batch({"id": pa.array(keys, pa.int64())})
     return KeyRun(joined.started, source, rows), joined.waiters

@@ -4,6 +4,7 @@ Broken twins show that the model test sees what it is there to see.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,11 @@ from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.known_answers import KnownAnswers
 from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.numbered_rows import Numbers
-from lookup_core.dimension.postponement import Postponement
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension.retry_policy import NEVER
 from lookup_core.dimension.waiting_lookups import WaitingLookups
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.protection.store_guard import StoreGuard
 from lookup_core.settings import BatchSettings, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension import dimension_script
@@ -325,9 +326,9 @@ class WaitsInVain(DimensionState):
 class JoinsTheNextTry(DimensionState):
     """Who has no time for the next try joins those who wait for it."""
 
-    def _postpone(self, query: Query, postponed: Postponement, retry_at: float) -> None:
-        super()._postpone(query, postponed, retry_at)
-        self._flights._rows["postponed_to"][:] = 0.0
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
+        self._flights.__class__ = _ForgetsTheDelay
 
 
 class CountsTogether(DimensionState):
@@ -350,11 +351,12 @@ class AgesFromTheLanding(DimensionState):
         *,
         ordinals: npt.NDArray[np.int32],
         rows: pa.RecordBatch,
+        snapshot: TableSnapshot | None = None,
         now: float,
     ) -> Effects:
         """Forget how long it took."""
         self._queries._at_backend[batch_id].sent_at = now
-        return super().on_rows(batch_id, ordinals=ordinals, rows=rows, now=now)
+        return super().on_rows(batch_id, ordinals=ordinals, rows=rows, snapshot=snapshot, now=now)
 
 
 class BlamesTheBatch(DimensionState):
@@ -362,7 +364,7 @@ class BlamesTheBatch(DimensionState):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as above
-        self._failed = _NeverParts(self._retry, self._guard)
+        self._failed = _NeverParts(self._failed.policy, self._guard)
 
 
 class AsksWhileTheStoreIsDown(DimensionState):
@@ -419,8 +421,15 @@ class _NobodyIsInAHurry(WaitingLookups):
 
 
 class _NeverDetaches(FlightTable):
-    def detach(self, key_ids: Iterable[object]) -> None:
+    def detach(self, flights: Numbers) -> None:
         """Do nothing."""
+
+
+class _ForgetsTheDelay(FlightTable):
+    def postpone(self, flights: Numbers, lookups: AbstractSet[LookupId], *, until: float) -> None:
+        """Do not note until when."""
+        super().postpone(flights, lookups, until=until)
+        self._rows["postponed_to"][:] = 0.0
 
 
 class _KeepsDeserted(FlightTable):

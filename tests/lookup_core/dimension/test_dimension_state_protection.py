@@ -375,6 +375,8 @@ def test_origin_of_an_invalidation_is_told(script: DimensionScript) -> None:
     assert script.state.invalidate(typed(7), InvalidationOrigin.ADMIN) == 0
     assert script.state.statistics(0.0).invalidations == {
         InvalidationOrigin.ADMIN: 1,
+        InvalidationOrigin.CHANGELOG: 0,
+        InvalidationOrigin.NOTIFICATION: 0,
         InvalidationOrigin.FAILOVER: 2,
         InvalidationOrigin.SCHEMA: 0,
     }

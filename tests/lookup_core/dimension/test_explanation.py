@@ -4,7 +4,7 @@ import pytest
 
 from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
-from lookup_core.settings import OnMissingSettings, RetrySettings
+from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension.dimension_script import FAULTY, DimensionScript, Key, settings
 
 RETRIES = RetrySettings(
@@ -45,6 +45,21 @@ def test_cached_row_tells_its_age(script: DimensionScript) -> None:
         "answered from the cache until it expires or is invalidated",
         age_ms=1500,
         expires_in_ms=8500,
+        breaker="closed",
+    )
+
+
+def test_whole_table_has_no_time_to_live() -> None:
+    """Where the table is held whole, what is known does not expire; here, that there is no row."""
+    script = DimensionScript(settings(mode=CacheMode.FULL))
+    assert script.state.whole is not None
+    assert script.state.whole.begin_load(now=0.0).finish(now=0.0)
+    script.now = 1.5
+
+    assert explained(script) == Explanation(
+        KeyState.MISSING_CACHED,
+        "answered from the table, which is held whole",
+        age_ms=1500,
         breaker="closed",
     )
 

@@ -7,6 +7,7 @@ import pytest
 
 from lookup_core.dimension.flight_table import BatchId, Flight, FlightTable, Joined, LookupId
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.keys.canonical_keys import keys_of_ids
 
 ADA, BERT, CORA = LookupId(1), LookupId(2), LookupId(-3)
 QUERY = BatchId(1)
@@ -25,7 +26,7 @@ class Table(FlightTable):
     ) -> Joined:
         """A lookup waits for keys at these positions."""
         places = np.array(positions, np.int32)
-        return self.join(lookup, keys, positions=places, deadline_s=deadline_s)
+        return self.join(lookup, keys_of_ids(keys), positions=places, deadline_s=deadline_s)
 
     def started(self, *keys: int) -> Numbers:
         """New flights that Ada waits for."""
@@ -88,7 +89,8 @@ def test_keys_of_bytes_are_as_good(table: Table) -> None:
     """A key is what its bytes are, to the last of them."""
     places = np.arange(3, dtype=np.int32)
 
-    joined = table.join(ADA, [b"a", b"a\0", b""], positions=places, deadline_s=9.0)
+    keys = keys_of_ids([b"a", b"a\0", b""])
+    joined = table.join(ADA, keys, positions=places, deadline_s=9.0)
 
     assert table.key_ids(joined.started) == [b"a", b"a\0", b""]
     assert table.may_join([b"a\0", b"\0"]).tolist() == [True, False]
@@ -108,7 +110,7 @@ def test_detached_flight_takes_no_newcomer(table: Table) -> None:
     """A read that an invalidation overtook is neither joined nor kept."""
     overtaken = table.sent(7)
 
-    table.detach([7, 99, 7])
+    table.detach(table.with_hashes(np.array([7, 99, 7], np.uint64)))
     fresh = table.begin(BERT, [7], [0])
 
     assert fresh.indices.tolist() == [0]
@@ -120,7 +122,7 @@ def test_queued_flight_is_not_detached(table: Table) -> None:
     """What has read nothing yet can not be out of date."""
     queued = table.started(7)
 
-    table.detach([7])
+    table.detach(queued)
 
     assert table.get(7) == Flight(None, 1, 0.0)
     assert table.may_keep(queued).all()
@@ -130,9 +132,30 @@ def test_all_are_detached_together(table: Table) -> None:
     """A flush overtakes every read."""
     flights = table.sent(7, 8)
 
-    table.detach_all()
+    table.detach(table.with_hashes(None))
 
     assert (len(table), table.may_keep(flights).tolist()) == (0, [False, False])
+
+
+def test_flights_are_found_by_hash(table: Table) -> None:
+    """Whoever waits for a changed key is found, in a detached flight, too; who left is not."""
+    overtaken = table.sent(7)
+    table.detach(overtaken)
+    ended = table.sent(8)
+    table.end(ended)
+    fresh = table.begin(BERT, [7, 9], [0, 1]).started
+
+    found = table.with_hashes(np.array([7, 8], np.uint64))
+
+    assert set(found.tolist()) == {int(overtaken[0]), int(fresh[0])}
+    assert table.hashes(found).tolist() == [7, 7]
+
+
+def test_flights_tell_their_queries(table: Table) -> None:
+    """Each query is told once; what is in none is told as such."""
+    flights = np.concatenate((table.sent(7, 8), table.started(9)))
+
+    assert table.batch_ids(flights) == [BatchId(0), QUERY]
 
 
 def test_postponed_flight_keeps_the_patient(table: Table) -> None:
@@ -211,7 +234,7 @@ def test_newer_flight_outlives_the_detached_one(table: Table) -> None:
     """The end of an overtaken read does not end the fresh one of the same key."""
     ada = table.begin(ADA, [7, 8], [0, 1])
     table.send(ada.started, QUERY)
-    table.detach_all()
+    table.detach(ada.started)
     fresh = table.begin(BERT, [7, 8], [0, 1])
 
     table.leave({ADA: ada.waiters})

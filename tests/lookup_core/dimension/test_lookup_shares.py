@@ -10,6 +10,7 @@ from lookup_core.dimension.lookup_shares import LookupShares
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.errors import ErrorCode
+from lookup_core.keys.canonical_keys import keys_of_ids
 from tests.lookup_core.dimension.dimension_script import SCHEMA, settings, told
 from tests.lookup_core.dimension.key_runs import LATE_S, joined_run
 
@@ -21,7 +22,8 @@ def shared_query() -> tuple[Query, LookupShares]:
     """Keys 7 and 8; Ada waits for both, Bert for 8 at his position 5."""
     flights, waiting = FlightTable(), WaitingLookups()
     run, of_ada = joined_run(flights, 7, 8, lookup=ADA)
-    of_bert = flights.join(BERT, [8], positions=np.array([5], np.int32), deadline_s=LATE_S).waiters
+    places = np.array([5], np.int32)
+    of_bert = flights.join(BERT, keys_of_ids([8]), positions=places, deadline_s=LATE_S).waiters
     waiting.add(WaitingLookup(ADA, ("name",), 9.0, of_ada))
     waiting.add(WaitingLookup(BERT, ("name",), 9.0, of_bert))
     return QueryTable(flights).start([run], 0.0), LookupShares(flights, waiting, KNOWN)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from lookup_core.dimension.flight_table import LookupId, Waiters
 from lookup_core.dimension.landing import Landing
 from lookup_core.dimension.postponement import Postponement
+from lookup_core.dimension.retry_policy import NEVER
 
 ADA, BERT = LookupId(1), LookupId(2)
 
@@ -33,14 +34,15 @@ def plain(waiters: Waiters) -> dict[LookupId, tuple[list[int], list[int]]]:
 
 def test_only_missing_keys_are_postponed() -> None:
     """Rows and ambiguous keys are answers; what has no row waits, if somebody waits for it."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA})
+    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
 
     assert postponed.is_postponed.tolist() == [False, False, True, False]
+    assert not postponed.is_last_try
 
 
 def test_patient_lookups_wait_on() -> None:
     """Who waits on is told what there is; who does not is told of the absences, too."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA})
+    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
 
     assert plain(postponed.answered_now(WAITERS)) == {
         ADA: ([10, 11], [0, 1]),
@@ -50,7 +52,8 @@ def test_patient_lookups_wait_on() -> None:
 
 def test_nobody_patient_postpones_nothing() -> None:
     """Where nobody would be there for another try, all is answered now."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient=set())
+    postponed = Postponement.of_missing(LANDING, WAITERS, patient=set(), retry_at=NEVER)
 
     assert not postponed.is_postponed.any()
+    assert postponed.is_last_try
     assert plain(postponed.answered_now(WAITERS)) == plain(WAITERS)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.dimension.stale_rows import StaleRows
+from lookup_core.dimension.stale_rows import StaleRows, all_stale
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.outcome import Outcome
@@ -57,9 +57,8 @@ def test_row_stands_in_for_an_error(stale: StaleRows) -> None:
     """The row comes with its true age, for the places of its key; others stay without an answer."""
     positions = np.array([4, 5, 6], np.int32)
 
-    (answer,) = stale.instead_of_error(
-        keys(9, 7, 8), positions=positions, columns=["name"], now=15.0
-    )
+    probe = stale.cache.peek(keys(9, 7, 8), 15.0)
+    (answer,) = stale.instead_of_error(probe, positions=positions, columns=["name"])
 
     assert answer.positions.tolist() == [5]
     assert answer.outcomes.tolist() == [Outcome.STALE]
@@ -69,20 +68,36 @@ def test_row_stands_in_for_an_error(stale: StaleRows) -> None:
 
 def test_row_that_came_meanwhile_is_a_hit(stale: StaleRows) -> None:
     """A row that another query has brought is no worse than an old one."""
-    (answer,) = stale.instead_of_error(
-        keys(7), positions=np.array([0], np.int32), columns=["name"], now=1.0
-    )
+    probe = stale.cache.peek(keys(7), 1.0)
+
+    (answer,) = stale.instead_of_error(probe, positions=np.array([0], np.int32), columns=["name"])
 
     assert answer.outcomes.tolist() == [Outcome.HIT]
 
 
 def test_unfit_rows_stand_in_for_nothing(stale: StaleRows) -> None:
     """When nothing may be served there is no answer."""
-    none = stale.instead_of_error(
-        keys(7, 8), positions=np.array([0, 1], np.int32), columns=["name"], now=16.0
-    )
+    probe = stale.cache.peek(keys(7, 8), 16.0)
+
+    none = stale.instead_of_error(probe, positions=np.array([0, 1], np.int32), columns=["name"])
 
     assert list(none) == []
+
+
+def test_untrusted_rows_are_stale(stale: StaleRows) -> None:
+    """What may have changed unseen is served where its age allows it, and never as fresh."""
+    probe = all_stale(stale.cache.peek(keys(7, 8), 1.0))
+
+    assert probe.is_stale.tolist() == [True, False]
+    assert not (probe.is_row | probe.is_missing).any()
+    assert stale.if_error(probe).tolist() == [True, False]
+
+
+def test_no_window_serves_no_untrusted_row(stale: StaleRows) -> None:
+    """Who did not ask for stale rows gets none, however young they are."""
+    plain = StaleRows(stale.cache, CacheSettings(ttl_s=10.0))
+
+    assert not plain.if_error(all_stale(stale.cache.peek(keys(7), 1.0))).any()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.keys.canonical_keys import keys_of_ids
 
 
 class Waiting(WaitingLookups):
@@ -18,7 +19,8 @@ class Waiting(WaitingLookups):
         """A lookup that waits for keys at these positions."""
         lookup_id = LookupId(lookup)
         places = np.array(positions, np.int32)
-        joined = self.flights.join(lookup_id, positions, positions=places, deadline_s=9.0)
+        keys = keys_of_ids(positions)
+        joined = self.flights.join(lookup_id, keys, positions=places, deadline_s=9.0)
         entry = WaitingLookup(lookup_id, ("name",), deadline_s, joined.waiters)
         self.add(entry)
         self.check_invariants(self.flights)

@@ -66,6 +66,20 @@ def test_rows_may_have_no_columns() -> None:
     answered.check_invariants()
 
 
+def test_askers_may_share_rows(answered: AnsweredRows) -> None:
+    """Several askers have one row, and a row that nobody has harms nobody."""
+    answered.add(np.array([0, 2]), rows("nobody's", "shared"), np.array([1, 1]))
+
+    assert taken(answered, 2, 0, 3) == [["shared", "shared", "three"], [6, 6, 5]]
+    assert answered.has(np.arange(5)).all()
+    assert answered.bytes_of(np.array([0, 2])).tolist() == [10, 10]
+
+
+def test_askers_without_row_are_known(answered: AnsweredRows) -> None:
+    """Who has a row is told without taking it."""
+    assert answered.has(np.array([4, 0, 1])).tolist() == [True, False, True]
+
+
 @given(st.permutations(list(range(12))), st.lists(st.integers(0, 11), max_size=20), st.data())
 def test_any_partition_into_answers_is_the_same(
     order: list[int], wanted: list[int], choice: st.DataObject

@@ -1,12 +1,17 @@
 """A run of rows that was asked about at once, and its answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer, rowless_answer
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.operator.as_of import AsOf
+from lookup_core.operator.moments import NEVER_US
 from lookup_core.operator.question import Question
+from lookup_core.operator.version_pick import VersionPick
 from lookup_core.outcome import Outcome
 
 COLUMNS = pa.schema({"name": pa.utf8()})
@@ -116,3 +121,59 @@ def test_pieces_are_bounded_in_bytes(question: Question) -> None:
     assert pieces(1) == [[0], [1], [2], [3], [4], [5]]
     assert question.answer_bytes > 0
     assert question.row_count == 6
+
+
+TIMES_US = np.array([5, 15, 15, 0, 99, NEVER_US])
+LISTS = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(pa.timestamp("us"))})
+
+
+@pytest.fixture
+def timed() -> Question:
+    """Six rows that ask for four keys, each as of a time."""
+    as_of = AsOf(TIMES_US, VersionPick(COLUMNS, 1, None))
+    codes = np.array([0, 0, 1, 1, 2, 0])
+    return Question(codes, key_count=3, columns=COLUMNS, as_of=as_of)
+
+
+def versions(*keys: int) -> Answer:
+    """An answer with two versions of each key, from 1 and from 10 on."""
+    names = [[f"old {key}", f"new {key}"] for key in keys]
+    columns = [pa.array(names), pa.array([[1, 10]] * len(keys), LISTS.types[1])]
+    outcomes = np.full(len(keys), Outcome.HIT, np.uint8)
+    ages_ms = np.full(len(keys), 7, np.uint32)
+    return Answer(positions(*keys), outcomes, ages_ms, pa.record_batch(columns, schema=LISTS))
+
+
+def test_each_row_has_the_version_of_its_time(timed: Question) -> None:
+    """Rows that ask for one key differ, however the answers came; one without a time has none."""
+    assert mask(timed, versions(2, 0)) == [0, 1, 4, 5]
+    assert mask(timed, versions(1, 0)) == [2, 3]
+
+    (names,) = timed.columns_at(ROWS)
+    assert names.to_pylist() == ["old 0", "new 0", "new 1", None, "new 2", None]
+    assert timed.columns_at(ROWS[[4, 1]])[0].to_pylist() == ["new 2", "new 0"]
+
+
+def test_row_without_a_version_is_missing(timed: Question) -> None:
+    """Its key has a row, but none for its time: as without one; failures stay what they are."""
+    timed.answer(versions(0, 1))
+    timed.answer(rowless_answer(positions(2), Outcome.ERROR, error=ErrorCode.TYPE))
+
+    status = timed.status_at(ROWS).to_pylist()
+    outcomes = ["hit", "hit", "hit", "missing", "error", "missing"]
+    assert [each["outcome"] for each in status] == outcomes
+    assert [each["age_ms"] for each in status] == [7, 7, 7, None, None, None]
+    assert timed.has_row_at(ROWS).tolist() == [True, True, True, False, False, False]
+    assert [len(piece) for piece in timed.pieces(ROWS, max_bytes=12)] == [2, 2, 2]
+
+
+def test_strange_versions_change_nothing(timed: Question) -> None:
+    """An answer that does not hold together is refused before anything is noted."""
+    answer = versions(0)
+    strange = answer.rows.set_column(0, "name", pa.array([["one"]]))  # type: ignore[union-attr]
+
+    with pytest.raises(ProtocolViolation, match="equally long"):
+        timed.answer(replace(answer, rows=strange))
+
+    assert timed.open_keys == 3
+    assert mask(timed, answer) == [0, 1, 5]

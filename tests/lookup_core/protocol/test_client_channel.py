@@ -1,5 +1,6 @@
 """One channel of the client: credit, replay, and answers in the right places."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encod
 from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistics, ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from lookup_core.version_columns import VersionColumns
 
 KEY = pa.schema({"id": pa.int64()})
 COLUMNS = pa.schema({"name": pa.utf8()})
@@ -308,6 +310,51 @@ def test_changed_columns_end_the_channel(channel: ClientChannel) -> None:
         channel.on_opened(
             frames.Opened(1, 1, 1, pa.schema({"name": pa.int32()}), ("id",)), now_s=0.0
         )
+
+
+VERSIONS = VersionColumns("since")
+
+
+def opened_with_versions() -> frames.Opened:
+    """Of a dimension with versions, with credit for a single key."""
+    return frames.Opened(1, 1, 100_000, COLUMNS, ("id",), VERSIONS)
+
+
+def event_times(sent: list[Frame]) -> list[int | None]:
+    """Those of the lookups among the frames."""
+    return [frame.event_time_ms for frame in sent if isinstance(frame, frames.Lookup)]
+
+
+def test_event_time_travels_with_its_keys() -> None:
+    """Each lookup of a question has it, also when it is sent again after a loss."""
+    channel = ClientChannel(1, replace(REQUEST, is_as_of=True))
+    opening = channel.open()
+    channel.on_opened(opened_with_versions(), now_s=0.0)
+    first = channel.ask(replace(asked(1, 7, 8), event_time_ms=5), now_s=0.0)
+    channel.open()
+    again = channel.on_opened(opened_with_versions(), now_s=0.0)
+    rest = channel.on_credit(frames.Credit(1, 1, 1000), now_s=0.0)
+
+    assert opening.is_as_of
+    assert channel.versions == VERSIONS
+    assert [event_times(each) for each in (first, again, rest)] == [[5], [5], [5]]
+
+
+def test_service_without_versions_is_told_no_time(channel: ClientChannel) -> None:
+    """Who does not know event times of lookups would take one for a fault."""
+    sent = channel.ask(replace(asked(1, 7), event_time_ms=5), now_s=0.0)
+
+    assert event_times(sent) == [None]
+
+
+def test_changed_versions_end_the_channel() -> None:
+    """After a reconnect other columns would say when a row is valid."""
+    channel = ClientChannel(1, REQUEST)
+    channel.open()
+    channel.on_opened(opened_with_versions(), now_s=0.0)
+
+    with pytest.raises(InvalidRequest, match="columns"):
+        channel.on_opened(replace(opened_with_versions(), versions=None), now_s=0.0)
 
 
 class Service:

@@ -13,6 +13,7 @@ from lookup_core.protocol.arrow_payload import encode_schema
 from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
 from lookup_core.protocol.frame_description import encode_description
 from lookup_core.protocol.frames import Frame, FrameKind
+from lookup_core.version_columns import VersionColumns
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
 LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})
@@ -21,9 +22,14 @@ ONE_OF_EACH: list[Frame] = [
     frames.Welcome(1, "sidelook/0.1"),
     frames.Open(7, "weather", ("temp", "wind"), "job 1, stage 2", KEY),
     frames.Open(7, "weather", None, "", KEY),
+    frames.Open(7, "weather", None, "", KEY, is_as_of=True),
     frames.Opened(7, 20_000, 2**40, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
     frames.Opened(7, 1, 1, LISTS, ("origin", "hour")),
+    frames.Opened(7, 1, 1, LISTS, ("origin", "hour"), VersionColumns("at", "until")),
+    frames.Opened(7, 1, 1, LISTS, ("origin", "hour"), VersionColumns("at")),
+    frames.Lookup(7, 1, 5_000, 20_000, b"keys", -(2**63)),
+    frames.Lookup(7, 1, 5_000, 20_000, b"", 2**63 - 1),
     frames.Lookup(7, 2**63 - 1, 5_000, 20_000, b"keys"),
     frames.Lookup(7, 1, 2**32 - 1, 0, b""),
     frames.Result(7, 1, is_last=True, has_rows=True, payload=b"rows"),
@@ -75,6 +81,11 @@ def test_each_kind_is_tried() -> None:
             "03000000 01000000 03" + "00" * 7,
             "05000000 06000000 21",
         ),
+        (
+            frames.Lookup(1, 3, 5, 6, b"!", -2),
+            "03010000 01000000 03" + "00" * 7,
+            "05000000 06000000 fe" + "ff" * 7 + "21",
+        ),
         (frames.Result(1, 3, *(True, False), b"!"), "44010000 01000000 03" + "00" * 7, "21"),
         (frames.Result(1, 3, *(False, True), b"!"), "44020000 01000000 03" + "00" * 7, "21"),
         (frames.Status(1, is_idle=True), "05010000 01000000 00000000 00000000", ""),
@@ -102,8 +113,8 @@ def test_unknown_kind_is_refused(kind: int) -> None:
 
 @pytest.mark.parametrize("kind", FrameKind)
 def test_unknown_flags_are_refused(kind: FrameKind) -> None:
-    """Flags mean something in RESULT and STATUS only, and only those that are defined."""
-    known = {FrameKind.RESULT: 3, FrameKind.STATUS: 1}.get(kind, 0)
+    """Flags mean something in some kinds only, and only those that are defined."""
+    known = {FrameKind.LOOKUP: 1, FrameKind.RESULT: 3, FrameKind.STATUS: 1}.get(kind, 0)
     message = BY_KIND[kind]
 
     for bit in range(8):
@@ -210,6 +221,14 @@ def test_no_columns_are_all_columns() -> None:
     message = HEADER.pack(FrameKind.OPEN, 0, 0, 7, 0) + words + encode_schema(KEY)
 
     assert decode_frame(message) == frames.Open(7, "d", None, "", KEY)
+
+
+@pytest.mark.parametrize("size", [0, 8, 15])
+def test_event_time_must_be_whole(size: int) -> None:
+    """A LOOKUP that says it has an event time has all its bytes."""
+    message = encode_frame(frames.Lookup(7, 1, 5_000, 0, b"", 1))[: HEADER.size + size]
+
+    assert violation(message) == (f"16 bytes were expected, not {size}", HEADER.size + size)
 
 
 def test_payload_is_not_copied() -> None:

@@ -119,3 +119,14 @@ def test_other_values_are_refused(
 
         assert caught.value.detail == f"the description's 'field' must be {wanted} (at byte 20)"
         assert caught.value.code is ErrorCode.BAD_FRAME
+
+
+def test_what_may_be_left_out_is_nothing() -> None:
+    """A text or a truth that is not there, or null, is none; another type is refused."""
+    words = decoded(a="x", b=True, c=None, d=1)
+
+    assert [words.text_or_none(name) for name in "ace"] == ["x", None, None]
+    assert [words.truth_if_told(name) for name in "bce"] == [True, False, False]
+    for read in (words.text_or_none, words.truth_if_told):
+        with pytest.raises(ProtocolViolation, match="'d' must be"):
+            read("d")

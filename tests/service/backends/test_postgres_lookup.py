@@ -11,6 +11,8 @@ from service.backends.postgres_lookup import (
     index_statement,
     lookup_query,
     scanning_query,
+    telling_blocks_query,
+    telling_query,
     uses_index,
 )
 from tests.service.backends.weather_table import WEATHER
@@ -62,6 +64,25 @@ def test_blocks_are_made_of_what_is_found() -> None:
         " FROM (SELECT q.ordinal, COALESCE(q.column1, NULL) AS column1,"
         " textsend(q.column2) AS column2 FROM (SELECT …) AS q OFFSET 0) AS b"
     )
+
+
+def test_snapshot_comes_in_a_row_of_its_own() -> None:
+    """Once, whatever the number of rows, and also if there are none; rows come as they came."""
+    seen = (
+        "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
+    )
+
+    assert telling_query(TABLE, "SELECT …") == (
+        f"SELECT NULL, NULL, NULL, {seen} UNION ALL SELECT q.*, NULL FROM (SELECT …) AS q"
+    )
+
+
+def test_snapshot_stands_behind_the_blocks() -> None:
+    """Blocks are a single row, which has room for it."""
+    query = telling_blocks_query(TABLE, "SELECT …")
+
+    assert query.startswith("SELECT b.*, pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', ")
+    assert query.endswith(f" FROM ({blocks_query(TABLE, 'SELECT …')}) AS b")
 
 
 def test_remedy_names_table_and_key() -> None:

@@ -26,6 +26,18 @@ def test_records_become_columns() -> None:
     )
 
 
+def test_snapshot_comes_with_the_rows() -> None:
+    """Where the query tells what it saw, the rows are those without the one that tells."""
+    records = [(None, None, None, "f 7:9:7"), (2, "a", 1, None)]
+
+    fetched = rows_of_records(records, TABLE, key_count=3, tells_snapshot=True)
+    alone = rows_of_records(records[:1], TABLE, key_count=3, tells_snapshot=True)
+
+    assert (fetched.ordinals.tolist(), fetched.rows["c1"].to_pylist()) == ([1], [1])
+    assert alone.ordinals.tolist() == []
+    assert [each.snapshot and each.snapshot.xmax for each in (fetched, alone)] == [9, 9]
+
+
 def test_no_records_are_empty_columns() -> None:
     """Without records there is an empty batch of the right schema."""
     fetched = rows_of_records([], TABLE, key_count=3)

@@ -12,7 +12,15 @@ def test_help_names_every_command(capsys: Printed) -> None:
     code = run(["--help"])
 
     printed = capsys.readouterr().out
-    commands = ["serve", "check-config", "schema", "lookup", "explain", "invalidate"]
+    commands = [
+        "serve",
+        "check-config",
+        "schema",
+        "gen-triggers",
+        "lookup",
+        "explain",
+        "invalidate",
+    ]
     assert (code, [name for name in commands if name not in printed]) == (0, [])
 
 

@@ -36,12 +36,18 @@ def test_two_feeds_are_refused() -> None:
 
 
 def test_engine_gets_the_feeds_bounds() -> None:
-    """Staleness and drift reach the engine in seconds, of whichever feed there is."""
+    """Staleness and drift reach the engine in seconds, of whichever feed there is.
+
+    Without heartbeats nobody knows a quiet source from a dead one.
+    """
     changelog = CHANGELOG | {"max_staleness": "1m", "alignment": {"max_drift": "2s"}}
-    refreshes = ({"listen": {"max_staleness": "7s"}}, {"changelog": changelog})
+    beating = changelog | {"heartbeat_topic": "heartbeats"}
+    followed = ({"changelog": each} for each in (changelog, beating))
+    refreshes = ({"listen": {"max_staleness": "7s"}}, *followed)
 
     assert [Refresh.model_validate(each).feed_settings() for each in refreshes] == [
         FeedSettings(7.0, None),
+        FeedSettings(None, 2.0),
         FeedSettings(60.0, 2.0),
     ]
 

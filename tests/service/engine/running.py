@@ -4,7 +4,8 @@ What the answers must be is the tests' business.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult
+from service.engine.runner_refresh import RefreshSources
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "tier": pa.int32()})
@@ -122,10 +124,14 @@ async def running(
     backend: FakeBackend,
     chosen: DimensionSettings | None = None,
     *,
+    sources: RefreshSources | None = None,
     observer: DiaryObserver | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Dimension]:
     """The dimension `customers`, described by its store, until the block ends."""
-    dimension = Dimension(chosen or settings(), backend, observer=observer)
+    dimension = Dimension(
+        chosen or settings(), backend, sources=sources, observer=observer, clock=clock
+    )
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
         task = tasks.create_task(dimension.run())
         await dimension.wait_until_described(PATIENCE_S)

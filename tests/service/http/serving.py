@@ -5,26 +5,32 @@ Not a stand-in for any part of the service but the store.
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 import pyarrow as pa
 from aiohttp import web
 
+from lookup_core.changelog.change import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import NullObserver, Observer
+from service.engine.runner_refresh import RefreshSources
 from service.http.application import application, health_application
 from service.http.limits import Limits
 from service.http.listener import listener
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
 from service.http.service_parts import ServiceParts
+from service.sources.fake import FakeSource
+from service.sources.interface import SplitPiece
 
 CUSTOMERS = pa.table(
     {
@@ -82,6 +88,8 @@ class Setting:
     observer: Observer = field(default_factory=NullObserver)
     change_parts: Callable[[ServiceParts], ServiceParts] = lambda parts: parts
     prepare: Callable[[Mapping[str, FakeBackend]], None] = lambda _: None
+    # {dimension: what follows and loads it}; whoever has a table is held whole
+    sources: Mapping[str, RefreshSources] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -119,18 +127,58 @@ async def refuse_stream(_request: web.Request) -> web.StreamResponse:
     raise web.HTTPBadRequest(text="not a WebSocket")
 
 
-def _backend(name: str) -> FakeBackend:
+def whole_customers(*, splits: int = 1) -> FakeSource:
+    """All rows of `customers` as the last of so many splits; the others are empty."""
+    schema, count = _schema("customers"), CUSTOMERS.num_rows
+    (batch,) = CUSTOMERS.to_batches()
+    everywhere, nowhere = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    rows = RowChanges(
+        batch.select(schema.key.names),
+        has_row=everywhere,
+        is_gone=nowhere,
+        rows=batch.select(schema.columns.names),
+        transaction_ids=np.zeros(count, np.uint32),
+    )
+    source = FakeSource(is_bounded=True)
+    for number in range(1, splits):
+        source.add(f"split {number}", SplitPiece("", 0))
+    source.add(f"split {splits}", SplitPiece("", 0, [rows]))
+    return source
+
+
+def followed_customers() -> RefreshSources:
+    """The same, and their changes, of which there are none up to now."""
+    changes = FakeSource(is_bounded=False)
+    changes.add("partition 0", SplitPiece("", 0, watermark_ms=int(time.time() * 1000)))
+    return RefreshSources(changes=changes, table=whole_customers())
+
+
+async def until_started(service: Served) -> None:
+    """Wait until every dimension counts as started."""
+    while service.parts.readiness.cold():  # noqa: ASYNC110  nobody is told
+        await asyncio.sleep(0.001)
+
+
+def _schema(name: str) -> DimensionSchema:
     table = TABLES[name].schema
     key = pa.schema([table.field(each) for each in KEYS[name]])
-    columns = pa.schema([each for each in table if each.name not in KEYS[name]])
-    return FakeBackend(TABLES[name], DimensionSchema(key, columns))
+    return DimensionSchema(key, pa.schema([each for each in table if each.name not in KEYS[name]]))
+
+
+def _backend(name: str) -> FakeBackend:
+    return FakeBackend(TABLES[name], _schema(name))
 
 
 def _dimension(name: str, backend: FakeBackend, setting: Setting) -> Dimension:
+    sources = setting.sources.get(name, RefreshSources())
+    mode = CacheMode.PARTIAL if sources.table is None else CacheMode.FULL
     settings = DimensionSettings(
-        name, timeout_s=setting.timeout_s, max_waiting_keys=setting.max_waiting_keys
+        name,
+        cache=CacheSettings(mode),
+        timeout_s=setting.timeout_s,
+        max_waiting_keys=setting.max_waiting_keys,
     )
-    return Dimension(settings, backend, observer=setting.observer)
+    return Dimension(settings, backend, sources=sources, observer=setting.observer)
 
 
 def _parts(dimensions: Mapping[str, Dimension], limits: Limits) -> ServiceParts:

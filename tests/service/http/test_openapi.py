@@ -11,7 +11,14 @@ from openapi_spec_validator import validate
 from service.http.application import application
 from service.http.openapi import openapi_document
 from service.http.security import Access
-from tests.service.http.serving import JSON_TYPE, Served, Setting, served
+from tests.service.http.serving import (
+    JSON_TYPE,
+    Served,
+    Setting,
+    followed_customers,
+    served,
+    until_started,
+)
 from tests.service.http.test_channels import CHANNEL
 
 DOCUMENT = openapi_document("1.2.3")
@@ -46,8 +53,12 @@ async def test_every_route_is_documented(service: Served) -> None:
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 async def test_answers_are_as_documented(path: str, method: str) -> None:
     """A good request has a documented status, type and body."""
-    setting = Setting(change_parts=lambda parts: replace(parts, channels=lambda: [CHANNEL]))
+    setting = Setting(
+        change_parts=lambda parts: replace(parts, channels=lambda: [CHANNEL]),
+        sources={"customers": followed_customers()},
+    )
     async with served(setting) as service:
+        await until_started(service)
         response = await _call(service.unix, path.replace("{key}", "1"), method)
 
     assert response.ok or path == "/v1/stream"

@@ -16,7 +16,13 @@ from lookup_core.protocol.learned_costs import Costs
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.stream.promise import Promise
-from service.stream.stream_lookup import PART_BYTES, Asker, HeldAnswer, StreamLookup
+from service.stream.stream_lookup import (
+    PART_BYTES,
+    AskedRecords,
+    Asker,
+    HeldAnswer,
+    StreamLookup,
+)
 from tests.service.engine.running import SCHEMA, customers, running, settings, told, typed
 from tests.service.stream.streaming import until
 
@@ -39,9 +45,8 @@ class Asking:
     def lookup(self, *keys: int | None, time_s: float = 10.0) -> StreamLookup:
         """A lookup of these keys, whose answers are kept here."""
         return StreamLookup(
-            typed(*keys).columns,
+            AskedRecords(typed(*keys).columns, time_s),
             self.asker,
-            deadline_s=time_s,
             deliver=self._deliver,
             on_defect=self.defects.append,
         )

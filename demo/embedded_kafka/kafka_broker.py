@@ -1,0 +1,153 @@
+"""A broker of Apache Kafka that is its own controller (KRaft), on ports of the loopback.
+
+Keeps its ports and its data over restarts. Not for production: one broker, no replicas.
+"""
+
+import base64
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from demo.embedded_kafka.java_process import JavaProcess
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
+
+START_TIMEOUT_S = 60.0
+_POLL_INTERVAL_S = 0.02
+_CONFIGURATION = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=200
+broker.session.timeout.ms=1000
+auto.create.topics.enable=true
+num.partitions=2
+sasl.enabled.mechanisms=PLAIN
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+listener.name.sasl.plain.sasl.jaas.config={login}
+"""
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+
+
+class KafkaBroker:
+    """The broker; whoever comes to `address` may do everything, the `users` may do nothing.
+
+    They log in at `sasl_address`, so that refusals can be seen.
+    """
+
+    def __init__(
+        self, folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder = folder
+        self._users = users or {}  # {name: password}
+        self._process = JavaProcess(folder, libraries=libraries, name="kafka")
+        self._plain, self._sasl, self._controller = _free_ports(3)
+
+    @property
+    def address(self) -> str:
+        """Host and port for everybody."""
+        return f"127.0.0.1:{self._plain}"
+
+    @property
+    def sasl_address(self) -> str:
+        """Host and port for those who log in."""
+        return f"127.0.0.1:{self._sasl}"
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self._process.log
+
+    def start(self) -> None:
+        """Start it, with the data that it had; returns when it takes connections."""
+        settings = self._folder / "server.properties"
+        if not settings.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            settings.write_text(self._configuration())
+            self._format(settings)
+        self._process.start("kafka.Kafka", str(settings))
+        self._wait()
+
+    def stop(self) -> None:
+        """End it in good order, or at once if it is frozen."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def freeze(self) -> None:
+        """Let it fall silent, with all its connections open."""
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on where it was frozen."""
+        self._process.thaw()
+
+    def _configuration(self) -> str:
+        accounts = " ".join(f'user_{name}="{word}"' for name, word in self._users.items())
+        return _CONFIGURATION.format(
+            controller=self._controller,
+            plain=self._plain,
+            sasl=self._sasl,
+            data=self._folder / "data",
+            login=_LOGIN.format(users=accounts),
+        )
+
+    def _format(self, settings: Path) -> None:
+        # As Kafka writes them: 22 characters; one that begins with a dash would be an option.
+        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        self._process.run(
+            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
+        )
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._plain), timeout=1.0).close()
+            except OSError:
+                if not self._process.is_running or time.monotonic() > deadline:
+                    raise KafkaUnavailable(f"did not start: {self.log.read_text()}") from None
+                time.sleep(_POLL_INTERVAL_S)
+            else:
+                return
+
+
+@contextmanager
+def kafka_broker(
+    folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
+) -> Iterator[KafkaBroker]:
+    """A broker that runs, and that is stopped at the end."""
+    broker = KafkaBroker(folder, libraries=libraries, users=users)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.thaw()
+        broker.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

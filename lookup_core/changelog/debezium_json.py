@@ -1,0 +1,168 @@
+"""Debezium's change events of a PostgreSQL table in JSON, with or without schemas in them.
+
+Not its flattened events, and not Avro: those count as undecodable. How values look stands in
+`debezium_forms`.
+
+Which key a change was of must be known for sure, also where an update moved the row to another key
+and where a row was deleted. With REPLICA IDENTITY FULL that is in `before`. Else `before` holds
+made-up values besides the primary key, and the old key is taken from the message's key; if it is
+not there, updates and deletions are changes of the whole table. A message's key is the table's
+primary key; another one (`message.key.columns`) needs REPLICA IDENTITY FULL.
+
+Rows may be told if all columns of the dimension have the types smallint, integer, bigint, boolean,
+real, double precision, numeric with precision, text, varchar, an enum, uuid, bytea, date, timestamp
+or timestamptz, and none that may be NULL has a default: Kafka Connect writes the default instead of
+NULL, unless the converter has `replace.null.with.default=false`. A key must have one row at most,
+by a constraint that is not deferrable. Truncations are told with `skipped.operations=none` only.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lookup_core.changelog.change import UNKNOWN_TRANSACTION
+from lookup_core.changelog.change_decoder import (
+    ChangeMessage,
+    Decoded,
+    DecoderSettings,
+    JsonLoads,
+)
+from lookup_core.changelog.debezium_document import DebeziumDocument, debezium_document
+from lookup_core.changelog.debezium_forms import plain_json
+from lookup_core.changelog.gathered_changes import (
+    GatheredChanges,
+    Told,
+    refuse_unnameable,
+)
+from lookup_core.changelog.json_documents import JsonDocuments
+from lookup_core.dimension_schema import DimensionSchema
+
+_UNKNOWN_KEY = (
+    "an event does not tell the old key of its row: that is not in the message's key; "
+    "ALTER TABLE … REPLICA IDENTITY FULL makes events tell it"
+)
+_DELETE, _TRUNCATE = "d", "t"
+_OPERATIONS = {"c", "r", "u", _DELETE}
+_WITH_OLD_KEY = {"u", _DELETE}
+_HEARTBEAT = {"ts_ms"}
+# What is in messages about transactions, and in those about changes of the schema.
+_OTHER_MESSAGES = ({"status", "id", "event_count", "data_collections"}, {"ddl", "tableChanges"})
+
+
+class DebeziumDecoder:
+    """A ChangeDecoder of one table's events, and of the connector's heartbeats.
+
+    Raises InvalidRequest (`key_type`) for a key that JSON cannot name.
+    """
+
+    def __init__(
+        self, schema: DimensionSchema, settings: DecoderSettings, *, loads: JsonLoads
+    ) -> None:
+        refuse_unnameable(schema)
+        self._schema, self._settings = schema, settings
+        self._documents = JsonDocuments(loads, settings.max_message_bytes)
+
+    def decode(self, messages: Sequence[ChangeMessage]) -> Decoded:
+        """See ChangeDecoder."""
+        gathered = GatheredChanges(
+            self._schema, with_rows=self._settings.with_rows, rewrite=plain_json
+        )
+        deleted: bytes | None = None
+        for gathered.position, message in enumerate(messages):
+            if message.value is None and message.key in (None, deleted):
+                gathered.ignored += 1  # each deletion is followed by a tombstone of the same key
+                continue
+            try:
+                is_deletion = self._read(message, gathered) == _DELETE
+            except ValueError as error:
+                gathered.add_fault(str(error))
+                is_deletion = False
+            deleted = message.key if is_deletion else None
+        return gathered.decoded()
+
+    def _read(self, message: ChangeMessage, gathered: GatheredChanges) -> str | None:
+        """The operation, if the message has one; raises ValueError where it is undecodable."""
+        event = debezium_document(self._documents.read(message.value))
+        if event is None:
+            self._read_tombstone(message, gathered)
+            return None
+        operation = event.payload.get("op")
+        if isinstance(operation, str):
+            self._read_event(message, event, gathered)
+            return operation
+        names = event.payload.keys()
+        if names != _HEARTBEAT and not any(expected <= names for expected in _OTHER_MESSAGES):
+            raise ValueError("it is not one of Debezium's messages")
+        gathered.note_time(event.payload.get("ts_ms"))
+        gathered.ignored += 1
+        return None
+
+    def _read_tombstone(self, message: ChangeMessage, gathered: GatheredChanges) -> None:
+        # Its deletion came just before, in another batch; or compaction has taken it away.
+        key = debezium_document(self._documents.read(message.key))
+        if key is not None and gathered.has_key(key.payload):
+            gathered.add(key.payload, Told.ABSENCE, forms=key.forms())
+        else:
+            gathered.ignored += 1
+
+    def _read_event(
+        self, message: ChangeMessage, event: DebeziumDocument, gathered: GatheredChanges
+    ) -> None:
+        source = event.within("source")
+        if source is None:
+            raise ValueError("it has no source")
+        gathered.note_time(source.payload.get("ts_ms"))
+        given = source.payload.get("txId")
+        transaction_id = given if type(given) is int else UNKNOWN_TRANSACTION
+        if not self._is_of_table(source.payload):
+            gathered.ignored += 1
+        elif event.payload["op"] == _TRUNCATE:
+            gathered.add_table("the table was truncated", transaction_id)
+        else:
+            self._read_row(message, event, transaction_id=transaction_id, gathered=gathered)
+
+    def _is_of_table(self, source: Mapping[str, Any]) -> bool:
+        is_of_database = self._settings.database in (None, source.get("db"))
+        return is_of_database and self._settings.table == (
+            f"{source.get('schema')}.{source.get('table')}"
+        )
+
+    def _read_row(
+        self,
+        message: ChangeMessage,
+        event: DebeziumDocument,
+        *,
+        transaction_id: int,
+        gathered: GatheredChanges,
+    ) -> None:
+        operation = event.payload["op"]
+        if operation not in _OPERATIONS:
+            raise ValueError("its operation is unknown")
+        row = event.within("after") if operation != _DELETE else None
+        if operation != _DELETE and (row is None or not gathered.has_key(row.payload)):
+            raise ValueError("its row lacks a column of the key")
+        if operation in _WITH_OLD_KEY:
+            old = self._old_key(message, event, gathered)
+            if old is None:
+                gathered.add_table(_UNKNOWN_KEY, transaction_id)
+                return
+            if row is None or not gathered.is_same_key(old.payload, row.payload):
+                _add(old, Told.ABSENCE, transaction_id=transaction_id, gathered=gathered)
+        if row is not None:
+            _add(row, Told.ROW, transaction_id=transaction_id, gathered=gathered)
+
+    def _old_key(
+        self, message: ChangeMessage, event: DebeziumDocument, gathered: GatheredChanges
+    ) -> DebeziumDocument | None:
+        if self._settings.has_full_identity:
+            old = event.within("before")
+            return old if old is not None and gathered.has_key(old.payload) else None
+        old = debezium_document(self._documents.read(message.key))
+        # A NULL in it would be one that Debezium does not know, in a key of the user's own.
+        is_known = old is not None and gathered.has_whole_key(old.payload)
+        return old if is_known else None
+
+
+def _add(
+    document: DebeziumDocument, told: Told, *, transaction_id: int, gathered: GatheredChanges
+) -> None:
+    gathered.add(document.payload, told, transaction_id=transaction_id, forms=document.forms())

@@ -1,0 +1,93 @@
+"""JSON values of one column as an Arrow array, with what could not be taken.
+
+Nothing is coerced, as with keys: see `json_keys`, which knows the form of each type. Floating point
+numbers, which no key has, are numbers or the texts NaN, Infinity and -Infinity.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import InvalidRequest
+from lookup_core.keys.json_keys import typed_keys_from_json
+
+Positions = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.floating]
+
+UNUSABLE: Final = object()  # stands for a value that is not there, or that cannot be relied upon
+
+_NO_POSITIONS = np.zeros(0, np.intp)
+_NO_COLUMNS = pa.schema([])
+_NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
+_WHOLE_FLOATS = 2**53  # up to here, a double holds each whole number
+
+
+@dataclass(frozen=True, slots=True)
+class JsonColumn:
+    """n values of a column; null where JSON has null, and where it has nothing usable."""
+
+    values: pa.Array  # [n]
+    unusable: Positions  # those of values that are not of the type
+
+
+def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
+    """The values in the field's exact type."""
+    if {*map(type, values)} <= {_plain_type(field.type), NoneType}:
+        try:
+            return JsonColumn(pa.array(values, field.type), _NO_POSITIONS)
+        except (OverflowError, pa.ArrowInvalid, UnicodeError):
+            pass  # at least one is out of range: let us see which
+    if types.is_floating(field.type):
+        return _floats(values, field.type)
+    try:
+        typed = typed_keys_from_json(values, DimensionSchema(pa.schema([field]), _NO_COLUMNS))
+    except InvalidRequest:  # a type that JSON cannot name
+        return JsonColumn(pa.nulls(len(values), field.type), np.arange(len(values)))
+    return JsonColumn(typed.columns.column(0), np.array([*typed.faults], np.intp))
+
+
+def _plain_type(kind: pa.DataType) -> type:
+    """The type of values that Arrow takes as they are."""
+    if types.is_integer(kind):
+        return int
+    if types.is_string(kind):
+        return str
+    return bool if types.is_boolean(kind) else NoneType
+
+
+def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
+    numbers = [_float(value) for value in values]
+    is_null = np.array([number is None for number in numbers], np.bool_)
+    doubles = np.array([number or 0.0 for number in numbers], np.float64)
+    with np.errstate(over="ignore"):
+        exact = doubles.astype(kind.to_pandas_dtype())
+        is_wrong = _is_not_surely(doubles, exact)
+    is_wrong |= is_null & np.array([value is not None for value in values], np.bool_)
+    return JsonColumn(pa.array(exact, mask=is_null | is_wrong), np.flatnonzero(is_wrong))
+
+
+def _float(value: object) -> float | None:
+    if isinstance(value, float):
+        return value
+    if type(value) is int and abs(value) <= _WHOLE_FLOATS:
+        return float(value)
+    return _NOT_FINITE.get(value) if isinstance(value, str) else None
+
+
+def _is_not_surely(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
+    """Where the shorter number need not be the nearest to what was written.
+
+    A double halfway between two shorter numbers may come from a text on either side of the half.
+    """
+    back = exact.astype(np.float64)
+    outwards = np.where(doubles > back, np.inf, -np.inf).astype(exact.dtype)
+    other = np.nextafter(exact, outwards).astype(np.float64)
+    is_halfway = (doubles != back) & ((back + other) / 2 == doubles)
+    return is_halfway | (np.isfinite(doubles) & ~np.isfinite(exact))

@@ -1,0 +1,86 @@
+"""What a dimension does beside others if its table is held whole: loads it, and waits for that.
+
+The rows stand in `table.full_table`; lookups find them there as in any cache.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.dimension.known_answers import KnownAnswers
+from lookup_core.dimension.table_load import TableLoad
+from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.keys.canonical_keys import CanonicalKeys
+from lookup_core.table.full_table import FullTable
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of some keys, as a backend would have fetched them."""
+
+    ordinals: npt.NDArray[np.int32]  # [m] which of the keys each row belongs to
+    rows: pa.RecordBatch  # [m]
+
+
+class WholeTable:
+    """The loads of one table; `now` is monotonic seconds."""
+
+    def __init__(self, known: KnownAnswers, table: FullTable, fence: RecentChanges) -> None:
+        self._known = known
+        self._table = table
+        self._fence = fence
+        self._held_until: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are known, or were but for single keys."""
+        return self._table.is_whole
+
+    @property
+    def held_until(self) -> float | None:
+        """Until when lookups wait for the first load at most; None if they do not."""
+        return self._held_until
+
+    def hold_until(self, at: float) -> None:
+        """Let lookups wait for the first load, at most till then, instead of fetching."""
+        self._held_until = at
+
+    def holds(self, now: float) -> bool:
+        """Whether lookups wait for the first load."""
+        if self._held_until is not None and now >= self._held_until:
+            self._held_until = None  # for good
+        return self._held_until is not None
+
+    def begin_load(self, now: float) -> TableLoad:
+        """Begin to load, before the picture of the table is taken; another load is given up."""
+        return TableLoad(self._table, self._fence, canonical=self._canonical, now=now)
+
+    def loads_from(self, now: float) -> float:
+        """From when on a picture shows what is known to have changed; `now`, as a rule."""
+        return self._fence.settled_from(now)
+
+    def end_load(self) -> None:
+        """A load has ended: nothing more of it is held, and if all is known, nobody waits."""
+        self._table.abort_reload()
+        if self.is_whole:
+            self._held_until = None
+
+    def confirm(self, told_until: float) -> None:
+        """All changes till then are told."""
+        self._table.confirm(told_until)
+
+    def rows_of(self, keys: pa.RecordBatch, now: float) -> TableRows | None:
+        """What is known of distinct keys; None unless that is all of them."""
+        if not self.is_whole or not self._known.is_trusted:
+            return None
+        probe = self._table.probe(self._canonical(keys), now)
+        if not (probe.is_row | probe.is_missing).all():
+            return None
+        at = np.flatnonzero(probe.is_row).astype(np.int32)
+        gathered = self._table.rows(probe.slots[at], self._known.schema.columns.names)
+        return TableRows(at[gathered.order], gathered.rows)
+
+    def _canonical(self, keys: pa.RecordBatch) -> CanonicalKeys:
+        return self._known.canonical(keys, np.arange(keys.num_rows, dtype=np.int32))

@@ -1,0 +1,93 @@
+"""Whether what follows a table's changes lives: whether the cache may be believed.
+
+Looks at signs of life only. What the changes say, and what is forgotten for them, is the
+dimension's business.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FeedState(StrEnum):
+    """How far a feed can be trusted."""
+
+    STARTING = "starting"  # something that was there when it was begun has not been read yet
+    LIVE = "live"
+    SILENT = "silent"  # there may be changes that it does not tell
+
+
+@dataclass(slots=True)
+class _SplitHealth:
+    heard_at: float
+    is_caught_up: bool = False
+
+
+class FeedHealth:
+    """The splits of one feed; `now` is monotonic seconds.
+
+    It is live while each split is caught up, by what its last piece says, and has given a sign of
+    life within `max_silence_s`. Where the source promises to speak now and then (heartbeats), its
+    latest word must not be older than `max_staleness_s`, either, and there must be one.
+    """
+
+    def __init__(
+        self, *, max_silence_s: float = 10.0, max_staleness_s: float | None = None
+    ) -> None:
+        self._max_silence_s = max_silence_s
+        self._max_staleness_s = max_staleness_s
+        self._splits: dict[str, _SplitHealth] = {}
+        self._source_spoke_at = -math.inf
+
+    def on_splits(self, split_ids: Iterable[str], now: float) -> None:
+        """These are all splits; new ones have everything to catch up."""
+        self._splits = {
+            split_id: self._splits.get(split_id, _SplitHealth(now)) for split_id in split_ids
+        }
+
+    def on_piece(
+        self,
+        split_id: str,
+        *,
+        is_caught_up: bool,
+        silent_s: float,
+        source_age_s: float | None,
+        now: float,
+    ) -> None:
+        """A split was read, if only to find it unchanged; harmless for one that is gone.
+
+        `silent_s` ago its source was last heard; `source_age_s` is how old, by the source's own
+        clock, the latest is that it told (None if it told no time).
+        """
+        split = self._splits.get(split_id)
+        if split is None:
+            return
+        split.heard_at = max(split.heard_at, now - silent_s)
+        split.is_caught_up = is_caught_up
+        if source_age_s is not None:
+            self._source_spoke_at = max(self._source_spoke_at, now - source_age_s)
+
+    def state(self, now: float) -> FeedState:
+        """How far it can be trusted now."""
+        if not self._splits or not all(split.is_caught_up for split in self._splits.values()):
+            return FeedState.STARTING
+        return FeedState.LIVE if now < self._silent_from() else FeedState.SILENT
+
+    def next_deadline(self, now: float) -> float | None:
+        """When it will be silent if nothing comes; None while it is not live."""
+        return self._silent_from() if self.state(now) is FeedState.LIVE else None
+
+    def told_until(self) -> float:
+        """While it is live, changes till then are told; -inf where nothing was heard yet."""
+        heard_at = self._heard_at()
+        return heard_at if self._max_staleness_s is None else min(heard_at, self._source_spoke_at)
+
+    def _silent_from(self) -> float:
+        silent_from = self._heard_at() + self._max_silence_s
+        if self._max_staleness_s is None:
+            return silent_from
+        return min(silent_from, self._source_spoke_at + self._max_staleness_s)
+
+    def _heard_at(self) -> float:
+        return min((split.heard_at for split in self._splits.values()), default=-math.inf)

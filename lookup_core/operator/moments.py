@@ -1,0 +1,52 @@
+"""Times of any type on one scale: microseconds since the epoch, in UTC.
+
+For finding the version that is valid at a time; watermarks are in milliseconds, and made elsewhere.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+Moments = npt.NDArray[np.int64]
+
+NEVER_US = -(2**63)  # before every time: of a record without one
+EARLIEST_US = NEVER_US + 1  # stands for "from ever"; no time is earlier
+LATEST_US = 2**63 - 1  # stands for "for ever"; all times are earlier
+
+_US_PER_DAY = 86_400_000_000
+_US_PER_TICK = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_NS_PER_US = 1_000
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds times that can be compared."""
+    return bool(types.is_timestamp(kind) or types.is_date32(kind))
+
+
+def moments_us(column: pa.Array, *, null_us: int) -> Moments:
+    """Timestamps, rounded down, and days, which begin at midnight UTC; `null_us` for NULL.
+
+    A timestamp without a zone is taken as UTC. What is too far away counts as far as can be told.
+    """
+    moments = _without_nulls(column)
+    if column.null_count:
+        moments[column.is_null().to_numpy(zero_copy_only=False)] = null_us
+    return moments
+
+
+def _without_nulls(column: pa.Array) -> Moments:
+    if types.is_date32(column.type):
+        days = column.view(pa.int32()).cast(pa.int64())
+        return _scaled(days, _US_PER_DAY)
+    ticks = column.view(pa.int64())
+    if column.type.unit == "ns":
+        nanoseconds: Moments = ticks.fill_null(0).to_numpy()
+        return nanoseconds // _NS_PER_US
+    return _scaled(ticks, _US_PER_TICK[column.type.unit])
+
+
+def _scaled(ticks: pa.Array, tick_us: int) -> Moments:
+    most = (LATEST_US - 1) // tick_us
+    moments: Moments = np.clip(ticks.fill_null(0).to_numpy(), -most, most)
+    return moments if tick_us == 1 else moments * tick_us

@@ -1,0 +1,52 @@
+"""Snapshots of how a dimension is loaded and followed; for metrics and for people.
+
+Values only: who knows them stands in the engine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.sources.split_progress import SplitProgress
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+
+
+class LoadResult(StrEnum):
+    """How a load of a whole table ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    OUTDATED = "outdated"  # any row may have changed meanwhile; it is begun anew
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """What is known of the changes that are followed."""
+
+    state: FeedState
+    watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
+    splits: Sequence[SplitProgress] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStatistics:
+    """What is known of the table that is held whole."""
+
+    is_whole: bool = False
+    is_loading: bool = False
+    rows: int = 0  # read by the load under way, else by the last one
+    expected_rows: int | None = None  # about
+    last_seconds: float | None = None  # of the last one that ended well
+    last_error: str | None = None  # of the last one, if it ended otherwise
+    counts: dict[LoadResult, int] = field(default_factory=lambda: dict.fromkeys(LoadResult, 0))
+    splits: Sequence[SplitProgress] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshStatistics:
+    """Both, where there are such; `staleness_s`: how far what is held may lag its table."""
+
+    staleness_s: float = 0.0
+    feed: FeedStatistics | None = None
+    load: LoadStatistics | None = None

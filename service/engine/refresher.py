@@ -1,0 +1,64 @@
+"""Keeps a dimension fresh, whichever runner works for it: as a task that begins anew with each.
+
+What is done for one runner stands in `runner_refresh`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.settings import DimensionSettings
+from service.engine.runner_refresh import RefreshSources, RunnerRefresh
+from service.engine.state_runner import StateRunner
+from service.engine.warmup import Warmup
+
+
+class Refresher:
+    """Used by one event loop only; without sources there is nothing to it."""
+
+    def __init__(
+        self,
+        settings: DimensionSettings,
+        sources: RefreshSources,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._clock = clock
+        self._warmup = Warmup(settings, began_at=clock())
+        self._refresh: RunnerRefresh | None = None  # since the first runner
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, runner: StateRunner, tasks: asyncio.TaskGroup) -> None:
+        """Work for this runner from now on, and for no other."""
+        if self._task is not None:
+            self._task.cancel()
+        self._refresh = RunnerRefresh(runner, self._sources, self._settings, clock=self._clock)
+        self._task = tasks.create_task(self._refresh.run())
+
+    def note_doubt(self) -> None:
+        """Something was forgotten: a table that is no longer whole is loaded anew."""
+        if self._refresh is not None:
+            self._refresh.note_doubt()
+
+    def reload(self) -> None:
+        """Load the whole table anew; a load that is under way is followed by another.
+
+        Raises InvalidRequest for a dimension that is not held whole.
+        """
+        if self._refresh is None or self._refresh.loading is None:
+            name = self._settings.name
+            detail = f"{name} is not held whole (cache.mode: full), so that there is no reload"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+        self._refresh.loading.ask()
+
+    def cold_reason(self) -> str | None:
+        """What is waited for before the dimension counts as started; None when it does."""
+        return self._warmup.cold_reason(self.statistics(), self._clock())
+
+    def statistics(self) -> RefreshStatistics:
+        """How it is loaded and followed; little before the first runner."""
+        return RefreshStatistics() if self._refresh is None else self._refresh.statistics()

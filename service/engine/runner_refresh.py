@@ -1,0 +1,86 @@
+"""What keeps one runner's rows fresh: the feed that follows changes, and the loads of its table.
+
+Puts the two together: changes are followed before a load begins, and a doubt asks for another. Ends
+with its runner.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.settings import CacheMode, DimensionSettings
+from lookup_core.statistics import InvalidationOrigin
+from service.engine.feed import Feed, FeedParts
+from service.engine.loading import Loading, LoadingParts
+from service.engine.state_runner import StateRunner
+from service.sources.interface import Source
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSources:
+    """Where a dimension's changes and its whole table come from, as far as there are such."""
+
+    changes: Source | None = None
+    origin: InvalidationOrigin = InvalidationOrigin.CHANGELOG
+    table: Source | None = None  # of mode full
+
+
+class RunnerRefresh:
+    """Keeps the rows of one runner fresh while `run` runs; used by one event loop only."""
+
+    def __init__(
+        self,
+        runner: StateRunner,
+        sources: RefreshSources,
+        settings: DimensionSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._runner = runner
+        self._clock = clock
+        self.feed: Feed | None = None
+        self.loading: Loading | None = None
+        if sources.changes is not None:
+            feed = FeedParts(
+                *(settings.name, sources.changes, sources.origin, settings.feed),
+                *(self.note_doubt, clock, wall_clock),
+            )
+            self.feed = Feed(runner, feed)
+        if settings.cache.mode is CacheMode.FULL:
+            assert sources.table is not None  # as the application wires it
+            loading = LoadingParts(
+                *(settings.name, sources.table, settings.full, self._wait_for_feed),
+                *(clock, wall_clock),
+            )
+            self.loading = Loading(runner, loading)
+
+    async def run(self) -> None:
+        """Follow and load until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self.feed, self.loading):
+                if part is not None:
+                    tasks.create_task(part.run())
+
+    def note_doubt(self) -> None:
+        """Something was forgotten: a table that is no longer whole is loaded anew."""
+        if self.loading is not None and not self.loading.table.is_whole:
+            self.loading.ask()
+
+    def statistics(self) -> RefreshStatistics:
+        """How far both are."""
+        feed = None if self.feed is None else self.feed.statistics()
+        load = None if self.loading is None else self.loading.statistics()
+        return RefreshStatistics(self._staleness_s(), feed, load)
+
+    def _staleness_s(self) -> float:
+        oldest_s = self._runner.state.oldest_age_s(self._clock())
+        if self.feed is None or (told_until := self.feed.told_until()) is None:
+            return oldest_s
+        return min(oldest_s, self._clock() - told_until)
+
+    async def _wait_for_feed(self) -> None:
+        if self.feed is not None:
+            await self.feed.wait_until_live()

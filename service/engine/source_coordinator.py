@@ -1,0 +1,270 @@
+"""Reads a source: finds its splits, has them read, and hands over what they bring, one at a time.
+
+After the source coordinator of Flink's FLIP-27, with readers in the same loop. No decision is made
+here: the ledger knows the splits, the watermarks know who is idle. What a piece means is unknown.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from lookup_core.changelog.change import TableChange
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError
+from lookup_core.sources.reading_mode import ReadingMode
+from lookup_core.sources.split import Split
+from lookup_core.sources.split_ledger import Assignment, SplitLedger
+from lookup_core.sources.split_progress import SplitProgress
+from lookup_core.sources.split_watermarks import SplitWatermarks
+from lookup_core.sources.splits_ahead import splits_ahead
+from service.engine.jitter import jitter
+from service.engine.split_buffer import SplitBuffer
+from service.engine.split_discovery import SplitDiscovery
+from service.engine.split_reading import ReadingFault, ReadingParts, SplitReading
+from service.engine.warning_gate import WarningGate
+from service.sources.interface import Source, SplitPiece
+
+log = structlog.get_logger()
+
+_MOST_FAILURES = 5  # in a row, of a bounded source; the first four are waited out, 7.5 s at most
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """How a source is read."""
+
+    dimension: str  # for the log
+    parallelism: int = 4  # readers at a time, of a bounded source that is read in parallel
+    buffer_bytes: int = 8 * 2**20  # of what is read and not taken, for each buffer
+    max_drift_ms: int | None = None  # a split that is further ahead of the slowest is paused
+    idle_after_s: float = 5.0  # without news, a split that is caught up holds nobody back
+
+
+class SourceCoordinator:
+    """Hands each piece to `take`, in the order of its split; used by one event loop only.
+
+    `take` is called by one task, must not block, and is asked again for nothing: what it was given
+    counts as read once it has returned. What it raises ends `run`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: DimensionSchema,
+        *,
+        take: Callable[[SplitPiece], None],
+        settings: CoordinatorSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._take = take
+        self._settings = settings
+        self._clock = clock
+        most_failures = _MOST_FAILURES if source.is_bounded else None
+        self._ledger = SplitLedger(most_failures)
+        self._watermarks = SplitWatermarks(settings.idle_after_s)
+        self._paused: frozenset[str] = frozenset()
+        self._failure: BackendError | None = None  # for good
+        self._warnings = WarningGate()
+        self._wake = asyncio.Event()
+        self._buffer: SplitBuffer[SplitPiece | ReadingFault] = SplitBuffer(
+            settings.buffer_bytes, self._wake.set
+        )
+        self._discovery = SplitDiscovery(
+            source,
+            schema,
+            most_failures=most_failures,
+            on_splits=self._on_splits,
+            on_fault=self._on_discovery_fault,
+        )
+        self._parts = ReadingParts(
+            source, schema, self._buffer, self._next_split, lambda: self._paused
+        )
+        self._readings: set[asyncio.Task[None]] = set()
+
+    @property
+    def watermark_ms(self) -> int:
+        """The merged watermark of the splits; NO_WATERMARK_MS: none yet."""
+        return self._watermarks.watermark_ms
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no split has had news for a while."""
+        return self._watermarks.is_idle
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the splits are known, and all was taken that was there when each was assigned.
+
+        No longer, while a new split or one that failed is not: what it holds is not known.
+        """
+        return self._discovery.is_done and self._ledger.is_caught_up
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What was read and not taken yet."""
+        return self._buffer.nbytes
+
+    @property
+    def discovery_fault(self) -> BackendError | None:
+        """Why the splits could not be looked for the last time; None when they could."""
+        return self._discovery.fault
+
+    def progress(self) -> Sequence[SplitProgress]:
+        """All splits in the order of their discovery."""
+        return [self._with_time(split) for split in self._ledger.progress()]
+
+    async def run(self) -> None:
+        """Read until all splits are finished; until cancelled, if the source is unbounded.
+
+        Only for a bounded source it raises BackendError: when a split, or the search for splits,
+        has failed for good. Cancellation closes the readers, then the enumerator; it takes a second
+        or two.
+        """
+        try:
+            async with asyncio.TaskGroup() as enumerating:
+                discovery = enumerating.create_task(self._discovery.run())
+                async with asyncio.TaskGroup() as reading:
+                    await self._consume(reading)
+                    for task in self._readings:
+                        task.cancel()
+                discovery.cancel()
+        except ExceptionGroup as group:
+            raise _first(group) from group
+        if self._failure is not None:
+            raise self._failure
+
+    async def _consume(self, tasks: asyncio.TaskGroup) -> None:
+        while not self._is_over():
+            self._start_readers(tasks)
+            parcel = self._buffer.pop()
+            if parcel is None:
+                await self._pause()
+            else:
+                self._on_parcel(parcel)
+                await asyncio.sleep(0)  # lookups have their turn
+            self._watermarks.expire(self._clock(), paused=self._paused)
+            self._align()
+
+    def _is_over(self) -> bool:
+        if self._failure is not None:
+            return True
+        return self._source.is_bounded and self._discovery.is_done and self._ledger.is_finished
+
+    def _start_readers(self, tasks: asyncio.TaskGroup) -> None:
+        while self._may_start_reader():
+            first = self._next_split()
+            if first is None:
+                return
+            task = tasks.create_task(SplitReading(first, self._parts).run())
+            self._readings.add(task)
+            task.add_done_callback(self._on_reading_end)
+
+    def _may_start_reader(self) -> bool:
+        if self._source.reading_mode is not ReadingMode.PARALLEL:
+            return not self._readings
+        # Splits without an end never make room for others.
+        return not self._source.is_bounded or len(self._readings) < self._settings.parallelism
+
+    def _next_split(self) -> Assignment | None:
+        return self._ledger.assign_next(self._clock())
+
+    def _on_reading_end(self, task: asyncio.Task[None]) -> None:
+        self._readings.discard(task)
+        self._wake.set()  # there is room for another
+
+    async def _pause(self) -> None:
+        # A reader that has all splits takes those that are due by itself.
+        retry_at = self._ledger.next_due() if self._may_start_reader() else None
+        times = [at for at in (retry_at, self._watermarks.next_deadline()) if at is not None]
+        pause_s = max(min(times) - self._clock(), 0.0) if times else None
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass  # something is due
+        self._wake.clear()
+
+    def _on_parcel(self, parcel: SplitPiece | ReadingFault) -> None:
+        if isinstance(parcel, ReadingFault):
+            self._on_reading_fault(parcel)
+        else:
+            self._on_piece(parcel)
+
+    def _on_piece(self, piece: SplitPiece) -> None:
+        self._take(piece)
+        self._ledger.on_progress(
+            piece.split_id,
+            piece.position,
+            total=piece.total,
+            is_caught_up=piece.is_caught_up,
+            may_go_back=any(isinstance(change, TableChange) for change in piece.changes),
+        )
+        self._watermarks.on_piece(
+            piece.split_id,
+            watermark_ms=piece.watermark_ms,
+            has_changes=bool(piece.changes),
+            is_caught_up=piece.is_caught_up,
+            now=self._clock(),
+        )
+        if piece.is_finished:
+            self._ledger.on_finished(piece.split_id)
+            self._watermarks.remove(piece.split_id)
+
+    def _on_reading_fault(self, fault: ReadingFault) -> None:
+        now = self._clock()
+        drawn = jitter()  # the same for all: they are read together again
+        for split_id in fault.split_ids:
+            pause_s = self._ledger.on_failure(split_id, fault.error, now=now, jitter=drawn)
+            self._watermarks.on_failure(split_id)
+            if pause_s is None:
+                self._failure = fault.error
+        self._warn("source.reading_failed", fault.error, splits=len(fault.split_ids))
+
+    def _on_splits(self, splits: Sequence[Split]) -> None:
+        new = self._ledger.on_discovered(splits)
+        for split in new:
+            self._watermarks.add(split.id, self._clock())
+        if new:
+            log.info("source.splits_found", dimension=self._settings.dimension, new=len(new))
+        self._wake.set()
+
+    def _on_discovery_fault(self, error: BackendError) -> None:
+        if self._discovery.has_given_up:
+            self._failure = error
+        self._warn("source.discovery_failed", error)
+        self._wake.set()
+
+    def _warn(self, event: str, error: BackendError, **fields: int) -> None:
+        if self._warnings.is_due(f"{event} {error}", self._clock()):
+            log.warning(
+                event,
+                dimension=self._settings.dimension,
+                code=error.code,
+                detail=error.detail,
+                **fields,
+            )
+
+    def _align(self) -> None:
+        if self._settings.max_drift_ms is not None:
+            active_ms = self._watermarks.active_ms()
+            self._paused = splits_ahead(active_ms, self._settings.max_drift_ms)
+
+    def _with_time(self, split: SplitProgress) -> SplitProgress:
+        time_of_split = self._watermarks.time_of(split.split_id)
+        if time_of_split is None:  # it is finished
+            return split
+        return replace(
+            split,
+            watermark_ms=time_of_split.watermark_ms,
+            is_idle=time_of_split.is_idle,
+            is_paused=split.split_id in self._paused,
+        )
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first

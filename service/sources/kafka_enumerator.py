@@ -1,0 +1,76 @@
+"""Finds the partitions of a changelog topic, and those that are added later.
+
+Not who reads them; the first time, it also finds out from where.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from aiokafka import TopicPartition
+
+from service.sources.kafka_consumer import KafkaConsumer
+from service.sources.kafka_errors import mapped_errors
+from service.sources.kafka_partition import KafkaPartition, partition_id
+from service.sources.kafka_settings import KafkaSettings
+from service.sources.kafka_topic import KafkaTopic
+
+
+class KafkaEnumerator:
+    """Asks the brokers anew each time."""
+
+    def __init__(self, settings: KafkaSettings, topic: KafkaTopic) -> None:
+        self._settings = settings
+        self._topic = topic
+
+    @property
+    def discovery_interval_s(self) -> float | None:
+        """How soon a partition that is added is found."""
+        return self._settings.discovery_interval_s
+
+    async def __aenter__(self) -> Self:
+        """Connect; raises BackendError."""
+        with mapped_errors(self._settings):
+            self._consumer = KafkaConsumer(self._settings)
+            try:
+                await self._consumer.start()
+            except BaseException:
+                await self._consumer.close()
+                raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect, at the latest after a second; never raises."""
+        await self._consumer.close()
+
+    async def discover(self) -> Sequence[KafkaPartition]:
+        """All partitions that there are now; raises BackendError, also if there is no topic."""
+        with mapped_errors(self._settings):
+            await self._consumer.client.refresh()
+            addresses = self._consumer.changelog_partitions()
+            if self._topic.begins is None:
+                self._topic.begins = await self._recent(addresses)
+        begin = self._topic.begin
+        return [KafkaPartition.of(each, begin=begin(partition_id(each))) for each in addresses]
+
+    async def ends(self) -> Mapping[str, int]:
+        """Where each partition ends now, by the id of its split; raises BackendError."""
+        with mapped_errors(self._settings):
+            addresses = self._consumer.changelog_partitions()
+            found = await self._consumer.end_offsets(addresses)
+        return {partition_id(address): offset for address, offset in found.items()}
+
+    async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
+        since_ms = int((time.time() - self._settings.lookback_s) * 1000)
+        found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
+        ends = await self._consumer.end_offsets(addresses)
+        return {
+            partition_id(address): first.offset if first else ends[address]
+            for address, first in found.items()
+        }

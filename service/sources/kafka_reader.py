@@ -1,0 +1,180 @@
+"""Reads the partitions of a changelog topic with one consumer.
+
+Not what becomes of the changes. A broker that is away is silence first: the consumer connects again
+by itself, and goes on where it was.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from lookup_core.changelog.change import Change, TableChange
+from lookup_core.changelog.change_decoder import ChangeDecoder, Decoded
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.sources.split import Split
+from service.sources.interface import SplitPiece
+from service.sources.kafka_assignment import KafkaAssignment
+from service.sources.kafka_consumer import KafkaConsumer
+from service.sources.kafka_errors import mapped_errors
+from service.sources.kafka_partition import KafkaPartition, partition_id
+from service.sources.kafka_progress import Clocks
+from service.sources.kafka_settings import KafkaSettings
+from service.sources.kafka_topic import KafkaTopic
+
+log = structlog.get_logger()
+
+_MOST_MESSAGES = 2000  # in one read, so that lookups have their turn between two
+_WAIT_MS = 500
+_SHORT_WAIT_MS = 50  # while it is not known yet whether there is something to read
+
+Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+
+class KafkaReader:
+    """One consumer of all partitions that it is given."""
+
+    def __init__(
+        self, settings: KafkaSettings, decoder: ChangeDecoder, *, topic: KafkaTopic
+    ) -> None:
+        self._settings = settings
+        self._decoder = decoder
+        self._topic = topic
+        self._addresses: dict[str, TopicPartition] = {}  # {split id: partition}
+
+    async def __aenter__(self) -> Self:
+        """Connect; raises BackendError."""
+        with mapped_errors(self._settings):
+            self._consumer = KafkaConsumer(self._settings)
+            try:
+                await self._consumer.start()
+            except BaseException:
+                await self._consumer.close()
+                raise
+        self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect, at the latest after a second; never raises."""
+        await self._consumer.close()
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        """Read this partition, too; raises BackendError."""
+        assert isinstance(split, KafkaPartition)
+        self._addresses[split.id] = split.address
+        begin = split.begin if position is None else position
+        with mapped_errors(self._settings):
+            await self._assignment.add(split.address, position=begin)
+
+    async def read(self) -> Sequence[SplitPiece]:
+        """What came meanwhile, and how long nothing was heard; raises BackendError."""
+        await asyncio.sleep(0)  # the consumer does not wait as long as it has something
+        with mapped_errors(self._settings):
+            await self._assignment.update(at=_now())
+            try:
+                records = await self._consumer.getmany(
+                    timeout_ms=self._wait_ms(), max_records=_MOST_MESSAGES
+                )
+            except OffsetOutOfRangeError as error:
+                self._assignment.lose(error.args[0])
+                await self._consumer.client.refresh()  # it may be another topic by now
+                await self._assignment.update(at=_now())
+                records = {}
+        return await self._pieces(records, at=_now())
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        """Read nothing of these."""
+        addresses = [self._addresses[split_id] for split_id in split_ids]
+        self._assignment.pause(addresses, at=_now())
+
+    def _wait_ms(self) -> int:
+        progress = self._assignment.progress.values()
+        is_idle = all(each.is_caught_up for each in progress) and not self._assignment.restarted
+        return _WAIT_MS if is_idle else _SHORT_WAIT_MS
+
+    async def _pieces(self, records: Records, *, at: Clocks) -> list[SplitPiece]:
+        await self._assignment.look(at=at)
+        self._check_silence(at)
+        pieces = [
+            self._piece(address, records.get(address, ()), at=at)
+            for address in self._assignment.progress
+            if address not in self._assignment.paused
+        ]
+        self._note_heartbeats(records, at=at)
+        pieces += [self._missing(address) for address in self._assignment.waiting]
+        self._assignment.note_told()
+        return pieces
+
+    def _piece(
+        self, address: TopicPartition, messages: Sequence[ConsumerRecord], *, at: Clocks
+    ) -> SplitPiece:
+        progress = self._assignment.progress[address]
+        decoded = self._decoder.decode(messages)
+        self._log_faults(messages, decoded)
+        progress.told(decoded.source_time_ms)
+        return SplitPiece(
+            split_id=partition_id(address),
+            position=progress.position,
+            changes=(*self._restart(address), *decoded.changes),
+            nbytes=decoded.nbytes,
+            watermark_ms=progress.watermark_ms,
+            silent_s=progress.silent_s(at=at),
+            is_caught_up=progress.is_caught_up,
+            total=progress.total,
+        )
+
+    def _missing(self, address: TopicPartition) -> SplitPiece:
+        # Its topic is there, with fewer partitions: there is nothing in it that could be missed.
+        changes = self._restart(address)
+        return SplitPiece(partition_id(address), position=0, changes=changes, is_caught_up=True)
+
+    def _restart(self, address: TopicPartition) -> Sequence[Change]:
+        reason = self._assignment.restarted.pop(address, None)
+        if reason is None:
+            return ()
+        log.warning("changelog.restarted", partition=partition_id(address), reason=reason)
+        return (TableChange(reason),)
+
+    def _note_heartbeats(self, records: Records, *, at: Clocks) -> None:
+        told = [
+            self._decoder.decode(messages).source_time_ms
+            for address, messages in records.items()
+            if address.topic == self._settings.heartbeat_topic
+        ]
+        for progress in self._assignment.progress.values() if told else ():
+            progress.heartbeat(max(told), at=at)
+
+    def _log_faults(self, messages: Sequence[ConsumerRecord], decoded: Decoded) -> None:
+        if not decoded.faults:
+            return
+        index, reason = next(iter(decoded.faults.items()))
+        first = messages[index]  # its value stays out of the log: it may be anybody's secret
+        log.warning(
+            "changelog.not_understood",
+            topic=first.topic,
+            partition=first.partition,
+            offset=first.offset,
+            reason=reason,
+            messages=len(decoded.faults),
+        )
+
+    def _check_silence(self, at: Clocks) -> None:
+        silences = [each.unanswered_s(at=at) for each in self._assignment.progress.values()]
+        if silences and min(silences) > self._settings.give_up_after_s:
+            # New connections tell what is wrong, and find brokers that have moved.
+            detail = f"{self._settings.address}: no answer for {min(silences):.0f} s"
+            raise BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, detail)
+
+
+def _now() -> Clocks:
+    return Clocks(time.monotonic(), time.time() * 1000)

@@ -1,0 +1,72 @@
+"""What came over a session that listens, until it is read: bounded, and nothing is lost unseen.
+
+Not the session: it knows no connection and no clock.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+
+_JUST_CONNECTED = "notifications may have been lost before the connection was made"
+_OVERFLOWED = "notifications were dropped: more came than were read"
+_HEARTBEAT_BYTES = 16  # by and large
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was next, in the order of arrival; the loss comes first, if there was one."""
+
+    payloads: Sequence[str]
+    lost: str | None  # why notifications before these are gone
+    heartbeat_ms: int  # the server's clock at the last heartbeat among these, or NO_WATERMARK_MS
+
+    @property
+    def has_heartbeat(self) -> bool:
+        """Whether the connection has shown that it hears."""
+        return self.heartbeat_ms != NO_WATERMARK_MS
+
+
+class PostgresNotificationsInbox:
+    """Payloads and heartbeats; begins with a loss, because nobody knows what came before."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self.lost: str | None = _JUST_CONNECTED
+        self._max_bytes = max_bytes
+        self._entries: deque[str | int] = deque()  # payloads, and heartbeats in ms
+        self._nbytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return self.lost is None and not self._entries
+
+    def put(self, entry: str | int) -> None:
+        """A payload or a heartbeat; instead of too much of them the loss of all is kept."""
+        size = _size(entry)
+        if self._nbytes + size > self._max_bytes:
+            self._entries.clear()
+            self._nbytes, self.lost = 0, _OVERFLOWED
+            return
+        self._entries.append(entry)
+        self._nbytes += size
+
+    def take(self, max_bytes: int) -> Taken:
+        """At least one entry, if there is any, and no more than so many bytes beyond it."""
+        lost, self.lost = self.lost, None
+        payloads: list[str] = []
+        heartbeat_ms, room = NO_WATERMARK_MS, max_bytes
+        while self._entries and room > 0:
+            entry = self._entries.popleft()
+            self._nbytes -= _size(entry)
+            room -= _size(entry)
+            if isinstance(entry, str):
+                payloads.append(entry)
+            else:
+                heartbeat_ms = entry
+        return Taken(payloads, lost, heartbeat_ms)
+
+
+def _size(entry: str | int) -> int:
+    return len(entry) if isinstance(entry, str) else _HEARTBEAT_BYTES

@@ -1,0 +1,132 @@
+"""Reads the changes that a table's triggers tell, as the reader of a source with a single split.
+
+How messages are decoded stands in `lookup_core.changelog.notification`.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.notification import NotificationDecoder
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.sources.split import Split
+from service.sources.interface import SplitPiece
+from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
+from service.sources.postgres_notifications_session import (
+    PostgresNotificationsSession,
+    PostgresNotificationsSettings,
+)
+
+_WAIT_S = 1.0
+_PIECE_BYTES = 256 * 2**10  # of payloads: decoded in a few milliseconds
+_CHANGE_BYTES = 100  # besides its columns, by and large
+
+
+class PostgresNotificationsReader:
+    """Of one split; a connection that was lost is an error, and its successor tells of the gap."""
+
+    def __init__(
+        self, settings: PostgresNotificationsSettings, decoder: NotificationDecoder
+    ) -> None:
+        self._settings = settings
+        self._decoder = decoder
+        self._inbox = PostgresNotificationsInbox(max_bytes=settings.max_waiting_bytes)
+        self._session = PostgresNotificationsSession(
+            settings, hear=self._on_heard, on_end=self._on_end
+        )
+        self._stack = AsyncExitStack()
+        self._news = asyncio.Event()
+        self._failure: BackendError | None = None
+        self._heard_at_s = 0.0
+        self._split_id: str | None = None  # until it is given one
+        self._position = 0  # how many notifications were told
+        self._is_paused = False
+        self._is_caught_up = False
+
+    async def __aenter__(self) -> Self:
+        """Connect, listen, and begin to send heartbeats; raises BackendError."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._session)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            self._heard_at_s = asyncio.get_running_loop().time()
+            stack.callback(tasks.create_task(self._beat()).cancel)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect, at the latest after a second; never raises."""
+        await self._stack.aclose()  # without the error, which is none of the heartbeats'
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        """Tell what is heard from now on; nobody has kept what was told before."""
+        self._split_id = split.id
+        self._position = position or 0
+
+    async def read(self) -> Sequence[SplitPiece]:
+        """What was heard by now, waited for a second at the most; raises BackendError."""
+        if self._is_paused or self._inbox.is_empty:
+            await self._wait()
+        if self._failure is not None:
+            raise self._failure
+        if self._split_id is None or self._is_paused:
+            return ()
+        return (self._piece(self._split_id, self._inbox.take(_PIECE_BYTES)),)
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        """Tell nothing while the split is among these."""
+        self._is_paused = self._split_id in split_ids
+
+    def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
+        decoded = self._decoder.decode(taken.payloads)
+        lost = () if taken.lost is None else (TableChange(taken.lost),)
+        changes = (*lost, *decoded.changes)
+        self._position += len(taken.payloads)
+        self._is_caught_up = self._is_caught_up or taken.has_heartbeat
+        return SplitPiece(
+            split_id,
+            self._position,
+            changes=changes,
+            nbytes=decoded.nbytes + len(changes) * _CHANGE_BYTES,
+            watermark_ms=taken.heartbeat_ms,
+            silent_s=asyncio.get_running_loop().time() - self._heard_at_s,
+            is_caught_up=self._is_caught_up,
+        )
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        if self._failure is None:
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                pass  # then only how long it has been silent is told
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._session.beat()
+            except BackendError as error:
+                self._fail(error)
+                return
+            await asyncio.sleep(self._settings.heartbeat_interval_s)
+
+    def _on_heard(self, entry: str | int) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        self._inbox.put(entry)
+        self._news.set()
+
+    def _on_end(self) -> None:
+        detail = f"{self._settings.table}: the session that listens was lost"
+        self._fail(BackendError(ErrorCode.CONNECTION_LOST, detail))
+
+    def _fail(self, error: BackendError) -> None:
+        self._failure = self._failure or error
+        self._news.set()

@@ -1,0 +1,157 @@
+"""A session of its own that listens to a channel, and to itself, to see that it still hears.
+
+Not of the pool: there a session forgets what it listens to when it is given back. What is heard is
+handed on as it comes; who reads it stands in `postgres_notifications_reader`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.backends.postgres_errors import mapped_errors
+
+_CLOSE_TIMEOUT_S = 0.9
+# Its own channel: else each sidecar would hear the heartbeats of all others. The clock is read
+# before the commit, so that whatever is committed after this heartbeat is told later than that.
+_HEARTBEAT = """
+SELECT pg_catalog.pg_notify(
+    $1, pg_catalog.floor(
+        pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint::text)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresNotificationsSettings:
+    """Whom to listen to; the DSN is that of the table, and any role may listen."""
+
+    dsn: str = field(repr=False)  # may hold a password
+    table: str  # for people
+    channel: str
+    connect_timeout_s: float = 3.0
+    heartbeat_interval_s: float = 5.0
+    heartbeat_timeout_s: float = 15.0  # then the connection is given up
+    max_waiting_bytes: int = 8 * 2**20  # of payloads that nobody has read yet
+
+    @property
+    def server_settings(self) -> dict[str, str]:
+        """What the session starts with.
+
+        The server ends it soon when the client is gone: a session that hears nothing any more keeps
+        the notifications of all others from being dropped.
+        """
+        return {
+            "application_name": "sidelook listen",
+            "default_transaction_read_only": "on",
+            "statement_timeout": f"{round(self.heartbeat_timeout_s * 1000)}ms",
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "10",
+            "tcp_keepalives_count": "3",
+            "tcp_user_timeout": "30000",
+        }
+
+
+class PostgresNotificationsSession:
+    """Listens while it is open; then `hear` gets payloads, and heartbeats as the server's ms.
+
+    `on_end` is called, from the event loop, when the connection is gone.
+    """
+
+    def __init__(
+        self,
+        settings: PostgresNotificationsSettings,
+        *,
+        hear: Callable[[str | int], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._hear = hear
+        self._on_end = on_end
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._heartbeat_channel = ""
+
+    async def __aenter__(self) -> Self:
+        """Connect and listen; raises BackendError within the connect timeout."""
+        try:
+            with mapped_errors(self._settings.table):
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    self._connection = await self._connected()
+                    await self._listen(self._connection)
+        except BaseException:
+            self._terminate()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Say goodbye; a server that does not answer is left without."""
+        assert self._connection is not None
+        self._connection.remove_termination_listener(self._end)
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._connection.close()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pass  # it is gone, and nothing is lost: the session only listened
+        finally:
+            self._terminate()
+
+    async def beat(self) -> None:
+        """Notify itself; raises BackendError after the heartbeat timeout at the latest."""
+        assert self._connection is not None
+        try:
+            with mapped_errors(self._settings.table):
+                async with asyncio.timeout(self._settings.heartbeat_timeout_s):
+                    await self._connection.execute(_HEARTBEAT, self._heartbeat_channel)
+        except BackendError as error:
+            self._terminate()
+            reason = "no heartbeat came back from the session that listens"
+            raise self._failure(ErrorCode.CONNECTION_LOST, reason) from error
+
+    async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
+        try:
+            # Also where lookups go to a standby, if the DSN names the primary besides.
+            return await asyncpg.connect(
+                self._settings.dsn,
+                server_settings=self._settings.server_settings,
+                target_session_attrs=SessionAttribute.primary,
+            )
+        except asyncpg.TargetServerAttributeNotMatched as error:
+            reason = "only the primary server can be listened to, and the DSN leads to a standby"
+            raise self._failure(ErrorCode.UPSTREAM_UNAVAILABLE, reason) from error
+
+    async def _listen(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        process = connection.get_server_pid()
+        if await connection.fetchval("SELECT pg_catalog.pg_backend_pid()") != process:
+            # It would give the session to others, and what it is told meanwhile to nobody.
+            reason = "the DSN leads to a pooler; to listen, name the server itself"
+            raise self._failure(ErrorCode.UPSTREAM_REJECTED, reason)
+        self._heartbeat_channel = f"sidelook_heartbeat_{process}"
+        connection.add_termination_listener(self._end)
+        await connection.add_listener(self._settings.channel, self._on_payload)
+        await connection.add_listener(self._heartbeat_channel, self._on_heartbeat)
+
+    def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as asyncpg has it
+        self._hear(str(payload))
+
+    def _on_heartbeat(self, _connection: object, process: int, channel: str, payload: Any) -> None:  # noqa: ANN401  as asyncpg has it
+        if channel == f"sidelook_heartbeat_{process}":  # nobody else may speak for it
+            self._hear(int(payload))
+
+    def _end(self, _connection: object) -> None:
+        self._on_end()
+
+    def _terminate(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+    def _failure(self, code: ErrorCode, reason: str) -> BackendError:
+        return BackendError(code, f"{self._settings.table}: {reason}")

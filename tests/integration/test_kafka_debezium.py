@@ -1,0 +1,134 @@
+"""Changes of a real table, through PostgreSQL's logical decoding, Debezium and Kafka."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
+from demo.embedded_kafka.kafka_broker import KafkaBroker
+from demo.embedded_kafka.kafka_topics import create_topic
+from demo.embedded_kafka.unix_relay import unix_relay
+from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import DecoderSettings
+from lookup_core.changelog.format import ChangelogFormat, decoder_for
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+from service.backends.postgres import PostgresBackend
+from service.sources.kafka_changelog import KafkaChangelog
+from service.sources.kafka_settings import KafkaSettings
+from tests.integration.kafka_reading import Reading, reading
+from tests.integration.postgres_server import Database, running_postgres
+from tests.integration.postgres_tables import put_table
+
+PLANES = pa.table(
+    {
+        "tailnum": ["N1", "N2", "N3"],
+        "model": ["A", "B", "C"],
+        "seats": pa.array([1, 2, 3], pa.int32()),
+    }
+)
+CHANGES = (
+    "UPDATE planes SET seats = 20 WHERE tailnum = 'N2'",
+    "INSERT INTO planes VALUES ('N4', 'D', NULL)",
+    "UPDATE planes SET tailnum = 'N5' WHERE tailnum = 'N4'",
+    "DELETE FROM planes WHERE tailnum = 'N3'",
+    "TRUNCATE planes",
+)
+GONE = "gone"
+EXPECTED = {  # {key: what was told of it, in this order}
+    "N2": [{"model": "B", "seats": 20}],
+    "N4": [{"model": "D", "seats": None}, GONE],
+    "N5": [{"model": "D", "seats": None}],
+    "N3": [GONE],
+}
+PROBE = "probe"
+
+
+@pytest.fixture(scope="module")
+def followed() -> Iterator[Database]:
+    """A database whose server writes down what logical decoding needs."""
+    with running_postgres() as server:
+        server.new_database().execute("ALTER SYSTEM SET wal_level = logical")
+        server.stop()
+        server.start()
+        yield server.new_database()
+
+
+@pytest.mark.parametrize("has_schemas", [False, True], ids=["bare", "with_schemas"])
+async def test_changes_of_a_table_are_told(
+    kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path, has_schemas: bool
+) -> None:
+    """Updates, inserts, deletions and truncations are told with their transactions, and soon."""
+    table = put_table(followed, PLANES, key=["tailnum"], name="planes")
+    async with PostgresBackend(table) as backend:
+        schema = await backend.describe(timeout_s=5.0)
+    with unix_relay(f"{followed.socket_folder}/.s.PGSQL.5432") as port:
+        prefix = f"dbz_{has_schemas}".lower()
+        captured = CapturedTable(
+            port, followed.name, "public.planes", prefix=prefix, has_schemas=has_schemas
+        )
+        settings, source = source_of(captured, kafka, schema)
+        await create_topic(kafka.address, captured.topic, partitions=2)
+        connector = debezium_connector(
+            tmp_path, captured, brokers=kafka.address, libraries=libraries
+        )
+        with connector as process:
+            async with reading(settings, source=source) as told:
+                await connected(told, followed)
+                await asyncio.to_thread(followed.execute, *CHANGES)
+                await told.until(lambda: told.flushes)
+                heartbeat_ms = max(each.watermark_ms for each in told.latest.values())
+                await told.until(
+                    lambda: min(each.watermark_ms for each in told.latest.values()) > heartbeat_ms
+                )
+            assert process.is_running, process.log.read_text()
+
+    assert changes_by_key(told) == EXPECTED
+
+
+def source_of(
+    captured: CapturedTable, kafka: KafkaBroker, schema: DimensionSchema
+) -> tuple[KafkaSettings, KafkaChangelog]:
+    """The changelog of the table, and how it is reached."""
+    settings = KafkaSettings(
+        (kafka.address,),
+        captured.topic,
+        heartbeat_topic=captured.heartbeat_topic,
+        discovery_interval_s=0.5,
+    )
+    decoder = decoder_for(
+        ChangelogFormat.DEBEZIUM_JSON,
+        schema,
+        settings=DecoderSettings(captured.table, with_rows=True),
+        loads=orjson.loads,
+    )
+    return settings, KafkaChangelog(settings, lambda _: decoder)
+
+
+async def connected(told: Reading, database: Database) -> None:
+    """Wait until the connector tells of changes: it does not tell of those before its start."""
+    async with asyncio.timeout(60.0):
+        while not told.changes:
+            probe = f"INSERT INTO planes VALUES ('{PROBE}' || random())"
+            await asyncio.to_thread(database.execute, probe)
+            await told.read()
+
+
+def changes_by_key(told: Reading) -> dict[str, list[object]]:
+    """What was told of each key: its new row, or that it is gone; all with their transactions."""
+    found: dict[str, list[object]] = {}
+    for change in told.changes:
+        if isinstance(change, RowChanges):
+            assert change.transaction_ids.all()
+            rows = change.rows.to_pylist()
+            for index, key in enumerate(change.keys["tailnum"].to_pylist()):
+                row = rows[index] if change.has_row[index] else None
+                found.setdefault(key, []).append(GONE if change.is_gone[index] else row)
+    # A deletion is told once or, with its tombstone, twice.
+    plain = {key: [each for each, _ in groupby(told)] for key, told in found.items()}
+    return {key: told for key, told in plain.items() if not key.startswith(PROBE)}

@@ -1,0 +1,179 @@
+"""What a lookup tells of the transactions that it saw, over a real server."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+
+import asyncpg
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+
+from service.backends.interface import FetchedRows
+from service.backends.postgres import PostgresBackend
+from service.backends.postgres_catalog import PostgresCatalog
+from service.backends.postgres_lookup import (
+    blocks_query,
+    lookup_query,
+    scanning_query,
+    telling_blocks_query,
+    telling_query,
+)
+from service.backends.postgres_settings import PostgresSettings
+from tests.integration.postgres_server import Database
+from tests.integration.postgres_tables import put_table
+from tests.integration.test_postgres_plans import as_sent, nodes_of
+from tests.service.backends.backend_contract import BackendContract, OpenBackend
+
+PATIENCE_S = 10.0
+ROWS = 3000
+SIZES = [1, 2000]  # keys: records, and blocks
+
+
+class TestTellingBackend(BackendContract):
+    """A backend that tells what it saw gives the same rows as one that does not."""
+
+    @pytest.fixture
+    def open_backend(self, database: Database) -> OpenBackend:
+        """A backend over a table with the rows."""
+
+        @asynccontextmanager
+        async def opened(rows: pa.Table, key: Sequence[str]) -> AsyncIterator[PostgresBackend]:
+            settings = replace(put_table(database, rows, key=key), tells_snapshot=True)
+            async with PostgresBackend(settings) as backend:
+                yield backend
+
+        return opened
+
+
+@pytest.fixture
+def table(database: Database) -> Database:
+    """A database with a table of 3000 rows."""
+    database.execute(
+        "CREATE TABLE small (id int8 PRIMARY KEY, name text)",
+        f"INSERT INTO small SELECT g, 'old' FROM generate_series(1, {ROWS}) AS g",
+        "ANALYZE small",
+    )
+    return database
+
+
+async def fetched_of(database: Database, key_count: int, *, first: int = 1) -> FetchedRows:
+    """The rows of so many keys, and what their read saw; twice, as blocks come when rows are known."""
+    settings = PostgresSettings(database.dsn(), "small", ("id",), tells_snapshot=True)
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        one = pa.record_batch([pa.array([1])], schema=schema.key)
+        await backend.fetch(one, timeout_s=PATIENCE_S)
+        keys = pa.record_batch([pa.array(range(first, first + key_count))], schema=schema.key)
+        return await backend.fetch(keys, timeout_s=PATIENCE_S)
+
+
+def sees(fetched: FetchedRows, transaction_id: int) -> bool:
+    """Whether the read saw this transaction, by the low 32 bits of its id."""
+    assert fetched.snapshot is not None
+    ids = np.array([transaction_id % 2**32], np.uint32)
+    return bool(fetched.snapshot.sees(ids)[0])
+
+
+@contextmanager
+def update_in_progress(database: Database) -> Iterator[int]:
+    """A transaction that has changed row 1, and commits in the end; its id."""
+    with psycopg.connect(database.dsn()) as connection:
+        connection.execute("UPDATE small SET name = 'new' WHERE id = 1")
+        found = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
+        assert found is not None
+        yield int(found[0])
+
+
+@pytest.mark.parametrize("key_count", SIZES)
+async def test_transaction_in_progress_is_not_seen(table: Database, key_count: int) -> None:
+    """Until it has ended, what it changed is old, and the snapshot says that it is not in it."""
+    with update_in_progress(table) as transaction_id:
+        before = await fetched_of(table, key_count)
+    after = await fetched_of(table, key_count)
+
+    assert [before.rows["name"][0].as_py(), after.rows["name"][0].as_py()] == ["old", "new"]
+    assert [sees(before, transaction_id), sees(after, transaction_id)] == [False, True]
+
+
+@pytest.mark.parametrize("key_count", SIZES)
+async def test_read_without_rows_tells_its_snapshot(table: Database, key_count: int) -> None:
+    """That there is no row is as much in need of a proof."""
+    with update_in_progress(table) as transaction_id:
+        absent = await fetched_of(table, key_count, first=2 * ROWS)
+
+    assert absent.ordinals.tolist() == []
+    assert not sees(absent, transaction_id)
+
+
+async def test_older_transaction_may_commit_later(table: Database) -> None:
+    """A later one that has ended is seen, while an older one that has not is not: no order of ids."""
+    with update_in_progress(table) as older:
+        table.execute("UPDATE small SET name = 'newer' WHERE id = 2")
+        (newer,) = table.query("SELECT xmin::text::int8 FROM small WHERE id = 2")
+        fetched = await fetched_of(table, 2)
+
+    assert older < newer[0]
+    assert [sees(fetched, older), sees(fetched, newer[0])] == [False, True]
+
+
+async def test_commit_that_waits_for_a_standby_is_not_seen(table: Database) -> None:
+    """It is in the log, and may be told, long before its rows are visible: the early event."""
+    table.execute(
+        "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"
+    )
+    update = "UPDATE small SET name = 'new' WHERE id = 1 RETURNING pg_current_xact_id()::text::int8"
+    found: list[tuple[int]] = []
+    writer = threading.Thread(target=lambda: found.extend(table.query(update)))
+    try:
+        writer.start()
+        await table.wait_for("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')")
+        before = await fetched_of(table, 1)
+    finally:
+        table.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+        writer.join(PATIENCE_S)
+    after = await fetched_of(table, 1)
+
+    assert [before.rows["name"][0].as_py(), after.rows["name"][0].as_py()] == ["old", "new"]
+    assert [sees(before, found[0][0]), sees(after, found[0][0])] == [False, True]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("is_in_blocks", [False, True])
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_telling_costs_no_other_plan(
+    table: Database, mode: str, *, is_in_blocks: bool, has_index: bool
+) -> None:
+    """How the rows are found stays as it is; one row more is made beside it."""
+    if not has_index:
+        table.execute("ALTER TABLE small DROP CONSTRAINT small_pkey")
+
+    plain, telling = await plans_of(table, mode, is_in_blocks=is_in_blocks, has_index=has_index)
+
+    beside = ["Subquery Scan"] if is_in_blocks else ["Append", "Result"]
+    assert [node for node in telling if node not in {"Append", "Result", "Subquery Scan"}] == plain
+    assert telling[: len(beside)] in (beside, plain[:1])
+
+
+async def plans_of(
+    database: Database, mode: str, *, is_in_blocks: bool, has_index: bool
+) -> tuple[list[str], list[str]]:
+    """The nodes of a query's plan, without and with telling what it saw."""
+    connection = await asyncpg.connect(database.dsn())
+    try:
+        catalog = PostgresCatalog(lambda query, values: connection.fetch(query, *values))
+        found = await catalog.read_table(PostgresSettings(database.dsn(), "small", ("id",)))
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
+        plain = blocks_query(found, query) if is_in_blocks else query
+        make_telling = telling_blocks_query if is_in_blocks else telling_query
+        plans = []
+        for text in (plain, make_telling(found, query)):
+            statement = await connection.prepare(text)
+            plan = await statement.explain(as_sent(tuple(range(500))))
+            plans.append(nodes_of(plan[0]["Plan"]))
+    finally:
+        await connection.close()
+    return plans[0], plans[1]

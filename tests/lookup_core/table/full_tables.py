@@ -1,0 +1,101 @@
+"""Full tables for tests, whose keys and rows are made of numbers.
+
+Knows nothing of what a table should answer: that is the tests' business.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lookup_core.keys.canonical_keys import Hashes
+from lookup_core.settings import CacheSettings
+from lookup_core.table.full_table import FullTable
+from lookup_core.table.reload import Reload
+from tests.lookup_core.cache.row_caches import CacheKind
+
+NOTHING_UNSEEN: Hashes = np.zeros(0, np.uint64)
+ROOMY = 2**20
+
+# What a change of a key may say beside a value: that there is no row, or nobody knows what.
+GONE = "gone"
+CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTable:
+    """A table of one kind of dimension."""
+
+    kind: CacheKind
+    table: FullTable
+
+    @classmethod
+    def empty(cls, kind: CacheKind, *, max_bytes: int = ROOMY) -> "NumberTable":
+        """Nothing is known yet."""
+        return cls(kind, FullTable(kind.schema, CacheSettings(max_bytes=max_bytes)))
+
+    @classmethod
+    def loaded(
+        cls, kind: CacheKind, values: Mapping[int, int], *, now: float = 0.0, max_bytes: int = ROOMY
+    ) -> "NumberTable":
+        """Of these keys and values."""
+        table = cls.empty(kind, max_bytes=max_bytes)
+        assert table.reload(values, now=now)
+        return table
+
+    def reload(self, values: Mapping[int, int], *, now: float = 0.0) -> bool:
+        """Load it from a picture that shows these."""
+        reload = self.table.begin_reload(now)
+        self.read(reload, [*values.items()])
+        return self.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
+
+    def read(self, reload: Reload, rows: Sequence[tuple[int, int]]) -> None:
+        """Give a reload one batch of keys and values."""
+        keys = self.kind.keys([key for key, _ in rows])
+        reload.add(keys, self.kind.rows([value for _, value in rows]))
+        self.table.check_invariants()
+
+    def apply(self, changes: Sequence[tuple[int, int | str]], *, now: float = 0.0) -> None:
+        """Follow changes: a value, GONE or CHANGED for each key."""
+        values = [value if isinstance(value, int) else 0 for _, value in changes]
+        self.table.apply(
+            self.kind.keys([key for key, _ in changes]),
+            np.array([isinstance(value, int) for _, value in changes], np.bool_),
+            is_gone=np.array([value == GONE for _, value in changes], np.bool_),
+            rows=self.kind.rows(values),
+            now=now,
+        )
+        self.table.check_invariants()
+
+    def fill(
+        self, values: Mapping[int, int], missing: Sequence[int] = (), *, now: float = 0.0
+    ) -> None:
+        """Tell what a query has brought."""
+        has_row = np.array([True] * len(values) + [False] * len(missing), np.bool_)
+        keys = self.kind.keys([*values, *missing])
+        rows = self.kind.rows([*values.values()])
+        self.table.fill(keys, has_row, rows=rows, read_at=now, now=now)
+        self.table.check_invariants()
+
+    def found(self, numbers: Sequence[int], *, now: float = 0.0) -> list[object]:
+        """What is known of each key: its row's values (fresh or stale), "missing" or None."""
+        probe = self.table.probe(self.kind.keys(numbers), now)
+        hits = np.flatnonzero(probe.is_row | probe.is_stale)
+        gathered = self.table.rows(probe.slots[hits], self.kind.schema.columns.names)
+        columns = [column.to_pylist() for column in gathered.rows.columns]
+        found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
+        for row, at in enumerate(hits[gathered.order].tolist()):
+            found[at] = tuple(column[row] for column in columns)
+        return found
+
+    def hit(self, number: int, *, now: float = 0.0) -> object:
+        """What is found of one key alone, as `found` shows it; None if it is no hit."""
+        hit = self.table.hit(self.kind.key(number), now)
+        if hit is None:
+            return None
+        columns = hit.row.columns[len(hit.row.columns) - len(self.kind.schema.columns) :]
+        return tuple(column[hit.row.at].as_py() for column in columns)
+
+    def rows(self, values: Sequence[int]) -> list[object]:
+        """How `found` shows rows with these values."""
+        return [self.kind.row(value) for value in values]

@@ -1,0 +1,193 @@
+"""The table against a dict, through any course of loads, changes, queries, faults and time.
+
+It knows what the dict knows, in whatever order changes and batches of a picture come.
+"""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from lookup_core.table.reload import Reload
+from tests.lookup_core.cache.row_caches import KINDS
+from tests.lookup_core.table.full_tables import CHANGED, GONE, NumberTable
+
+KEYS = range(30)
+numbers = st.sampled_from(KEYS)
+values = st.integers(0, 3)  # few, so that rows are often the same as before
+HOLE = "hole"
+
+
+class FullTableMachine(RuleBasedStateMachine):
+    """A table against {key: (value or HOLE, when)}; what is not in it has no row."""
+
+    @initialize(name=st.sampled_from(sorted(KINDS)))
+    def start(self, name: str) -> None:
+        """Any kind of dimension."""
+        self.kind = KINDS[name]
+        self.has_exact_hashes = self.kind.hash_count is None
+        self.number_table = NumberTable.empty(self.kind)
+        self.table = self.number_table.table
+        self.held: dict[int, tuple[int | str, float]] = {}
+        self.suspects: set[int] = set()
+        self.is_whole = False
+        self.fresh_at = self.now = 0.0
+        self.reload: Reload | None = None
+        self.given_up: list[Reload] = []
+
+    @rule()
+    def begin(self) -> None:
+        """Begin a reload; another one is given up."""
+        self._give_up()
+        self.reload = self.table.begin_reload(self.now)
+        self.began_at = self.now
+        self.picture: dict[int, int | str] = {}
+        self.touched: set[int] = set()
+
+    @rule(rows=st.lists(st.tuples(numbers, values), max_size=12))
+    def read(self, rows: list[tuple[int, int]]) -> None:
+        """A batch of the picture, in which a key may be twice."""
+        if self.reload is not None:
+            self.number_table.read(self.reload, rows)
+            for key, value in rows:
+                self.picture[key] = HOLE if key in self.picture else value
+
+    @rule(first=values)
+    def read_whole(self, first: int) -> None:
+        """A picture of all keys that were not in it."""
+        rest = [(key, (first + key) % 4) for key in KEYS if key % 3 or first]
+        if self.reload is not None:
+            self.read([(key, value) for key, value in rest if key not in self.picture])
+
+    @rule(unseen=st.sets(numbers, max_size=3))
+    def finish(self, unseen: set[int]) -> None:
+        """The picture counts where nobody has touched the key, and no change is later."""
+        if self.reload is None:
+            return
+        unseen = unseen if self.has_exact_hashes else set()
+        hashes = self.kind.keys(sorted(unseen)).hashes
+        assert self.table.finish_reload(self.reload, unseen=hashes)
+        self.suspects = unseen - self.touched
+        kept = {key: held for key, held in self.held.items() if key in self.touched}
+        loaded = {
+            key: (value, self.began_at)
+            for key, value in self.picture.items()
+            if key not in self.touched | unseen
+        }
+        self.held = kept | loaded
+        self.is_whole, self.reload = True, None
+        self.fresh_at = max(self.fresh_at, self.began_at)
+
+    @rule()
+    def finish_what_was_given_up(self) -> None:
+        """A reload that another one replaced, or that was given up, ends without effect."""
+        for reload in self.given_up:
+            assert not self.table.finish_reload(reload, unseen=np.zeros(0, np.uint64))
+
+    @rule()
+    def abort(self) -> None:
+        """The old state stays."""
+        self._give_up()
+        self.table.abort_reload()
+
+    @rule(changes=st.lists(st.tuples(numbers, values | st.sampled_from([GONE, CHANGED]))))
+    def apply(self, changes: list[tuple[int, int | str]]) -> None:
+        """Changes in their order."""
+        self.number_table.apply(changes, now=self.now)
+        for key, value in changes:
+            self._change(key, HOLE if value == CHANGED else value)
+
+    @rule(keys=st.lists(numbers))
+    def invalidate(self, keys: list[int]) -> None:
+        """Nobody knows what the keys are now."""
+        known = {key for key in keys if self.held.get(key, (HOLE, 0))[0] != HOLE}
+        count = self.table.invalidate(self.kind.keys(keys))
+        assert count == (len(known) if self._is_followed() else 0)
+        for key in keys:
+            self._change(key, HOLE)
+
+    @rule(keys=st.lists(numbers, unique=True), choice=st.integers(0, 2**15 - 1))
+    def fill(self, keys: list[int], choice: int) -> None:
+        """A query's answer counts for holes only; no absence is taken for a suspect."""
+        has_row = {key: bool(choice >> at % 15 & 1) for at, key in enumerate(keys)}
+        missing = [key for key in keys if not has_row[key]]
+        found = {key: 7 for key in keys if has_row[key]}
+        is_open = {key for key in keys if self.held.get(key, ("", 0))[0] == HOLE}
+        is_open |= {key for key in found if key in self.suspects and key not in self.held}
+        self.number_table.fill(found, missing, now=self.now)
+        for key in is_open:
+            self.held.pop(key, None)
+            if has_row[key]:
+                self.held[key] = (7, self.now)
+
+    @rule()
+    def clear(self) -> None:
+        """Nothing is known."""
+        rows = [key for key, (value, _) in self.held.items() if value != HOLE]
+        assert self.table.clear() == len(rows)
+        self._give_up()
+        self.held, self.suspects, self.is_whole = {}, set(), False
+
+    @rule(is_trusted=st.booleans())
+    def trust(self, *, is_trusted: bool) -> None:
+        """Whoever follows the source has lost it, or has it again."""
+        self.table.is_trusted = is_trusted
+
+    @rule(seconds=st.integers(1, 5), is_confirmed=st.booleans())
+    def wait(self, seconds: int, *, is_confirmed: bool) -> None:
+        """Let time pass."""
+        self.now += seconds
+        if is_confirmed:
+            self.table.confirm(self.now)
+            self.fresh_at = self.now
+
+    @invariant()
+    def knows_the_same(self) -> None:
+        """Each key is known as in the dict, together and alone, and ages are within bounds."""
+        if not hasattr(self, "table"):
+            return
+        self.table.check_invariants()
+        expected = [self._expected(key) for key in KEYS]
+        assert self.number_table.found(KEYS, now=self.now) == expected
+        probe = self.table.peek(self.kind.keys(KEYS), self.now)
+        assert bool(probe.is_stale.any()) <= (not self.table.is_trusted)
+        for key in KEYS:
+            alone = self.number_table.hit(key, now=self.now)
+            assert alone == (expected[key] if probe.is_row[key] else None)
+            if isinstance(expected[key], tuple):
+                least_s = min(self.now - self.held[key][1], self.now - self.fresh_at)
+                assert least_s <= probe.ages_s[key] <= self.now - self.fresh_at
+        count = sum(value != HOLE for value, _ in self.held.values())
+        assert self.table.statistics().rows == count
+        assert self.table.hole_count == len(self.held) - count + len(self.suspects)
+
+    def _is_followed(self) -> bool:
+        return self.is_whole or self.reload is not None
+
+    def _change(self, key: int, value: int | str) -> None:
+        if not self._is_followed():
+            return
+        if self.reload is not None:
+            self.touched.add(key)
+        self.suspects.discard(key)
+        self.held.pop(key, None)
+        if value != GONE:
+            self.held[key] = (value, self.now)
+
+    def _give_up(self) -> None:
+        if self.reload is not None:
+            self.given_up.append(self.reload)
+            self.reload = None
+
+    def _expected(self, key: int) -> object:
+        if not self.is_whole:
+            return None
+        if key not in self.held:
+            is_known = self.table.is_trusted and key not in self.suspects
+            return "missing" if is_known else None
+        value = self.held[key][0]
+        return None if isinstance(value, str) else self.kind.row(value)
+
+
+TestFullTableMachine = FullTableMachine.TestCase
+TestFullTableMachine.settings = settings(max_examples=60, stateful_step_count=30)

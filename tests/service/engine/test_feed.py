@@ -1,0 +1,136 @@
+"""Following changes: what is forgotten, and when the cache is believed."""
+
+from dataclasses import replace
+
+from structlog.testing import capture_logs
+
+from lookup_core.changelog.change import TableChange
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.settings import FeedSettings
+from service.sources.interface import SplitPiece
+from tests.service.engine.refreshing import (
+    SEES_ALL,
+    SEES_NOTHING,
+    Clock,
+    changelog,
+    fall_silent,
+    followed,
+    lookup,
+    touched,
+    until_feed_is,
+    until_told,
+)
+from tests.service.engine.running import customers, running, settings
+
+STALENESS = FeedSettings(max_staleness_s=30.0)
+
+
+async def test_nothing_is_kept_before_all_is_told() -> None:
+    """What changed while nobody listened is not known: each lookup asks."""
+    source = changelog()
+    source.hold("read")
+
+    async with running(customers(), sources=followed(source)) as dimension:
+        answers = [await lookup(dimension, 7) for _ in range(2)]
+        feed = dimension.refresh_statistics().feed
+
+    assert answers == [{0: "fetched Ada"}] * 2
+    assert feed is not None
+    assert feed.state is FeedState.STARTING
+
+
+async def test_live_feed_lets_rows_be_kept() -> None:
+    """From then on a row stays until a change is told."""
+    async with running(customers(), sources=followed(changelog())) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        answers = [await lookup(dimension, 7) for _ in range(2)]
+
+    assert answers == [{0: "fetched Ada"}, {0: "hit Ada"}]
+
+
+async def test_change_lets_its_key_be_read_anew() -> None:
+    """The key that was told is asked for again, all others are not."""
+    source, store = changelog(), customers()
+    store.snapshot = SEES_ALL
+    async with running(store, sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        await lookup(dimension, 7, 8)
+
+        source.tell("planes-0", touched(7))
+        await until_told(dimension, 1)
+
+        assert await lookup(dimension, 7, 8) == {0: "fetched Ada", 1: "hit Bert"}
+        assert await lookup(dimension, 7) == {0: "hit Ada"}
+
+
+async def test_row_of_an_earlier_picture_is_not_kept() -> None:
+    """What a read that did not see the change brought is answered, and asked for again."""
+    source, store = changelog(), customers()
+    store.snapshot = SEES_NOTHING
+    async with running(store, sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        source.tell("planes-0", touched(7))
+        await until_told(dimension, 1)
+
+        answers = [await lookup(dimension, 7) for _ in range(2)]
+
+    assert answers == [{0: "fetched Ada"}] * 2
+    assert dimension.statistics().fenced_keys == 2
+
+
+async def test_doubt_about_the_table_forgets_all() -> None:
+    """Where nobody can tell which row has changed, any may have."""
+    source, store = changelog(), customers()
+    store.snapshot = SEES_ALL
+    async with running(store, sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        await lookup(dimension, 7, 8)
+
+        source.tell("planes-0", SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
+        await until_told(dimension, 2)
+
+        assert await lookup(dimension, 7, 8) == {0: "fetched Ada", 1: "fetched Bert"}
+
+
+async def test_silence_lets_nothing_be_believed() -> None:
+    """Rows of a source that was not heard for too long are asked for; they come back with it."""
+    source, clock = changelog(), Clock()
+    async with running(customers(), sources=followed(source), clock=clock) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        await lookup(dimension, 7)
+
+        fall_silent(source, clock)
+        await until_feed_is(dimension, FeedState.SILENT)
+        silent = await lookup(dimension, 7)
+        source.silent_s = 0.0
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert (silent, await lookup(dimension, 7)) == ({0: "fetched Ada"}, {0: "hit Ada"})
+
+
+async def test_old_word_of_the_source_is_silence() -> None:
+    """A connector that stopped leaves its topic as it is, and brokers that answer."""
+    source = changelog()
+    source.tell("planes-0", SplitPiece("", 0, watermark_ms=1_000))
+    chosen = replace(settings(), feed=STALENESS)
+
+    async with running(customers(), chosen, sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.SILENT)
+        feed = dimension.refresh_statistics().feed
+
+    assert feed is not None
+    assert (feed.watermark_ms, [split.split_id for split in feed.splits]) == (1_000, ["planes-0"])
+
+
+async def test_defect_costs_freshness_only() -> None:
+    """Whatever is raised where nothing should be, lookups go on and all is followed anew."""
+    source, store = changelog(), customers()
+    with capture_logs() as logs:
+        async with running(store, sources=followed(source)) as dimension:
+            await until_feed_is(dimension, FeedState.LIVE)
+            source.tell("planes-0", SplitPiece("", 0, changes=[None]))  # type: ignore[list-item]
+            await until_feed_is(dimension, FeedState.STARTING)
+
+            assert await lookup(dimension, 7) == {0: "fetched Ada"}
+
+    assert "feed.failed" in [entry["event"] for entry in logs]

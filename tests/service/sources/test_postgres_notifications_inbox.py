@@ -1,0 +1,81 @@
+"""Notifications that wait to be read: in order, bounded, and what is lost is told."""
+
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
+
+GAP = "notifications may have been lost before the connection was made"
+OVERFLOW = "notifications were dropped: more came than were read"
+
+
+def connected(*entries: str | int, max_bytes: int = 1_000) -> PostgresNotificationsInbox:
+    """An inbox whose first loss was told, with these entries."""
+    inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
+    inbox.take(1)
+    for entry in entries:
+        inbox.put(entry)
+    return inbox
+
+
+def test_begins_with_a_loss() -> None:
+    """What was told before the connection was made is lost, which comes before all else."""
+    inbox = PostgresNotificationsInbox(max_bytes=100)
+    inbox.put("a")
+
+    assert not inbox.is_empty
+    assert inbox.take(100) == Taken(["a"], GAP, NO_WATERMARK_MS)
+    assert inbox.is_empty
+
+
+def test_payloads_keep_their_order() -> None:
+    """Payloads come out as they came in, each once."""
+    inbox = connected("a", "b", "a")
+
+    assert inbox.take(100) == Taken(["a", "b", "a"], None, NO_WATERMARK_MS)
+    assert inbox.take(100) == Taken([], None, NO_WATERMARK_MS)
+
+
+def test_heartbeat_counts_behind_what_was_before() -> None:
+    """The time of a heartbeat is told when all that came before it is, and not earlier."""
+    inbox = connected("before", 1_700_000_000_000, "after")
+
+    taken = [inbox.take(1), inbox.take(1), inbox.take(1)]
+
+    assert taken == [
+        Taken(["before"], None, NO_WATERMARK_MS),
+        Taken([], None, 1_700_000_000_000),
+        Taken(["after"], None, NO_WATERMARK_MS),
+    ]
+
+
+def test_only_heartbeats_show_life() -> None:
+    """Whether there was a heartbeat is asked for, not what the number means."""
+    inbox = connected("payload", 5)
+
+    assert (inbox.take(1).has_heartbeat, inbox.take(1).has_heartbeat) == (False, True)
+
+
+def test_a_take_is_bounded() -> None:
+    """So many bytes are taken at a time, and the entry that passes them; the others wait."""
+    inbox = connected("aaaa", "bbbb", "cccc")
+
+    assert inbox.take(5).payloads == ["aaaa", "bbbb"]
+    assert inbox.take(5).payloads == ["cccc"]
+
+
+def test_too_much_becomes_a_loss() -> None:
+    """What does not fit is dropped with all that waits; what comes later is told behind it."""
+    inbox = connected("aaaa", "bbbb", "cccc", max_bytes=10)
+
+    inbox.put("dddd")
+
+    assert inbox.take(100) == Taken(["dddd"], OVERFLOW, NO_WATERMARK_MS)
+
+
+def test_taking_makes_room() -> None:
+    """Bytes that were taken do not count any more, whatever they were of."""
+    inbox = connected("aaaa", 7, max_bytes=20)
+
+    inbox.take(100)
+    inbox.put("a" * 20)
+
+    assert inbox.take(100) == Taken(["a" * 20], None, NO_WATERMARK_MS)

@@ -1,0 +1,52 @@
+"""The reader of notifications without a connection; `tests/integration` has the rest."""
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.changelog.change import TableChange
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.sources.split import Split
+from service.sources.interface import SplitPiece
+from service.sources.postgres_notifications import PostgresNotifications
+from service.sources.postgres_notifications_reader import PostgresNotificationsReader
+from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+
+SCHEMA = DimensionSchema(pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}))
+GAP = TableChange("notifications may have been lost before the connection was made")
+
+
+@pytest.fixture
+def reader() -> PostgresNotificationsReader:
+    """A reader that is not connected."""
+    settings = PostgresNotificationsSettings("", "t", "changes")
+    return PostgresNotifications(settings).reader(SCHEMA)
+
+
+async def test_reads_nothing_without_a_split(reader: PostgresNotificationsReader) -> None:
+    """Nothing is told before the split was given, and nothing is lost by asking."""
+    before = await reader.read()
+    await reader.assign(Split("notifications"), position=None)
+    (after,) = await reader.read()
+
+    assert (before, after.changes) == ((), (GAP,))
+
+
+async def test_position_goes_on(reader: PostgresNotificationsReader) -> None:
+    """A position counts on from the one of the reader before; the gap itself does not count."""
+    await reader.assign(Split("notifications"), position=41)
+    (piece,) = await reader.read()
+
+    expected = SplitPiece("notifications", 41, changes=(GAP,), nbytes=100, silent_s=piece.silent_s)
+    assert piece == expected
+
+
+async def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> None:
+    """Other splits may be paused; its own one tells nothing until it may again."""
+    await reader.assign(Split("notifications"), position=None)
+
+    reader.pause({"notifications", "another"})
+    paused = await reader.read()
+    reader.pause({"another"})
+    (piece,) = await reader.read()
+
+    assert (paused, piece.changes) == ((), (GAP,))
