@@ -19,6 +19,7 @@ class DimensionSchema:
 
     key: pa.Schema
     columns: pa.Schema
+    tells_rows: bool = False  # rows in a changelog are, for sure, those that a query brings
 
     def select(self, names: Sequence[str] | None) -> pa.Schema:
         """The schema of the columns asked for, in the order asked; all of them for `None`.
@@ -53,8 +54,10 @@ class DimensionSchema:
 
     def is_same(self, other: "DimensionSchema") -> bool:
         """Whether names, order and exact types are equal; a uuid is not its bytes."""
-        return self.key.equals(other.key, check_metadata=True) and self.columns.equals(
-            other.columns, check_metadata=True
+        return (
+            self.key.equals(other.key, check_metadata=True)
+            and self.columns.equals(other.columns, check_metadata=True)
+            and self.tells_rows == other.tells_rows
         )
 
     def still_offers(self, promised: "DimensionSchema") -> bool:

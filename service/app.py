@@ -17,17 +17,11 @@ import structlog
 from aiohttp import web
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
-from lookup_core.version_columns import VersionColumns
-from service.backends.interface import Backend
-from service.backends.parquet import ParquetBackend
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
-from service.backends.row_match import RowMatch
-from service.backends.row_versions import RowVersions
-from service.config.dimension import DimensionConfig
+from lookup_core.settings import CacheMode
 from service.config.host_port import HostPort
 from service.config.settings import Settings
 from service.config.source import ParquetSource
+from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from service.http.answer_room import AnswerRoom
 from service.http.application import application, health_application
@@ -131,38 +125,12 @@ async def _dimension(
     name: str, settings: Settings, *, observer: PrometheusObserver, stack: AsyncExitStack
 ) -> Dimension:
     config = settings.dimensions[name]
-    backend = await stack.enter_async_context(_backend(config))
+    backend = await stack.enter_async_context(dimension_backend(config))
     engine = config.engine_settings(name)
     # What streams have credit for is never too much; the rest is for plain requests.
     credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
     engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-    return Dimension(engine, backend, observer=observer)
-
-
-def _backend(config: DimensionConfig) -> Backend:
-    source, versions = _source(config), config.versions
-    if versions is not None:
-        return RowVersions(source, VersionColumns(versions.valid_from, versions.valid_to))
-    return source if config.match is None else RowMatch(source, config.match)
-
-
-def _source(config: DimensionConfig) -> Backend:
-    source = config.source
-    if isinstance(source, ParquetSource):
-        return ParquetBackend(source.path, config.key, columns=config.columns)
-    return PostgresBackend(
-        PostgresSettings(
-            dsn=source.read_dsn(),
-            table=source.table,
-            key=config.key,
-            columns=config.columns,
-            max_connections=config.batch.max_in_flight,
-            statement_timeout_s=config.timeout_s,
-            has_several_rows=config.match is not None or config.versions is not None,
-            require_index=source.require_index,
-            pgbouncer=source.pgbouncer,
-        )
-    )
+    return Dimension(engine, backend, sources=refresh_sources(name, config), observer=observer)
 
 
 def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamHandler:
@@ -195,7 +163,7 @@ def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandle
     whole = {
         name
         for name, config in settings.dimensions.items()
-        if isinstance(config.source, ParquetSource)
+        if isinstance(config.source, ParquetSource) or config.cache.mode is CacheMode.FULL
     }
     return MemoryGuard(
         ProcessMemory().read,

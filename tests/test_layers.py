@@ -28,12 +28,28 @@ ALLOWED = {
     # The words for what a server or the network raises, and how a name is quoted, stand there once.
     "service.sources.postgres_notifications_session": ("service.backends.postgres_errors",),
     "service.sources.trigger_sql": ("service.backends.postgres_table",),
+    # Rows of a picture are read as lookups read theirs: by the same catalog, types and files.
+    **dict.fromkeys(
+        [
+            "service.sources.postgres_snapshot",
+            *(
+                f"service.sources.postgres_snapshot_{part}"
+                for part in ("enumerator", "query", "reader", "rows", "session", "split")
+            ),
+        ],
+        ("service.sources", "service.backends"),
+    ),
+    **dict.fromkeys(
+        ["service.sources.parquet_row_groups", "service.sources.parquet_row_group_reader"],
+        ("service.sources", "service.backends.parquet_file"),
+    ),
     "service.config": (),
     "service.engine": ("service.backends.interface", "service.sources.interface"),
     "service.stream": ("service.engine",),
     "service.http": ("service.engine",),
     "service.resources": (),
     "service.app": ("service",),
+    "service.dimension_parts": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app"),
         "service.backends.parquet_file",  # looked into by check-config

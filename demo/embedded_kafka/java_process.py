@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-_STOP_TIMEOUT_S = 10.0
 # Small and quick to start: neither a large heap nor the best code pays for itself here.
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _LOG_RULES = """<Configuration><Appenders><Console name="console">
@@ -55,26 +54,23 @@ class JavaProcess:
 
     def kill(self) -> None:
         """End it at once."""
-        self._signal(signal.SIGKILL)
-        self._wait()
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
-    def stop(self) -> None:
-        """Ask it to end, and end it if it does not; nothing if it has ended already."""
-        if not self.is_running:
+    def stop(self, *, timeout_s: float = 10.0) -> None:
+        """Ask it to end, and end it if it does not in time; nothing if it has ended already."""
+        if self._process is None:
             return
-        self._signal(signal.SIGTERM)
+        self._process.terminate()
         try:
-            self._wait()
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
-
-    def _wait(self) -> None:
-        assert self._process is not None
-        self._process.wait(_STOP_TIMEOUT_S)
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         rules = self._folder / "log4j2.xml"

@@ -3,16 +3,20 @@
 Keeps its ports and its data over restarts. Not for production: one broker, no replicas.
 """
 
+import asyncio
 import base64
 import socket
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from demo.embedded_kafka.java_process import JavaProcess
 from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
+from demo.embedded_kafka.kafka_topics import has_controller
 
 START_TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 0.02
@@ -73,7 +77,7 @@ class KafkaBroker:
         return self._process.log
 
     def start(self) -> None:
-        """Start it, with the data that it had; returns when it takes connections."""
+        """Start it, with the data that it had; returns when it can be asked for topics."""
         settings = self._folder / "server.properties"
         if not settings.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -111,21 +115,28 @@ class KafkaBroker:
     def _format(self, settings: Path) -> None:
         # As Kafka writes them: 22 characters; one that begins with a dash would be an option.
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-        self._process.run(
-            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
-        )
+        try:
+            self._process.run(
+                *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
+            )
+        except subprocess.CalledProcessError as error:
+            raise KafkaUnavailable(f"did not start: {self.log.read_text()}") from error
 
     def _wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._plain), timeout=1.0).close()
-            except OSError:
-                if not self._process.is_running or time.monotonic() > deadline:
-                    raise KafkaUnavailable(f"did not start: {self.log.read_text()}") from None
-                time.sleep(_POLL_INTERVAL_S)
-            else:
-                return
+        while not self._is_ready():
+            if not self._process.is_running or time.monotonic() > deadline:
+                raise KafkaUnavailable(f"did not start: {self.log.read_text()}")
+            time.sleep(_POLL_INTERVAL_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._plain), timeout=1.0).close()
+        except OSError:
+            return False
+        # It takes connections before it knows its own part; the caller may be in a loop of its own.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, has_controller(self.address)).result()
 
 
 @contextmanager

@@ -79,10 +79,10 @@ def _maven(environ: Mapping[str, str]) -> str:
     found = shutil.which("mvn", path=environ.get("PATH"))
     if found:
         return found
-    if os.geteuid() != 0 or not shutil.which("apt-get", path=environ.get("PATH")):
-        raise KafkaUnavailable("no Maven to fetch Kafka with; install the package maven")
+    if not shutil.which("apt-get", path=environ.get("PATH")):
+        raise KafkaUnavailable("no Maven to fetch Kafka with; install it")
     _run(("apt-get", "update"), Path("/"), environ=environ)
-    _run(_INSTALL_MAVEN, Path("/"), environ=environ)
+    _run(_INSTALL_MAVEN, Path("/"), environ=environ)  # says so where it may not
     return "mvn"
 
 

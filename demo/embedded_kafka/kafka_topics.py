@@ -3,33 +3,40 @@
 Not for messages: who writes and who reads them has clients of its own.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.errors import for_code
 
+_SPREAD_TIMEOUT_S = 10.0
+_POLL_INTERVAL_S = 0.01
+
 
 async def create_topic(brokers: str, topic: str, *, partitions: int = 1) -> None:
     """Make an empty topic; raises KafkaError if it is there."""
     async with _operator(brokers) as operator:
         reply = await operator.create_topics([NewTopic(topic, partitions, 1)])
-    _check(reply.topic_errors)
+        _check(reply.topic_errors)
+        await _until(operator, lambda counts: counts.get(topic) == partitions)
 
 
 async def delete_topic(brokers: str, topic: str) -> None:
     """Delete the topic with all that it holds."""
     async with _operator(brokers) as operator:
         reply = await operator.delete_topics([topic])
-    _check(reply.topic_error_codes)
+        _check(reply.topic_error_codes)
+        await _until(operator, lambda counts: topic not in counts)
 
 
 async def enlarge_topic(brokers: str, topic: str, *, partitions: int) -> None:
     """Add partitions until there are so many."""
     async with _operator(brokers) as operator:
         reply = await operator.create_partitions({topic: NewPartitions(partitions)})
-    _check(reply.topic_errors)
+        _check(reply.topic_errors)
+        await _until(operator, lambda counts: counts.get(topic) == partitions)
 
 
 async def delete_records(brokers: str, topic: str, *, before: int) -> None:
@@ -45,6 +52,13 @@ async def topic_names(brokers: str) -> list[str]:
         return list(await operator.list_topics())
 
 
+async def has_controller(brokers: str) -> bool:
+    """Whether the cluster knows who decides about topics, so that it can be asked to."""
+    async with _operator(brokers) as operator:
+        # The library's own calls take this for granted.
+        return operator._client.cluster.controller is not None  # noqa: SLF001
+
+
 @asynccontextmanager
 async def _operator(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
     operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
@@ -53,6 +67,17 @@ async def _operator(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
         yield operator
     finally:
         await operator.close()
+
+
+async def _until(operator: AIOKafkaAdminClient, is_so: Callable[[Mapping[str, int]], bool]) -> None:
+    # The controller has done it when it answers; the broker hears of it a moment later.
+    async with asyncio.timeout(_SPREAD_TIMEOUT_S):
+        while not is_so(await _partition_counts(operator)):  # noqa: ASYNC110  # it tells no news
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+
+async def _partition_counts(operator: AIOKafkaAdminClient) -> Mapping[str, int]:
+    return {each["topic"]: len(each["partitions"]) for each in await operator.describe_topics()}
 
 
 def _check(errors: list[tuple[str, int]]) -> None:

@@ -114,9 +114,9 @@ def _decimal(value: object, form: _Form, field: pa.Field) -> object:
 def _scale(form: _Form, field: pa.Field) -> int:
     parameters = form.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    # Without a schema in the message: as the table has it now.
-    is_known = isinstance(scale, str) and _SCALE.fullmatch(scale)
-    return int(scale) if is_known else int(field.type.scale)
+    if isinstance(scale, str) and _SCALE.fullmatch(scale):
+        return int(scale)
+    return int(field.type.scale)
 
 
 def _bytes(value: object, form: _Form, _field: pa.Field) -> object:

@@ -119,7 +119,7 @@ class GatheredChanges:
             changes,
             self.source_time_ms,
             ignored=self.ignored,
-            faults=self._faults,
+            faults=dict(sorted(self._faults.items())),
             nbytes=sum(
                 change.keys.nbytes + change.rows.nbytes + change.transaction_ids.nbytes
                 for change in changes
@@ -175,8 +175,12 @@ class GatheredChanges:
             nulls = [pa.nulls(len(has_row), field.type) for field in columns]
             return pa.record_batch(nulls, schema=columns)
         arrays = []
+        is_told = has_row.tolist()
         for field in columns:
-            given = [values.get(field.name, UNUSABLE) for values in self._values]
+            given = [
+                values.get(field.name, UNUSABLE) if told else None
+                for values, told in zip(self._values, is_told, strict=True)
+            ]
             column = json_column(self._rewrite(given, self._forms, field), field)
             has_row[column.unusable] = False
             arrays.append(column.values)

@@ -34,11 +34,12 @@ class AnsweredRows:
     ) -> None:
         """Keep the rows of these askers, which had none so far.
 
-        `places`: which of the rows each gets, otherwise one after the other.
+        `places`: which of the rows each gets, -1 for none; otherwise one after the other.
         """
         start = self._starts[-1]
-        places = np.arange(len(askers)) if places is None else places
-        self._row_of[askers] = places + start
+        if places is None:
+            places = np.arange(len(askers))
+        self._row_of[askers] = np.where(places < 0, _NO_ROW, places + start)
         self._most_row_bytes = max(self._most_row_bytes, most_row_bytes(rows))
         self._parts.append(rows)
         # Rows without columns do not tell how many they are.

@@ -14,7 +14,6 @@ from lookup_core.operator.answered_rows import AnsweredRows
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.encoded_keys import Codes
-from lookup_core.operator.version_pick import NO_VERSION
 from lookup_core.outcome import Outcome
 
 STATUS_FIELDS: list[pa.Field] = [
@@ -156,8 +155,7 @@ class Question:
         row_of_key[keys] = np.arange(len(keys))
         wanted = row_of_key[self._codes[askers]]
         picked = self._as_of.pick.picked(found, wanted, self._as_of.times_us[askers])
-        has_version = picked.places != NO_VERSION
-        self._rows.add(askers[has_version], picked.rows, picked.places[has_version])
+        self._rows.add(askers, picked.rows, picked.places)
 
     def _rows_asking(self, keys: npt.NDArray[np.integer]) -> RowMask:
         if len(keys) == len(self._outcomes):

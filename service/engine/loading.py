@@ -57,10 +57,10 @@ class Loading:
         while True:
             if self.table.is_whole:
                 await self._wait_until_due()
-            self._is_asked.clear()
             await self._parts.may_begin()
             now = self._parts.clock()
             await asyncio.sleep(self.table.loads_from(now) - now)
+            self._is_asked.clear()  # what is asked for from here on comes too late for this load
             await self._load()
 
     def ask(self) -> None:
@@ -74,7 +74,8 @@ class Loading:
             return statistics
         splits = self._coordinator.progress()
         totals = [split.total for split in splits if split.total is not None]
-        expected = sum(totals) if totals else None
+        # Splits tell it when they are begun; the others are about as large.
+        expected = round(sum(totals) / len(totals) * len(splits)) if totals else None
         return replace(statistics, is_loading=True, splits=splits, expected_rows=expected)
 
     async def _wait_until_due(self) -> None:
@@ -129,14 +130,14 @@ class Loading:
         log.info(
             "dimension.loaded",
             dimension=self._parts.dimension,
-            rows=rows,
+            row_count=rows,
             seconds=round(seconds, 3),
             rows_per_second=round(rows / max(seconds, 1e-3)),
         )
 
     async def _on_doubt(self, rows: int) -> None:
         self._count(LoadResult.OUTDATED)
-        log.warning("dimension.load_outdated", dimension=self._parts.dimension, rows=rows)
+        log.warning("dimension.load_outdated", dimension=self._parts.dimension, row_count=rows)
         # Where doubts come faster than loads end, loading would be all that is done.
         await asyncio.sleep(self._backoff.on_failure(jitter()))
 

@@ -19,7 +19,7 @@ from service.observability.metrics import (
     Metric,
 )
 from service.observability.refresh_families import refresh_families
-from service.observability.sampled_family import Samples, sampled_counter, sampled_gauge
+from service.observability.sampled_family import Samples, sampled_family
 
 _Dimensions = Mapping[str, DimensionStatistics]
 _Reader = Callable[[DimensionStatistics], float]
@@ -56,20 +56,20 @@ class Collector:
         yield from _dimension_families(dimensions)
         yield from refresh_families(self.refreshes())
         yield from _channel_families(self.channels(), sorted(dimensions))
-        yield sampled_gauge(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
-        yield sampled_gauge(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
-        yield sampled_gauge(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
-        yield sampled_gauge(metrics.BUILD_INFO, [((self.version,), 1)])
+        yield sampled_family(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
+        yield sampled_family(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
+        yield sampled_family(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
+        yield sampled_family(metrics.BUILD_INFO, [((self.version,), 1)])
 
 
 def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:
     for metric, read in _COUNTERS:
-        yield sampled_counter(metric, [((name,), read(each)) for name, each in dimensions.items()])
+        yield sampled_family(metric, [((name,), read(each)) for name, each in dimensions.items()])
     for metric, read in _GAUGES:
-        yield sampled_gauge(metric, [((name,), read(each)) for name, each in dimensions.items()])
-    yield sampled_counter(metrics.LOOKUPS, _outcomes(dimensions))
-    yield sampled_counter(metrics.CACHE_EVICTIONS, _evictions(dimensions))
-    yield sampled_counter(metrics.INVALIDATIONS, _invalidations(dimensions))
+        yield sampled_family(metric, [((name,), read(each)) for name, each in dimensions.items()])
+    yield sampled_family(metrics.LOOKUPS, _outcomes(dimensions))
+    yield sampled_family(metrics.CACHE_EVICTIONS, _evictions(dimensions))
+    yield sampled_family(metrics.INVALIDATIONS, _invalidations(dimensions))
 
 
 def _outcomes(dimensions: _Dimensions) -> Samples:
@@ -95,12 +95,12 @@ def _channel_families(
     channels: Sequence[ChannelStatistics], dimensions: Sequence[str]
 ) -> Iterator[Family]:
     by_name = {name: [each for each in channels if each.dimension == name] for name in dimensions}
-    yield sampled_gauge(
+    yield sampled_family(
         metrics.BACKLOG_RECORDS,
         [((name,), sum(each.backlog_records for each in own)) for name, own in by_name.items()],
     )
-    yield sampled_gauge(metrics.CREDIT_RECORDS, _credit(by_name))
-    yield sampled_gauge(metrics.CHANNELS, _states(by_name))
+    yield sampled_family(metrics.CREDIT_RECORDS, _credit(by_name))
+    yield sampled_family(metrics.CHANNELS, _states(by_name))
 
 
 def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:

@@ -1,7 +1,8 @@
 """Where log lines go: never waits, and never fails whoever has something to log.
 
 A full disk, a closed pipe or a reader that has stopped reading drops lines; the first line that
-gets through again is preceded by one that tells how many. Knows nothing of what a line says.
+gets through again is preceded by one that tells how many. Knows nothing of what a line says. On a
+terminal, something may be kept in sight below the last line.
 """
 
 import io
@@ -22,7 +23,13 @@ class LineSink:
         self._stream = stream
         self._file = _file_of(stream)
         self._untold = 0  # lines dropped since the last one that was written
+        self._shown = ""  # what stands below the last line
         self.dropped = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody may be looking at the lines."""
+        return self._file is not None and os.isatty(self._file)
 
     def msg(self, line: str) -> None:
         """Write one line, or count it as dropped."""
@@ -33,14 +40,27 @@ class LineSink:
             self.dropped += 1
             self._untold += 1
 
+    def show(self, text: str) -> None:
+        """Keep this below the last line of a terminal, in place of what stood there; "" for none.
+
+        Without room for it now, what was there stays. Two threads at once may spoil the sight of
+        it until the next call, but no line: a lock would make whoever logs wait.
+        """
+        if text != self._shown and self._put(f"{_erasure(self._shown)}{text}"):
+            self._shown = text
+
     # The names under which structlog hands lines over.
     debug = info = warning = error = critical = msg
 
     def _write(self, line: str) -> bool:
+        shown = self._shown
+        return self._put(f"{_erasure(shown)}{line}\n{shown}")
+
+    def _put(self, text: str) -> bool:
         try:
             if self._file is not None:
-                return _write_to(self._file, f"{line}\n".encode(errors="backslashreplace"))
-            return self._stream is not None and bool(self._stream.write(f"{line}\n"))
+                return _write_to(self._file, text.encode(errors="backslashreplace"))
+            return self._stream is not None and bool(self._stream.write(text))
         except (OSError, ValueError):  # ValueError: the stream is closed
             return False
 
@@ -66,6 +86,14 @@ def _is_ready(file: int) -> bool:
     poll = select.poll()
     poll.register(file, select.POLLOUT)
     return bool(poll.poll(0))
+
+
+def _erasure(shown: str) -> str:
+    """What takes this from a terminal, and lets it go on where that began."""
+    if not shown:
+        return ""
+    height = shown.count("\n")
+    return f"\x1b[{height}A\r\x1b[J" if height else "\r\x1b[J"
 
 
 def _lines_dropped(count: int) -> str:

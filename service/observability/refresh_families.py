@@ -19,7 +19,7 @@ from lookup_core.sources.split_progress import SplitProgress, SplitState
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.observability import metrics
 from service.observability.metrics import Metric, SourceKind
-from service.observability.sampled_family import Samples, sampled_counter, sampled_gauge
+from service.observability.sampled_family import Samples, sampled_family
 
 _Refreshes: TypeAlias = Mapping[str, RefreshStatistics]  # {dimension: its}
 
@@ -41,14 +41,14 @@ def refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     feeds = {name: each.feed for name, each in refreshes.items() if each.feed is not None}
     loads = {name: each.load for name, each in refreshes.items() if each.load is not None}
     staleness = [((name,), each.staleness_s) for name, each in refreshes.items()]
-    yield sampled_gauge(metrics.DIMENSION_STALENESS_SECONDS, staleness)
+    yield sampled_family(metrics.DIMENSION_STALENESS_SECONDS, staleness)
     for metric, of_feed in _OF_FEEDS:
-        yield sampled_gauge(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
+        yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
     for metric, of_load in _OF_LOADS:
-        yield sampled_gauge(metric, _known({name: of_load(each) for name, each in loads.items()}))
-    yield sampled_counter(metrics.DIMENSION_LOADS, _loads(loads))
-    yield sampled_gauge(metrics.DIMENSION_SPLITS, _states(refreshes))
-    yield sampled_counter(metrics.DIMENSION_SPLIT_FAILURES, _failures(feeds, loads))
+        yield sampled_family(metric, _known({name: of_load(each) for name, each in loads.items()}))
+    yield sampled_family(metrics.DIMENSION_LOADS, _loads(loads))
+    yield sampled_family(metrics.DIMENSION_SPLITS, _states(refreshes))
+    yield sampled_family(metrics.DIMENSION_SPLIT_FAILURES, _failures(feeds, loads))
 
 
 def _known(values: Mapping[str, float | None]) -> Samples:
@@ -79,9 +79,7 @@ def _states(refreshes: _Refreshes) -> Samples:
             yield (name, state.value), states.count(state)
 
 
-def _failures(
-    feeds: Mapping[str, FeedStatistics], loads: Mapping[str, LoadStatistics]
-) -> Samples:
+def _failures(feeds: Mapping[str, FeedStatistics], loads: Mapping[str, LoadStatistics]) -> Samples:
     # Apart, as each begins anew at zero: their sum would only go back by a part of it.
     for kind, sources in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads)):
         for name, each in sources.items():

@@ -1,4 +1,4 @@
-"""Families of samples as prometheus-client wants them, from one of our metrics and its values.
+"""A metric and its values as prometheus-client wants them: one family of samples.
 
 Not for histograms: see `distribution`.
 """
@@ -14,17 +14,11 @@ from service.observability.metrics import Metric
 Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float]]  # (label values, value)
 
 
-def sampled_counter(metric: Metric, samples: Samples) -> Family:
-    """A total, which only ever grows."""
-    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family
-
-
-def sampled_gauge(metric: Metric, samples: Samples) -> Family:
-    """A level."""
-    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+def sampled_family(metric: Metric, samples: Samples) -> Family:
+    """A total, if that is what the metric's name says; else a level."""
+    is_total = metric.name.endswith("_total")
+    kind = CounterMetricFamily if is_total else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
     for labels, value in samples:
         family.add_metric(labels, value)
     return family

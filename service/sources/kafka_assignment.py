@@ -54,6 +54,8 @@ class KafkaAssignment:
 
         Cancelled, it has to be called again before anything is read.
         """
+        if self._settings.topic not in self._consumer.client.topic_ids:
+            await self._consumer.client.refresh()  # it may be there again
         existing = self._consumer.changelog_partitions()
         self._follow_topic(self._consumer.client.topic_ids[self._settings.topic])
         due = {each: self.waiting[each] for each in existing if each in self.waiting}
@@ -65,11 +67,18 @@ class KafkaAssignment:
 
     def pause(self, addresses: Collection[TopicPartition], *, at: Clocks) -> None:
         """Read nothing of these, and all others."""
-        for address in self.paused.difference(addresses) & self.progress.keys():
+        resumed = self.paused.difference(addresses) & self.progress.keys()
+        for address in resumed:
             self.progress[address].resumed(at=at)
-            self._consumer.resume(address)
         self.paused = frozenset(addresses)
-        self._consumer.pause(*(self.paused & self.progress.keys()))
+        if not self._is_outdated:  # else the next `update` does it
+            self._consumer.resume(*resumed)
+            self._consumer.pause(*(self.paused & self.progress.keys()))
+
+    def unanswered_s(self, *, at: Clocks) -> float:
+        """How long no broker has answered, of those that are asked."""
+        asked = self.progress.keys() - self.paused
+        return min((self.progress[each].unanswered_s(at=at) for each in asked), default=0.0)
 
     async def look(self, *, at: Clocks) -> None:
         """Take over what the consumer knows; nothing is waited for."""

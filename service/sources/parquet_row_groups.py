@@ -72,16 +72,22 @@ class ParquetRowGroupEnumerator:
 def _row_groups(path: Path) -> Sequence[ParquetRowGroup]:
     with parquet_errors(path):
         dataset = parquet_dataset(path)
+        folder = path if path.is_dir() else path.parent
         return [
-            group for file in dataset.get_fragments() for group in _groups(file, dataset.schema)
+            group
+            for file in dataset.get_fragments()
+            for group in _groups(file, dataset.schema, folder)
         ]
 
 
-def _groups(file: ds.ParquetFileFragment, schema: pa.Schema) -> Sequence[ParquetRowGroup]:
+def _groups(
+    file: ds.ParquetFileFragment, schema: pa.Schema, folder: Path
+) -> Sequence[ParquetRowGroup]:
     identity = FileIdentity.of(Path(file.path))
+    name = Path(file.path).relative_to(folder)
     return [
         ParquetRowGroup(
-            id=f"{Path(file.path).name} row group {group.id}",
+            id=f"{name} row group {group.id}",
             fragment=file.subset(row_group_ids=[group.id]),
             schema=schema,
             identity=identity,

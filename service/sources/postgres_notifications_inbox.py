@@ -3,6 +3,7 @@
 Not the session: it knows no connection and no clock.
 """
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 _JUST_CONNECTED = "notifications may have been lost before the connection was made"
 _OVERFLOWED = "notifications were dropped: more came than were read"
-_HEARTBEAT_BYTES = 16  # by and large
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PostgresNotificationsInbox:
 
     def put(self, entry: str | int) -> None:
         """A payload or a heartbeat; instead of too much of them the loss of all is kept."""
-        size = _size(entry)
+        size = sys.getsizeof(entry)
         if self._nbytes + size > self._max_bytes:
             self._entries.clear()
             self._nbytes, self.lost = 0, _OVERFLOWED
@@ -59,14 +59,10 @@ class PostgresNotificationsInbox:
         heartbeat_ms, room = NO_WATERMARK_MS, max_bytes
         while self._entries and room > 0:
             entry = self._entries.popleft()
-            self._nbytes -= _size(entry)
-            room -= _size(entry)
+            self._nbytes -= sys.getsizeof(entry)
+            room -= sys.getsizeof(entry)
             if isinstance(entry, str):
                 payloads.append(entry)
             else:
                 heartbeat_ms = entry
         return Taken(payloads, lost, heartbeat_ms)
-
-
-def _size(entry: str | int) -> int:
-    return len(entry) if isinstance(entry, str) else _HEARTBEAT_BYTES

@@ -72,7 +72,7 @@ class PostgresNotificationsReader:
 
     async def read(self) -> Sequence[SplitPiece]:
         """What was heard by now, waited for a second at the most; raises BackendError."""
-        if self._is_paused or self._inbox.is_empty:
+        if self._failure is None and (self._is_paused or self._inbox.is_empty):
             await self._wait()
         if self._failure is not None:
             raise self._failure
@@ -102,12 +102,11 @@ class PostgresNotificationsReader:
 
     async def _wait(self) -> None:
         self._news.clear()
-        if self._failure is None:
-            try:
-                async with asyncio.timeout(_WAIT_S):
-                    await self._news.wait()
-            except TimeoutError:
-                pass  # then only how long it has been silent is told
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await self._news.wait()
+        except TimeoutError:
+            pass  # then only how long it has been silent is told
 
     async def _beat(self) -> None:
         while True:

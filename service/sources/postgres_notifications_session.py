@@ -17,6 +17,12 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_errors import mapped_errors
 
 _CLOSE_TIMEOUT_S = 0.9
+# Else a session that waits for its commit would stay when its client has given it up.
+_GREETING = """
+SELECT pg_catalog.pg_backend_pid(),
+       CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
+            THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
+"""
 # Its own channel: else each sidecar would hear the heartbeats of all others. The clock is read
 # before the commit, so that whatever is committed after this heartbeat is told later than that.
 _HEARTBEAT = """
@@ -48,6 +54,7 @@ class PostgresNotificationsSettings:
         return {
             "application_name": "sidelook listen",
             "default_transaction_read_only": "on",
+            "synchronous_commit": "off",  # a heartbeat is nothing that could be lost
             "statement_timeout": f"{round(self.heartbeat_timeout_s * 1000)}ms",
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "10",
@@ -130,7 +137,7 @@ class PostgresNotificationsSession:
 
     async def _listen(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         process = connection.get_server_pid()
-        if await connection.fetchval("SELECT pg_catalog.pg_backend_pid()") != process:
+        if await connection.fetchval(_GREETING) != process:
             # It would give the session to others, and what it is told meanwhile to nobody.
             reason = "the DSN leads to a pooler; to listen, name the server itself"
             raise self._failure(ErrorCode.UPSTREAM_REJECTED, reason)

@@ -21,12 +21,13 @@ class PostgresSnapshot:
     is_bounded = True
     reading_mode = ReadingMode.PARALLEL
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
         self._settings = settings
+        self._page_bytes = page_bytes  # of the table: what comes, and is taken, at once
 
     def enumerator(self, schema: DimensionSchema) -> PostgresSnapshotEnumerator:
         """Takes the snapshot when it is opened, and keeps it until it is closed."""
-        return PostgresSnapshotEnumerator(self._settings, schema)
+        return PostgresSnapshotEnumerator(self._settings, schema, page_bytes=self._page_bytes)
 
     def reader(self, schema: DimensionSchema) -> PostgresSnapshotReader:
         """Reads splits of an enumerator that is open, one after the other."""

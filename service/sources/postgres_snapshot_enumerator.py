@@ -33,7 +33,6 @@ from service.sources.postgres_snapshot_split import (
     TablePicture,
 )
 
-_PAGE_BYTES = 2**20  # of the table: what comes at once, and is taken at once
 _PAGES_OF_A_SPLIT = 16
 _LEAST_PERCENT = 10.0  # of the blocks: about a dozen of them for each page
 _WHOLE_SAMPLE_BYTES = 8 * 2**20  # of so much a sample would be too small
@@ -52,9 +51,12 @@ class PostgresSnapshotEnumerator:
 
     discovery_interval_s = None
 
-    def __init__(self, settings: PostgresSettings, schema: DimensionSchema) -> None:
+    def __init__(
+        self, settings: PostgresSettings, schema: DimensionSchema, *, page_bytes: int
+    ) -> None:
         self._settings = settings
         self._schema = schema
+        self._page_bytes = page_bytes  # of the table
         self._session = PostgresSnapshotSession(settings)
         self._splits: Sequence[PostgresSnapshotSplit] | None = None
 
@@ -99,7 +101,7 @@ class PostgresSnapshotEnumerator:
     ) -> tuple[tuple[RangeColumn, ...], list[Bound], float]:
         (size,) = await self._session.fetch(size_query(table))
         columns, row_count = key_columns(table), float(size["row_count"])
-        page_count = -(-size["table_bytes"] // _PAGE_BYTES)
+        page_count = -(-size["table_bytes"] // self._page_bytes)
         if page_count <= 1:
             return columns, [], row_count
         if not await self._is_indexed(table, columns):

@@ -7,8 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.settings import DimensionSettings
+from lookup_core.version_columns import VersionColumns
+from service.backends.fake import FakeBackend
+from service.backends.row_versions import RowVersions
+from service.engine.dimension import Dimension
 from tests.conformance.wire_client import Channel, WireClient
-from tests.service.stream.streaming import AGENT, Streaming, streaming
+from tests.service.stream.streaming import AGENT, Setting, Streaming, streaming
 
 PATIENCE_S = 10.0
 KEY = pa.schema({"id": pa.int64()})
@@ -122,3 +128,50 @@ async def test_channel_without_a_key_describes(client: WireClient) -> None:
     assert isinstance(described, Channel)
     assert described.columns == pa.schema({"name": pa.utf8(), "tier": pa.int32()})
     assert described.key_names == ["id"]
+
+
+VERSIONS = VersionColumns("tier", "until")
+HISTORY = DimensionSchema(
+    KEY, pa.schema({"name": pa.utf8(), "tier": pa.date32(), "until": pa.date32()})
+)
+TWO = pa.table(
+    {
+        "id": [7, 7],
+        "name": ["Ida", "Ada"],
+        "tier": pa.array([2, 0], pa.date32()),
+        "until": pa.array([None, 1], pa.date32()),
+    }
+)
+
+
+def with_versions(settings: DimensionSettings, store: FakeBackend) -> Dimension:
+    """A dimension with two versions of one key."""
+    store.replace(TWO, HISTORY)
+    return Dimension(settings, RowVersions(store, VERSIONS))
+
+
+async def test_versions_of_a_row_are_told() -> None:
+    """As of a time: which columns have the times, all versions in order, and a time of its own."""
+    async with streaming(Setting(make=with_versions)) as service:
+        socket = (await service.connect()).socket
+        client = WireClient(socket.send_bytes, lambda: socket.receive_bytes(timeout=PATIENCE_S))
+        await client.greet()
+        channel = await client.open(1, "customers", KEY, columns=["name"], as_of=True)
+        answers = await client.look_up(1, keys(7, 8), event_time_ms=-1)
+
+    assert isinstance(channel, Channel)
+    assert channel.versions == ("tier", "until")
+    assert channel.columns.names == ["name", "tier", "until"]
+    days = [f"datetime.date(1970, 1, {day})" for day in (1, 2, 3)]
+    row = f"['Ada', 'Ida'] [{days[0]}, {days[2]}] [{days[1]}, None]"
+    assert answers == [f"fetched {row}", "missing"]
+
+
+async def test_versions_need_a_dimension_that_has_them(client: WireClient) -> None:
+    """As of a time a dimension without versions is refused."""
+    await client.greet()
+
+    refusal = await client.open(1, "customers", KEY, as_of=True)
+
+    assert isinstance(refusal, dict)
+    assert refusal["code"] == "bad_request"

@@ -15,7 +15,8 @@ import pyarrow as pa
 HEADER = struct.Struct("<BBHIQ")  # kind, flags, reserved, channel, sequence
 HELLO, OPEN, LOOKUP, WATERMARK, STATUS, CANCEL, CLOSE = range(1, 8)
 WELCOME, OPENED, CREDIT, RESULT, ERROR, CLOSED, GOAWAY = range(65, 72)
-LAST, HAS_ROWS = 1, 2
+LAST, HAS_ROWS = 1, 2  # flags of RESULT
+HAS_EVENT_TIME = 1  # of LOOKUP
 WITH_ROW = {"hit", "fetched", "stale", "default"}
 OUTCOMES = ("hit", "fetched", "missing", "stale", "default", "timeout", "error")
 
@@ -47,6 +48,7 @@ class Channel:
     credit_records: int
     credit_bytes: int
     key_names: list[str]
+    versions: tuple[str | None, str | None] = (None, None)  # valid from, valid to
     sequence: int = 0
     answers: dict[int, list[str]] = field(default_factory=dict)  # {sequence: by position}
 
@@ -68,10 +70,21 @@ class WireClient:
         return welcome
 
     async def open(
-        self, number: int, dimension: str, key: pa.Schema, *, columns: Sequence[str] | None = None
+        self,
+        number: int,
+        dimension: str,
+        key: pa.Schema,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: bool = False,
     ) -> Channel | Description:
         """OPEN; the channel, or why it was refused."""
-        words = {"dimension": dimension, "columns": columns, "origin": "a conformance test"}
+        words = {
+            "dimension": dimension,
+            "columns": columns,
+            "origin": "a conformance test",
+            "as_of": as_of,
+        }
         head = HEADER.pack(OPEN, 0, 0, number, 0)
         await self.send(head + _described(words) + key.serialize().to_pybytes())
         frame = await self._next(OPENED, ERROR)
@@ -82,16 +95,20 @@ class WireClient:
             return told
         columns_schema = pa.ipc.read_schema(pa.BufferReader(rest))
         credit = told["credit_records"], told["credit_bytes"]
-        channel = Channel(key, columns_schema, *credit, told["key"])
+        versions = told.get("valid_from"), told.get("valid_to")
+        channel = Channel(key, columns_schema, *credit, told["key"], versions)
         self.channels[number] = channel
         return channel
 
-    async def look_up(self, number: int, keys: pa.RecordBatch) -> list[str]:
+    async def look_up(
+        self, number: int, keys: pa.RecordBatch, *, event_time_ms: int | None = None
+    ) -> list[str]:
         """Ask within the credit, as often as that takes; outcome and row of each key."""
         answers: list[str] = []
         while len(answers) < keys.num_rows:
             part = await self._part_within_credit(number, keys.slice(len(answers)))
-            answers += await self._ask(number, part, keys.num_rows - len(answers) - part.num_rows)
+            backlog = keys.num_rows - len(answers) - part.num_rows
+            answers += await self._ask(number, part, backlog, event_time_ms=event_time_ms)
         return answers
 
     async def mark(self, number: int, watermark_ms: int) -> None:
@@ -122,15 +139,19 @@ class WireClient:
                 return part
             await self._take(await self._frame())
 
-    async def _ask(self, number: int, keys: pa.RecordBatch, backlog: int) -> list[str]:
+    async def _ask(
+        self, number: int, keys: pa.RecordBatch, backlog: int, *, event_time_ms: int | None
+    ) -> list[str]:
         channel = self.channels[number]
         payload = _batch(keys)
         channel.sequence += 1
         channel.credit_records -= keys.num_rows
         channel.credit_bytes -= len(payload)
         channel.answers[channel.sequence] = [""] * keys.num_rows
-        head = HEADER.pack(LOOKUP, 0, 0, number, channel.sequence)
-        await self.send(head + struct.pack("<II", 10_000, backlog) + payload)
+        has_time = event_time_ms is not None
+        head = HEADER.pack(LOOKUP, HAS_EVENT_TIME * has_time, 0, number, channel.sequence)
+        time = struct.pack("<q", event_time_ms) if has_time else b""
+        await self.send(head + struct.pack("<II", 10_000, backlog) + time + payload)
         while True:
             frame = await self._frame()
             await self._take(frame)

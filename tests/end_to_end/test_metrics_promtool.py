@@ -2,12 +2,16 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from service.observability.collector import Collector
+from service.observability.exposition import Exposition
 from tests.debian_tool import ToolUnavailable, debian_tool
 from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
+from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
 
 LOOKUP = "/v1/dimensions/airports/lookup"
 
@@ -65,6 +69,25 @@ def test_metrics_pass_promtool(sidecar: SidecarProcess, promtool: Path) -> None:
 
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
     assert 'sidelook_lookups_total{dimension="airports",outcome="fetched"}' in metrics
+
+
+def test_refresh_metrics_pass_promtool(promtool: Path) -> None:
+    """So are those of dimensions that are followed and held whole, with all their samples."""
+    collector = Collector(
+        dimensions=dict,
+        refreshes=lambda: {"planes": replace(FOLLOWED, load=LOADED.load)},
+        channels=list,
+        watermarks_ms=dict,
+        uses_index=dict,
+        lag_s=lambda: 0.0,
+        version="1.2.3",
+    )
+    metrics = Exposition([collector]).render().decode()
+
+    checked = check_metrics(promtool, metrics)
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert 'sidelook_dimension_loads_total{dimension="planes",result="ok"} 2.0' in metrics
 
 
 def test_promtool_notices_a_bad_name(promtool: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import META, ROWLESS, encode_batch, result_schema
 from lookup_core.protocol.frame_codec import encode_frame
+from lookup_core.version_columns import VersionColumns
 from tests.fuzz.frame_target import SCHEMAS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -53,7 +54,10 @@ def _frames() -> list[frames.Frame]:
         frames.Welcome(1, "a service"),
         *(frames.Open(7, "d", None, "a test", schema) for schema in SCHEMAS),
         frames.Open(7, "d", ("name",), "", pa.schema([])),
+        frames.Open(7, "d", ("name",), "", pa.schema([]), is_as_of=True),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id", "at")),
+        frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), VersionColumns("at", "until")),
+        frames.Lookup(7, 1, 5_000, 20, encode_batch(_keys()[0]), 1_709_208_000_000),
         frames.Watermark(7, -(2**63)),
         frames.Status(7, is_idle=True),
         frames.Cancel(7, 9),

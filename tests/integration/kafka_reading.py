@@ -150,5 +150,5 @@ async def send_keys(
 async def eventually(is_so: Callable[[], object]) -> None:
     """Wait until it is so; what makes it so runs in this loop, or elsewhere."""
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110  # nothing of it tells when it changes
             await asyncio.sleep(POLL_INTERVAL_S)

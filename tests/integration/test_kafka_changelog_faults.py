@@ -93,14 +93,12 @@ async def test_long_silence_is_an_error(
     """A reader that hears nothing for long gives up, and closes within a second all the same."""
     loop, others = asyncio.get_running_loop(), asyncio.all_tasks()
     async with broken(broker) as break_it:
-        with pytest.raises(BackendError) as caught:
-            async with reading(replace(settings, give_up_after_s=1.0)) as told:
-                await told.until(lambda: told.is_caught_up)
-                break_it(fault)
-                try:
-                    await told.until(lambda: False)
-                finally:
-                    ended_at = loop.time()
+        async with reading(replace(settings, give_up_after_s=1.0)) as told:
+            await told.until(lambda: told.is_caught_up)
+            break_it(fault)
+            with pytest.raises(BackendError) as caught:
+                await told.until(lambda: False)
+            ended_at = loop.time()
         closing_s = loop.time() - ended_at
 
     assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE

@@ -17,7 +17,6 @@ from lookup_core.changelog.change import RowChanges
 from lookup_core.changelog.change_decoder import DecoderSettings
 from lookup_core.changelog.format import ChangelogFormat, decoder_for
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.backends.postgres import PostgresBackend
 from service.sources.kafka_changelog import KafkaChangelog
 from service.sources.kafka_settings import KafkaSettings

@@ -1,60 +1,53 @@
-"""A source of notifications with a real server: what it tells, and what it does when it cannot."""
+"""A source of notifications with a real server: what it tells."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import TypeAlias
 
 import psycopg
-import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import Change, RowChanges, TableChange
-from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
-from service.sources.interface import SplitPiece, SplitReader
+from lookup_core.changelog.change import RowChanges, TableChange
+from service.backends.postgres import PostgresBackend
+from service.backends.postgres_settings import PostgresSettings
 from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
-from tests.debian_tool import ToolUnavailable
-from tests.integration.fault_proxy import FaultProxy
-from tests.integration.pgbouncer import pgbouncer
-from tests.integration.postgres_server import Database, PostgresServer, running_postgres
-from tests.integration.postgres_standby import running_standby
+from tests.integration.notified_changes import (
+    IS_LISTENING,
+    PATIENCE_S,
+    SCHEMA,
+    changes_of,
+    ids,
+    listened,
+    read_until,
+    reading,
+    told_ids,
+)
+from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 from tests.service.sources.source_contract import SourceCase, SourceContract, cut_off_read
 
-Keys: TypeAlias = list[int]
-
-PATIENCE_S = 10.0
-SCHEMA = DimensionSchema(pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}))
-GAP = TableChange("notifications may have been lost before the connection was made")
-OVERFLOW = TableChange("notifications were dropped: more came than were read")
-IS_LISTENING = "application_name = 'sidelook listen' AND datname = current_database()"
-TERMINATE = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {IS_LISTENING}"
-
-
-class BareSettings(PostgresNotificationsSettings):
-    """Without the parameters that poolers refuse."""
-
-    @property
-    def server_settings(self) -> dict[str, str]:
-        """What any pooler takes."""
-        return {"application_name": "sidelook listen"}
+KEY_VALUES = [  # of each type that a key may have
+    ("int2", "-32768"),
+    ("int4", "7"),
+    ("int8", "9223372036854775807"),
+    ("bool", "true"),
+    ("numeric(38, 2)", "-123456789012345678901234567890.10"),
+    ("numeric(38, 0)", "12345678901234567890123456789012345678"),
+    ("numeric(5, 2)", "5"),
+    ("text", """'it''s "ü"'"""),
+    ("varchar(9)", "E'\\\\ \\n'"),
+    ("bytea", "decode('00ff5c', 'hex')"),
+    ("uuid", "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"),
+    ("date", "'0001-01-01'"),
+    ("timestamp", "'2026-02-28 12:00:00.123456'"),
+    ("timestamptz", "'9999-12-31 23:59:59.999999+00'"),
+]
 
 
 @pytest.fixture
 def settings(database: Database) -> PostgresNotificationsSettings:
     """How changes of a table `t` are heard."""
     return listened(database)
-
-
-@pytest.fixture
-async def proxy(postgres_server: PostgresServer) -> AsyncIterator[FaultProxy]:
-    """The network between the source and the server."""
-    async with FaultProxy(postgres_server.socket_path) as proxy:
-        yield proxy
 
 
 class TestPostgresNotifications(SourceContract):
@@ -64,65 +57,6 @@ class TestPostgresNotifications(SourceContract):
     def case(self, settings: PostgresNotificationsSettings) -> SourceCase:
         """A channel, and that something was lost."""
         return SourceCase(PostgresNotifications(settings), SCHEMA)
-
-
-def listened(database: Database) -> PostgresNotificationsSettings:
-    """Make a table `t` with its triggers."""
-    database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
-    make_triggers(database, "t", ["id"])
-    return PostgresNotificationsSettings(
-        database.dsn(), "t", CHANNEL, connect_timeout_s=PATIENCE_S, heartbeat_interval_s=0.05
-    )
-
-
-@asynccontextmanager
-async def reading(settings: PostgresNotificationsSettings) -> AsyncIterator[SplitReader]:
-    """A reader that has the split, and is caught up."""
-    source = PostgresNotifications(settings)
-    async with source.enumerator(SCHEMA) as enumerator:
-        (split,) = await enumerator.discover()
-    async with source.reader(SCHEMA) as reader:
-        await reader.assign(split, position=None)
-        pieces = await read_until(reader, lambda piece: piece.is_caught_up)
-        assert [change for piece in pieces for change in piece.changes] == [GAP]
-        yield reader
-
-
-async def read_until(
-    reader: SplitReader, condition: Callable[[SplitPiece], bool]
-) -> list[SplitPiece]:
-    """All pieces up to one for which this is true."""
-    pieces: list[SplitPiece] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while not (pieces and condition(pieces[-1])):
-            pieces += await reader.read()
-    return pieces
-
-
-async def changes_of(reader: SplitReader) -> list[Keys | TableChange]:
-    """The next changes; of rows, their keys."""
-    pieces = await read_until(reader, lambda piece: bool(piece.changes))
-    return [_plain(change) for change in pieces[-1].changes]
-
-
-def told_ids(pieces: Sequence[SplitPiece]) -> list[int]:
-    """The keys of all changes of rows."""
-    changes = [change for piece in pieces for change in piece.changes]
-    return [each for change in changes if isinstance(change, RowChanges) for each in ids(change)]
-
-
-def ids(change: RowChanges) -> list[int]:
-    """The keys, which may be any number of messages'."""
-    keys: list[int] = change.keys["id"].to_pylist()
-    return keys
-
-
-async def failure_of(settings: PostgresNotificationsSettings) -> BackendError:
-    """What opening a reader ends with."""
-    with pytest.raises(BackendError) as failure:
-        async with PostgresNotifications(settings).reader(SCHEMA):
-            pass
-    return failure.value
 
 
 async def test_changes_are_told(
@@ -208,80 +142,24 @@ async def test_nobody_else_can_fake_a_heartbeat(
     assert (piece.watermark_ms > 0, piece.changes) == (False, ())
 
 
-async def test_lost_connection_is_an_error(
-    database: Database, settings: PostgresNotificationsSettings
-) -> None:
-    """When the server ends the session, reading fails; the next reader tells of a gap first."""
-    async with reading(settings) as reader:
-        database.execute(TERMINATE)
-        with pytest.raises(BackendError) as failure:
-            await read_until(reader, lambda _: False)
+async def test_keys_of_all_types_are_found(database: Database) -> None:
+    """Whatever a key is made of: by the key that was told, a lookup finds the changed row."""
+    columns = ", ".join(f"k{at} {sql_type}" for at, (sql_type, _) in enumerate(KEY_VALUES))
+    database.execute(f"CREATE TABLE t ({columns}, note text)")
+    names = tuple(f"k{at}" for at in range(len(KEY_VALUES)))
+    make_triggers(database, "t", names)
+    settings = PostgresNotificationsSettings(database.dsn(), "t", CHANNEL)
+    async with PostgresBackend(PostgresSettings(database.dsn(), "t", names)) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        async with reading(settings, schema) as reader:
+            values = ", ".join(value for _, value in KEY_VALUES)
+            database.execute(f"INSERT INTO t VALUES ({values}, 'found')")
+            (piece,) = (await read_until(reader, lambda piece: bool(piece.changes)))[-1:]
+        (change,) = piece.changes
+        assert isinstance(change, RowChanges)
+        fetched = await backend.fetch(change.keys, timeout_s=PATIENCE_S)
 
-    assert failure.value.code is ErrorCode.CONNECTION_LOST
-    async with reading(settings):
-        pass
-
-
-async def test_restarted_server_is_an_error() -> None:
-    """When the server crashes, reading fails, opening fails while it is away, and works then."""
-    with running_postgres() as server:
-        settings = listened(server.new_database())
-        async with reading(settings) as reader:
-            server.crash()
-            with pytest.raises(BackendError) as failure:
-                await read_until(reader, lambda _: False)
-        absence = await failure_of(settings)
-        server.start()
-        async with reading(settings):
-            pass
-
-    assert failure.value.code is ErrorCode.CONNECTION_LOST
-    assert absence.code is ErrorCode.UPSTREAM_UNAVAILABLE
-
-
-async def test_frozen_network_shows_as_silence(
-    database: Database, settings: PostgresNotificationsSettings, proxy: FaultProxy
-) -> None:
-    """While nothing comes through, reads tell for how long; then all is heard that was told."""
-    proxied = replace(settings, dsn=proxy.dsn(database.name))
-    async with reading(proxied) as reader:
-        proxy.hold()
-        silent = await read_until(reader, lambda piece: piece.silent_s > 0.9)
-        database.execute("INSERT INTO t VALUES (4)")
-        proxy.release()
-        heard = await changes_of(reader)
-        (piece,) = (await read_until(reader, lambda piece: piece.silent_s < 0.5))[-1:]
-
-    assert [piece.changes for piece in silent if piece.changes] == []
-    assert heard == [[4]]
-    assert piece.is_caught_up
-
-
-async def test_long_silence_is_an_error(
-    database: Database, settings: PostgresNotificationsSettings, proxy: FaultProxy
-) -> None:
-    """A heartbeat that does not come back in its time ends the connection, and the reader."""
-    proxied = replace(settings, dsn=proxy.dsn(database.name), heartbeat_timeout_s=0.2)
-    async with reading(proxied) as reader:
-        proxy.hold()
-        with pytest.raises(BackendError) as failure:
-            await read_until(reader, lambda _: False)
-
-    assert failure.value.detail == "t: no heartbeat came back from the session that listens"
-
-
-async def test_closing_ends_on_a_frozen_network(
-    database: Database, settings: PostgresNotificationsSettings, proxy: FaultProxy
-) -> None:
-    """A server that does not answer is not waited for beyond a second."""
-    proxied = replace(settings, dsn=proxy.dsn(database.name))
-    loop = asyncio.get_running_loop()
-    async with reading(proxied) as reader:
-        proxy.hold()
-        await read_until(reader, lambda piece: piece.silent_s > 0.5)
-        started_at = loop.time()
-
-    assert loop.time() - started_at < 2.0
+    assert fetched.rows["note"].to_pylist() == ["found"]
 
 
 async def test_session_leaves_nothing_behind(
@@ -293,20 +171,6 @@ async def test_session_leaves_nothing_behind(
     await database.wait_for(f"NOT EXISTS (SELECT FROM pg_stat_activity WHERE {IS_LISTENING})")
 
     assert counts == [[(1,)]]
-
-
-async def test_overflow_concerns_all(
-    database: Database, settings: PostgresNotificationsSettings
-) -> None:
-    """More than may wait becomes a change of the table, and what follows is told as before."""
-    async with reading(replace(settings, max_waiting_bytes=500)) as reader:
-        database.execute("INSERT INTO t SELECT n FROM generate_series(1, 2000) AS n")
-        flood = await changes_of(reader)
-        database.execute("DELETE FROM t WHERE id = 5")
-        after = await changes_of(reader)
-
-    assert flood == [OVERFLOW]
-    assert after == [[5]]
 
 
 async def test_cancelled_reads_lose_nothing(
@@ -351,48 +215,3 @@ async def test_any_role_may_listen(
         told = await changes_of(reader)
 
     assert told == [[7]]
-
-
-async def test_standby_cannot_be_listened_to(
-    postgres_server: PostgresServer, settings: PostgresNotificationsSettings, database: Database
-) -> None:
-    """A standby is refused in plain words; where the DSN names the primary, too, it is found."""
-    with running_standby(postgres_server) as socket_folder:
-        standby = Database(socket_folder, database.name)
-        failure = await failure_of(replace(settings, dsn=standby.dsn()))
-        both = f"{standby.dsn()},{database.socket_folder}"
-        async with reading(replace(settings, dsn=both)):
-            pass
-
-    assert (failure.code, failure.detail) == (
-        ErrorCode.UPSTREAM_UNAVAILABLE,
-        "t: only the primary server can be listened to, and the DSN leads to a standby",
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        (PostgresNotificationsSettings, "the server or a pooler before it broke the protocol"),
-        (BareSettings, "the DSN leads to a pooler; to listen, name the server itself"),
-    ],
-)
-async def test_poolers_are_refused(
-    tmp_path: Path,
-    postgres_server: PostgresServer,
-    database: Database,
-    kind: type[PostgresNotificationsSettings],
-    reason: str,
-) -> None:
-    """PgBouncer would lose notifications without a word, so that no session behind it is taken."""
-    try:
-        with pgbouncer(tmp_path, database, system_user=postgres_server.system_user) as bouncer:
-            failure = await failure_of(kind(bouncer.dsn, "t", CHANNEL))
-    except ToolUnavailable as error:
-        pytest.skip(str(error))
-
-    assert failure.detail == f"t: {reason}"
-
-
-def _plain(change: Change) -> Keys | TableChange:
-    return change if isinstance(change, TableChange) else ids(change)

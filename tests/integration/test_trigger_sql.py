@@ -239,8 +239,7 @@ def test_writers_search_path_is_harmless(database: Database, told: TriggerMessag
     fake = "CREATE FUNCTION evil.{} RETURNS text LANGUAGE sql AS $$ SELECT 'evil' $$"
     database.execute(
         "CREATE SCHEMA evil",
-        fake.format("jsonb_build_array(integer)"),
-        "CREATE TEMP TABLE new_rows (id int)",
+        fake.format("jsonb_build_array(jsonb)"),
     )
 
     with psycopg.connect(database.dsn()) as writer:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from lookup_core.settings import FullSettings
 from tests.k8s.manifests import Manifest, parse_yaml
 
 PROBE_PATHS = {
@@ -15,6 +16,7 @@ PROBE_PATHS = {
     "livenessProbe": "/livez",
     "readinessProbe": "/readyz",
 }
+LONGEST_WARMUP_S = FullSettings().warmup_max_wait_s  # where the configuration does not say more
 MEBIBYTES = {"Mi": 1, "Gi": 1024, "MiB": 1, "GiB": 1024}
 
 
@@ -116,6 +118,12 @@ def liveness_has_patience(deployment: Deployment) -> bool:
     return bool(probe["periodSeconds"] * probe["failureThreshold"] >= 30)
 
 
+def startup_has_time_for_a_load(deployment: Deployment) -> bool:
+    """A sidecar that is killed while it loads whole tables would begin anew, for ever."""
+    probe = deployment.sidecar["startupProbe"]
+    return bool(probe["periodSeconds"] * probe["failureThreshold"] > LONGEST_WARMUP_S)
+
+
 def nothing_runs_before_the_stop(deployment: Deployment) -> bool:
     """A native sidecar's preStop would run while the executor still looks up."""
     return "lifecycle" not in deployment.sidecar
@@ -194,6 +202,7 @@ RULES: list[Callable[[Deployment], bool]] = [
     no_service_links,
     probes_ask_the_health_port,
     liveness_has_patience,
+    startup_has_time_for_a_load,
     nothing_runs_before_the_stop,
     health_port_is_the_configured_one,
     lookups_come_through_the_socket_only,

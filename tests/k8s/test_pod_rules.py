@@ -109,6 +109,10 @@ BREAKAGES: dict[str, tuple[Callable[[Deployment], object], set[str]]] = {
         lambda pod: pod.sidecar["livenessProbe"].update(failureThreshold=1),
         {"liveness_has_patience"},
     ),
+    "hasty startup": (
+        lambda pod: pod.sidecar["startupProbe"].update(failureThreshold=60),
+        {"startup_has_time_for_a_load"},
+    ),
     "hook before the stop": (
         lambda pod: pod.sidecar.update(lifecycle={"preStop": {"sleep": {"seconds": 5}}}),
         {"nothing_runs_before_the_stop"},

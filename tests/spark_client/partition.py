@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.as_of import AsOfPlan, single_columns, version_pick
 from spark_client.column_casts import column_casts
 from spark_client.connection import Connection, Timing
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_sidecar import URL, FakeSidecar
+from spark_client.interface import LookupChannel
 from spark_client.joined_output import joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import LookupSettings
@@ -57,19 +59,28 @@ class Partition:
     def operator(self, records: pa.Schema) -> LookupOperator:
         """The operator with its channel, over a connection of its own."""
         key = pa.schema([records.field(name) for name in self.keys])
-        request = ChannelRequest(self.dimension, self.columns, "a test", key)
+        is_as_of = self.settings.as_of is not None
+        request = ChannelRequest(self.dimension, self.columns, "a test", key, is_as_of)
         channel = (self.connection or connection_to(self.sidecar)).open(request)
         casts = column_casts(channel.columns, channel.columns, dimension=self.dimension)
+        as_of = self._as_of(channel)
         output = joined_output(
             records,
-            channel.columns,
+            channel.columns if as_of is None else as_of.pick.columns,
             prefix="",
             status_column=self.status_column,
             is_inner=self.settings.is_inner,
         )
         positions = tuple(records.names.index(name) for name in self.keys)
-        plan = LookupPlan(self.dimension, positions, key, casts, output, self.settings)
+        plan = LookupPlan(self.dimension, positions, key, casts, output, self.settings, as_of)
         return LookupOperator(plan, channel, clock=self.clock)
+
+    def _as_of(self, channel: LookupChannel) -> AsOfPlan | None:
+        if self.settings.as_of is None or channel.versions is None:
+            return None
+        asked = list(single_columns(channel.columns))[: len(self.columns)]
+        pick = version_pick(channel.columns, pa.schema(asked), channel.versions)
+        return AsOfPlan(self.settings.as_of, pick)
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         """All output batches; the channel is given back whatever happens."""

@@ -7,8 +7,10 @@ import pytest
 
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
+from lookup_core.version_columns import VersionColumns
 from spark_client.connections import Address
 from spark_client.description import ANY_KEY, described_columns, described_key
+from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_sidecar import FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
@@ -41,6 +43,24 @@ def test_key_is_described(tmp_path: Path) -> None:
 
     closed = [each for each in sidecar.memory.received if isinstance(each, frames.Close)]
     assert len(closed) == 1
+
+
+def test_versions_are_described_as_single_values(tmp_path: Path) -> None:
+    """As of a time a column is what a record gets; only those asked for, whatever comes along."""
+    since = pa.timestamp("us")
+    table = pa.table({"id": [1], "name": ["Ann"], "since": pa.array([0], since)})
+    history = FakeDimension(table, ("id",), versions=VersionColumns("since"))
+
+    with FakeServer(FakeSidecar({"d": history})).at(tmp_path / "s.sock") as url:
+        everything, name = (
+            described_columns(Address(url), "d", columns=columns, key=KEY, is_as_of=True)
+            for columns in (None, ["name"])
+        )
+        with pytest.raises(InvalidRequest, match="as_of"):
+            described_columns(Address(url), "d", columns=None, key=KEY)
+
+    assert everything == pa.schema({"name": pa.utf8(), "since": since})
+    assert name == pa.schema({"name": pa.utf8()})
 
 
 def test_unknown_dimension_shows_on_the_driver(tmp_path: Path) -> None:

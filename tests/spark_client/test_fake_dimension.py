@@ -5,9 +5,11 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode
 from lookup_core.outcome import Outcome
+from lookup_core.version_columns import VersionColumns
 from spark_client.fake_dimension import FakeDimension
 
 TABLE = pa.table({"a": [1, 1, 2], "b": ["x", "y", None], "name": ["1x", "1y", "2"]})
+NAMES = pa.list_(pa.utf8())
 DIMENSION = FakeDimension(TABLE, ("a", "b"), {(9, "e"): ErrorCode.TYPE})
 
 
@@ -33,3 +35,16 @@ def test_columns_are_all_but_the_key() -> None:
     assert DIMENSION.columns == ("name",)
     assert hit.rows is not None
     assert (hit.size, hit.rows.num_columns) == (1, 0)
+
+
+def test_versions_are_lists() -> None:
+    """All rows of a key in the order in which they begin, NULL before all."""
+    begins = pa.array([5, None, 3, 1], pa.timestamp("us"))
+    table = pa.table({"id": [1, 1, 1, 2], "name": ["c", "a", "b", "x"], "since": begins})
+    dimension = FakeDimension(table, ("id",), versions=VersionColumns("since"))
+
+    hits, _ = dimension.answers(pa.record_batch({"id": [1, 3, 2]}), ("name",))
+
+    assert hits.rows is not None
+    assert hits.rows.schema == dimension.schema(("name",)) == pa.schema({"name": NAMES})
+    assert hits.rows.to_pydict() == {"name": [["a", "b", "c"], ["x"]]}

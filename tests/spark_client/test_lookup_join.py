@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.version_columns import VersionColumns
 from spark_client import Sidecar
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_sidecar import FakeSidecar
@@ -117,6 +118,38 @@ def test_driver_refuses_what_cannot_work(sidecar: Sidecar, records: DataFrame) -
     assert "rename one of them" in twice.detail
     assert nested.code is ErrorCode.KEY_TYPE
     assert "must be a timestamp" in time.detail
+
+
+def test_as_of_is_a_time_of_the_records(sidecar: Sidecar, records: DataFrame) -> None:
+    """A text, a column that there is not, and a dimension without versions are errors."""
+    text = refusal(sidecar, records, as_of="n", schema="name string")
+    unknown = refusal(sidecar, records, as_of="ts", schema="name string")
+    dated = records.withColumn("ts", F.lit("2013-01-01").cast("date"))
+    useless = refusal(sidecar, dated, as_of="ts")
+
+    assert text.detail == "as_of 'n' is string; it must be a timestamp or date"
+    assert unknown.code is ErrorCode.UNKNOWN_COLUMN
+    assert "no versions" in useless.detail
+
+
+def test_records_get_the_version_of_their_time(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Timestamps with and without a zone, and dates: all in UTC."""
+    day = 86_400_000_000
+    since = pa.array([0, day, 2 * day], pa.timestamp("us", "UTC"))
+    table = pa.table({"id": [1, 1, 1], "name": ["a", "b", "c"], "since": since})
+    history = FakeDimension(table, ("id",), versions=VersionColumns("since"))
+    records = spark_session.sql("SELECT 1L AS id, DATE '1970-01-02' AS day").selectExpr(
+        "id", "day", "cast(day AS timestamp_ntz) AS local", "cast(day AS timestamp) AS at"
+    )
+
+    with FakeServer(FakeSidecar({"d": history})).at(tmp_path / "s") as url:
+        joins = [
+            Sidecar(url).lookup_join("d", on="id", as_of=name, columns=["name"])
+            for name in ("day", "local", "at")
+        ]
+        found = [row["name"] for join in joins for row in records.transform(join).collect()]
+
+    assert found == ["b", "b", "b"]
 
 
 def test_unknown_dimension_shows_on_the_driver(sidecar: Sidecar, records: DataFrame) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lookup_core.errors import SidecarUnreachable
+from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
+from lookup_core.version_columns import VersionColumns
 from spark_client.connections import Address
 from spark_client.fake_dimension import FakeDimension
 from spark_client.fake_sidecar import FakeSidecar
@@ -125,3 +126,46 @@ def test_functions_take_composite_keys(tmp_path: Path) -> None:
 def test_origin_outside_a_task_is_the_driver() -> None:
     """People see who asks."""
     assert origin() == "driver"
+
+
+HISTORY = pa.table(
+    {
+        "id": pa.array([1, 1], pa.int64()),
+        "name": ["Ann", "Ann II"],
+        "since": pa.array([None, 5], pa.timestamp("us")),
+    }
+)
+VERSIONED = FakeDimension(HISTORY, ("id",), versions=VersionColumns("since"))
+TIMED = pa.record_batch({"id": [1, 1], "ts": pa.array([4, 5], pa.timestamp("us"))})
+
+
+def timed_task(
+    url: str, as_of: int | None, *, columns: pa.Schema = COLUMNS, dimension: str = "history"
+) -> LookupJoinTask:
+    """A join as of the records' column of this number."""
+    keys, settings = JoinKeys(("id",), ("id",)), LookupSettings(as_of=as_of)
+    target = LookupTarget(Address(url), dimension, columns, keys, (0,), settings)
+    return LookupJoinTask(target, "", None)
+
+
+def test_versions_are_picked_and_cast(tmp_path: Path) -> None:
+    """Each record has the version of its time, in the types that were promised."""
+    promised = pa.schema({"name": pa.large_utf8()})
+    with FakeServer(FakeSidecar({"history": VERSIONED})).at(tmp_path / "s.sock") as url:
+        (output,) = timed_task(url, 1, columns=promised)(iter([TIMED]))
+
+    assert output.schema == pa.schema([*TIMED.schema, *promised])
+    assert output.column("name").to_pylist() == ["Ann", "Ann II"]
+
+
+def test_task_refuses_what_the_driver_could_not_see(tmp_path: Path) -> None:
+    """With a schema the driver asks nobody: the task finds out, and gives its channel back."""
+    sidecar = FakeSidecar({"history": VERSIONED, **DIMENSIONS})
+    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
+        with pytest.raises(InvalidRequest, match="as_of"):
+            list(timed_task(url, None)(iter([TIMED])))
+        with pytest.raises(InvalidRequest, match="no versions"):
+            list(timed_task(url, 1, dimension="customers")(iter([TIMED])))
+        list(timed_task(url, 1)(iter([TIMED])))  # behind them on the same connection
+
+    assert frames.Close(1) in sidecar.memory.received

@@ -23,6 +23,7 @@ def enrich(events: DataFrame) -> DataFrame:
     everything = sidecar.lookup_join(
         "customers",
         on={"customer_id": "id"},
+        as_of="at",
         columns=["name", "segment", "tier"],
         how="inner",
         mode="unordered",

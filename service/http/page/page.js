@@ -4,6 +4,7 @@ const OUTCOMES = ["hit", "fetched", "missing", "stale", "default", "timeout", "e
 const WINDOW_MS = 10_000;
 const PERIOD_MS = 1_000;
 const MAX_CHANNELS = 50;
+const MAX_SPLITS = 100;
 const END_OF_INPUT_MS = 2 ** 63; // the maximal watermark, 2^63 - 1, as a number of this language
 const history = new Map(); // {dimension: [{at, total, outcomes}], oldest first}
 let token = "";
@@ -100,6 +101,65 @@ function figure(value, name) {
   return made;
 }
 
+function look(split) {
+  if (split.state !== "assigned") return split.state;
+  if (split.is_paused) return "paused";
+  return split.is_caught_up ? "caught-up" : "reading";
+}
+
+function splitTitle(split) {
+  const of = split.total === null ? "" : ` of ${whole.format(split.total)}`;
+  const position = split.position === null ? "" : `, at ${whole.format(split.position)}${of}`;
+  const reached = split.watermark_ms === null ? "" : `, up to ${eventTime(split.watermark_ms)}`;
+  return `${split.id}: ${look(split).replace("-", " ")}${position}${reached}${split.is_idle ? ", idle" : ""}`;
+}
+
+function splits(all) {
+  const counts = new Map(); // {look: splits}
+  for (const each of all) counts.set(look(each), (counts.get(look(each)) ?? 0) + 1);
+  const told = [...counts].map(([name, n]) => `${whole.format(n)} ${name.replace("-", " ")}`).join(", ");
+  const cells = element("div", "cells");
+  cells.setAttribute("role", "img");
+  cells.setAttribute("aria-label", told);
+  for (const each of all.slice(0, MAX_SPLITS)) {
+    const cell = element("i", look(each));
+    cell.title = splitTitle(each);
+    cells.append(cell);
+  }
+  const failing = all.filter((each) => each.last_error !== null);
+  const faults = failing.slice(0, 1).map((each) => element("p", "fault", `${each.id}: ${each.last_error}`));
+  return all.length ? [cells, element("p", "legend", `splits: ${told}`), ...faults] : [];
+}
+
+function refreshTitle(name, state, told) {
+  const title = element("p");
+  title.append(element("b", "", name), element("span", `status ${state}`, state), element("small", "", told));
+  return title;
+}
+
+function feedPart(feed) {
+  const reached = feed.watermark_ms === null ? "no event time yet" : `up to ${eventTime(feed.watermark_ms)}`;
+  const made = element("div", "refresh");
+  made.append(refreshTitle("changes", feed.state, reached), ...splits(feed.splits));
+  return made;
+}
+
+function loadPart(load) {
+  const about = load.expected_rows === null ? "" : ` of about ${whole.format(load.expected_rows)}`;
+  const rows = whole.format(load.rows);
+  const last = load.last_seconds === null ? "" : `${rows} rows in ${load.last_seconds.toFixed(1)} s`;
+  const made = element("div", "refresh");
+  const state = load.is_whole ? "whole" : load.is_loading ? "loading" : "not whole";
+  made.append(refreshTitle("whole table", state, load.is_loading ? `reading ${rows}${about} rows` : last));
+  if (load.is_loading && load.expected_rows) {
+    const left = Math.max(0, load.expected_rows - load.rows);
+    made.append(bar([["fetched", load.rows], ["left", left]], load.expected_rows, `${rows}${about} rows`));
+  }
+  if (load.last_error !== null) made.append(element("p", "fault", `The last load failed. ${load.last_error}`));
+  made.append(...splits(load.splits));
+  return made;
+}
+
 function names(fields) {
   return fields.map((field) => field.name).join(", ");
 }
@@ -131,9 +191,11 @@ function card(dimension, { asked, reached }, at) {
     ["waiting keys", short.format(dimension.waiting_keys)],
     ["cached entries", short.format(dimension.cache.rows)],
     ["cache", `${size(dimension.cache.bytes)} of ${size(dimension.cache.max_bytes)}`],
-    ["oldest row", dimension.cache.rows ? span(dimension.freshness.staleness_s) : "–"],
+    ["staleness", dimension.cache.rows ? span(dimension.freshness.staleness_s) : "–"],
     ["stream watermark", reached === undefined ? "–" : eventTime(Math.round(1000 * reached))],
   ]));
+  if (dimension.freshness.feed) made.append(feedPart(dimension.freshness.feed));
+  if (dimension.freshness.load) made.append(loadPart(dimension.freshness.load));
   return made;
 }
 

@@ -1,6 +1,6 @@
 """Messages of changelogs for tests, and what decoders make of them in a form that can be read.
 
-`debezium_messages.json` was written by Debezium 3.2 and PostgreSQL 16, with some columns left out.
+`debezium_messages.json` was written by Debezium 3.2 and PostgreSQL 18, with some columns left out.
 """
 
 import json

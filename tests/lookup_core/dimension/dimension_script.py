@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer
+from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges, TableChange
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import Effects, LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState
@@ -17,6 +18,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.outcome import Outcome
 from lookup_core.settings import (
@@ -93,6 +95,14 @@ def typed(*keys: Key) -> TypedKeys:
     return TypedKeys(columns, np.array(nulls, np.int32), faults)
 
 
+def row_changes(*keys: int, by: int = UNKNOWN_TRANSACTION) -> RowChanges:
+    """That these keys have changed, and not how."""
+    nobody = np.zeros(len(keys), np.bool_)
+    rows = pa.record_batch([pa.nulls(len(keys), pa.utf8())], SCHEMA.columns)
+    ids = np.full(len(keys), by % 2**32, np.uint32)
+    return RowChanges(typed(*keys).columns, nobody, nobody, rows, ids)
+
+
 def told(answers: Sequence[Answer]) -> Told:
     """Answers in words; asserts that no position is answered twice."""
     words: Told = {}
@@ -149,8 +159,14 @@ class DimensionScript:
         self._keys[order.id] = order.keys.column(0).to_pylist()
         return Order(order.id, self._keys[order.id])
 
-    def land(self, batch: int, names: Mapping[int, str] | Mapping[int, str | list[str]]) -> Seen:
-        """The rows of a query come: a name by key, or several."""
+    def land(
+        self,
+        batch: int,
+        names: Mapping[int, str] | Mapping[int, str | list[str]],
+        *,
+        snapshot: TableSnapshot | None = None,
+    ) -> Seen:
+        """The rows of a query come: a name by key, or several; and what their read saw."""
         found = [
             (ordinal, name)
             for ordinal, key in enumerate(self._keys[batch])
@@ -160,6 +176,7 @@ class DimensionScript:
             BatchId(batch),
             ordinals=np.array([ordinal for ordinal, _ in found], np.int32),
             rows=pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
+            snapshot=snapshot,
             now=self.now,
         )
         return self._seen(effects)
@@ -189,6 +206,17 @@ class DimensionScript:
         count = self.state.invalidate(typed(*keys) if keys else None, InvalidationOrigin.ADMIN)
         self.state.check_invariants()
         return count
+
+    def change(self, *keys: int, by: int = UNKNOWN_TRANSACTION) -> int:
+        """Changes of keys are told, of any keys without some; `by` a transaction."""
+        change = row_changes(*keys, by=by) if keys else TableChange("truncated", by % 2**32)
+        count = self.state.on_changes([change], InvalidationOrigin.CHANGELOG, self.now)
+        self.state.check_invariants()
+        return count
+
+    def trust(self, *, is_trusted: bool) -> None:
+        """The feed is said to live, or not to."""
+        self.state.trust(is_trusted=is_trusted)
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """Where the answers would come from."""

@@ -164,7 +164,7 @@ def test_row_without_a_version_is_missing(timed: Question) -> None:
     assert [each["outcome"] for each in status] == outcomes
     assert [each["age_ms"] for each in status] == [7, 7, 7, None, None, None]
     assert timed.has_row_at(ROWS).tolist() == [True, True, True, False, False, False]
-    assert [len(piece) for piece in timed.pieces(ROWS, max_bytes=12)] == [2, 2, 2]
+    assert [len(piece) for piece in timed.pieces(ROWS, max_bytes=12)] == [2, 4]
 
 
 def test_strange_versions_change_nothing(timed: Question) -> None:

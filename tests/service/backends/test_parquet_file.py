@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.parquet_file import _mapped_errors, load_parquet_file, parquet_schema
+from service.backends.parquet_file import load_parquet_file, parquet_errors, parquet_schema
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_key_alone_offers_no_column(tmp_path: Path) -> None:
 
 def test_unreadable_file_is_forbidden(path: Path) -> None:
     """A file that the process may not read is told apart from one that is not there."""
-    with pytest.raises(BackendError) as caught, _mapped_errors(path):
+    with pytest.raises(BackendError) as caught, parquet_errors(path):
         raise PermissionError(13, "denied")
 
     assert caught.value.code is ErrorCode.FORBIDDEN

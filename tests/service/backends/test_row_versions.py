@@ -76,7 +76,7 @@ async def test_no_rows_have_the_right_types() -> None:
 @pytest.mark.parametrize(
     ("versions", "why"),
     [
-        (VersionColumns("sinse"), r"no column sinse among those offered; did you mean since\?"),
+        (VersionColumns("Since"), r"no column Since among those offered; did you mean since\?"),
         (VersionColumns("since", "id"), "no column id among those offered"),
         (VersionColumns("name"), "column name is string; it must be a date or a timestamp"),
     ],

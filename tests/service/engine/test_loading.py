@@ -9,6 +9,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.refresh_statistics import LoadResult
 from lookup_core.settings import FullSettings, ReloadSettings, WhileLoading
+from lookup_core.sources.reading_mode import ReadingMode
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.engine.runner_refresh import RefreshSources
@@ -107,10 +108,24 @@ async def test_dimension_is_cold_until_it_is_loaded() -> None:
         assert (cold, dimension.cold_reason()) == ("loading: 0 rows", None)
 
 
+async def test_rows_are_expected_of_splits_not_begun() -> None:
+    """Splits that have not said how large they are count as about as large as the others."""
+    source = FakeSource(is_bounded=True, reading_mode=ReadingMode.SEQUENTIAL)
+    source.add("first", rows((1, "Zoe")))
+    source.add("second", rows((2, "Yan")))
+    source.ended.clear()  # the first one is never read to its end
+    async with running(customers(), full(), sources=loaded(source)) as dimension:
+        await until(lambda: bool((load := dimension.refresh_statistics().load) and load.rows))
+        load = dimension.refresh_statistics().load
+
+        assert load is not None
+        assert (load.rows, load.expected_rows) == (1, 2)
+
+
 async def test_failed_load_is_tried_again() -> None:
     """The reason is told meanwhile, and the rows are there in the end."""
     source = table(rows((1, "Zoe")))
-    source.fail_next("connect", *[FORBIDDEN] * 5)
+    source.fail_next("connect", FORBIDDEN)
     with capture_logs() as logs:
         async with running(customers(), full(), sources=loaded(source)) as dimension:
             await until_whole(dimension)

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from lookup_core.changelog.change import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.refresh_statistics import LoadResult
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
@@ -154,9 +155,20 @@ def followed_customers() -> RefreshSources:
 
 
 async def until_started(service: Served) -> None:
-    """Wait until every dimension counts as started."""
+    """Wait until every dimension counts as started; the test's own patience ends it."""
     while service.parts.readiness.cold():  # noqa: ASYNC110  nobody is told
         await asyncio.sleep(0.001)
+
+
+async def until_loaded(service: Served, *, times: int) -> None:
+    """Wait until the whole table of `customers` was loaded so often."""
+    while _loads(service) < times:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0.001)
+
+
+def _loads(service: Served) -> int:
+    load = service.parts.dimensions["customers"].refresh_statistics().load
+    return 0 if load is None else load.counts[LoadResult.OK]
 
 
 def _schema(name: str) -> DimensionSchema:

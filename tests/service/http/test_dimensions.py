@@ -4,7 +4,13 @@ from collections.abc import Mapping
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.fake import FakeBackend
-from tests.service.http.serving import Served, Setting, served
+from tests.service.http.serving import (
+    Served,
+    Setting,
+    followed_customers,
+    served,
+    until_started,
+)
 
 
 async def test_names_are_listed(service: Served) -> None:
@@ -43,6 +49,20 @@ async def test_dimension_tells_its_figures(service: Served) -> None:
         1,
     )
     assert told["freshness"]["staleness_s"] >= 0
+
+
+async def test_dimension_tells_its_freshness() -> None:
+    """What follows it and what loads it are told as the engine knows them."""
+    async with served(Setting(sources={"customers": followed_customers()})) as service:
+        await until_started(service)
+        async with service.unix.get("/v1/dimensions/customers") as response:
+            told = (await response.json())["freshness"]
+
+    assert (told["feed"]["state"], told["load"]["is_whole"], told["load"]["rows"]) == (
+        "live",
+        True,
+        3,
+    )
 
 
 async def test_absent_store_is_told() -> None:

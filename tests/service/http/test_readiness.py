@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from lookup_core.errors import ErrorCode, Overloaded
+from service.engine.runner_refresh import RefreshSources
 from service.http.readiness import Readiness
-from tests.service.http.serving import Served, served
+from tests.service.http.serving import Served, Setting, served, until_started, whole_customers
 
 
 async def test_undescribed_dimensions_are_named() -> None:
@@ -63,3 +64,16 @@ def test_short_memory_refuses_what_is_new() -> None:
     readiness.check_has_memory()
 
     assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
+
+
+async def test_cold_dimensions_are_named() -> None:
+    """What is to be held whole is named with what it waits for, and nothing else is."""
+    table = whole_customers()
+    table.hold("read")
+    async with served(Setting(sources={"customers": RefreshSources(table=table)})) as service:
+        readiness = service.parts.readiness
+        cold = readiness.cold()
+        table.release("read")
+        await until_started(service)
+
+        assert (list(cold), readiness.cold()) == (["customers"], {})

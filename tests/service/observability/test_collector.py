@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric as Family
 from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.protocol.server_channel import ChannelStatistics
+from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
     CacheStatistics,
@@ -28,7 +29,7 @@ BUSY = replace(
     waiting_keys=5,
     concurrency_limit=6,
     breaker_state=BreakerState.OPEN,
-    oldest_row_age_s=8.5,
+    fenced_keys=11,
     cache=CacheStatistics(9, 1000, 2000, {EvictionReason.SIZE: 10}),
 )
 CHANNEL = ChannelStatistics(
@@ -51,6 +52,7 @@ CHANNEL = ChannelStatistics(
     [
         ("sidelook_coalesced_keys_total", 2),
         ("sidelook_retries_total", 3),
+        ("sidelook_fenced_keys_total", 11),
         ("sidelook_in_flight_records", 5),
         ("sidelook_concurrency_limit", 6),
         ("sidelook_breaker_state", 2),
@@ -86,6 +88,8 @@ def test_invalidations_are_told_by_origin() -> None:
 
     assert told == {
         ("airports", "admin"): 4,
+        ("airports", "changelog"): 0,
+        ("airports", "notification"): 0,
         ("airports", "failover"): 0,
         ("airports", "schema"): 0,
     }
@@ -135,6 +139,7 @@ def test_process_figures_have_no_dimension() -> None:
 def _collector(statistics: DimensionStatistics, *channels: ChannelStatistics) -> Collector:
     return Collector(
         dimensions=lambda: {"airports": statistics},
+        refreshes=lambda: {"airports": RefreshStatistics(staleness_s=8.5)},
         channels=lambda: channels,
         watermarks_ms=lambda: {"airports": 5_250},
         uses_index=lambda: {"airports": False, "airlines": True, "planes": None},

@@ -49,6 +49,7 @@ def _exposition() -> Exposition:
     observer.lookup_ended("airports", seconds=0.1)
     collector = Collector(
         dimensions=lambda: {"airports": no_statistics(DimensionSettings("airports"))},
+        refreshes=dict,
         channels=list,
         watermarks_ms=dict,
         uses_index=dict,

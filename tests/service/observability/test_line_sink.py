@@ -116,3 +116,49 @@ def test_closed_streams_drop_lines() -> None:
         sink.msg("line")
 
     assert [sink.dropped for sink in sinks] == [1, 1]
+
+
+def test_shown_text_stays_below_the_lines() -> None:
+    """It is taken away before a line, and stands below that again."""
+    stream = io.StringIO()
+    sink = LineSink(stream)
+
+    sink.show("bar 1\nbar 2")
+    sink.msg("line")
+
+    assert stream.getvalue() == "bar 1\nbar 2\x1b[1A\r\x1b[Jline\nbar 1\nbar 2"
+
+
+def test_shown_text_is_replaced() -> None:
+    """Other text comes in its place, the same is not written again, and none leaves nothing."""
+    stream = io.StringIO()
+    sink = LineSink(stream)
+
+    for text in ("half", "half", "whole", "", ""):
+        sink.show(text)
+    sink.msg("line")
+
+    assert stream.getvalue() == "half\r\x1b[Jwhole\r\x1b[Jline\n"
+
+
+def test_refused_text_changes_nothing() -> None:
+    """What could not be written does not count as shown, and is tried again by the next call."""
+    stream = FullDisk()
+    sink = LineSink(stream)
+    sink.show("bar")
+    stream.is_full = False
+
+    sink.msg("line")
+    sink.show("bar")
+
+    assert (stream.getvalue(), sink.dropped) == ("line\nbar", 0)
+
+
+def test_terminal_is_told_from_a_file(tmp_path: Path) -> None:
+    """Only where a person may look, something is worth showing."""
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w") as terminal, (tmp_path / "log").open("w") as file:
+        told = [LineSink(each).is_terminal for each in (terminal, file, io.StringIO(), None)]
+    os.close(reader)
+
+    assert told == [True, False, False, False]

@@ -1,13 +1,16 @@
 """Notifications that wait to be read: in order, bounded, and what is lost is told."""
 
+import sys
+
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
 
 GAP = "notifications may have been lost before the connection was made"
+FOUR_BYTES = sys.getsizeof("aaaa")
 OVERFLOW = "notifications were dropped: more came than were read"
 
 
-def connected(*entries: str | int, max_bytes: int = 1_000) -> PostgresNotificationsInbox:
+def connected(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
     """An inbox whose first loss was told, with these entries."""
     inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
     inbox.take(1)
@@ -18,11 +21,11 @@ def connected(*entries: str | int, max_bytes: int = 1_000) -> PostgresNotificati
 
 def test_begins_with_a_loss() -> None:
     """What was told before the connection was made is lost, which comes before all else."""
-    inbox = PostgresNotificationsInbox(max_bytes=100)
+    inbox = PostgresNotificationsInbox(max_bytes=1_000)
     inbox.put("a")
 
     assert not inbox.is_empty
-    assert inbox.take(100) == Taken(["a"], GAP, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["a"], GAP, NO_WATERMARK_MS)
     assert inbox.is_empty
 
 
@@ -30,8 +33,8 @@ def test_payloads_keep_their_order() -> None:
     """Payloads come out as they came in, each once."""
     inbox = connected("a", "b", "a")
 
-    assert inbox.take(100) == Taken(["a", "b", "a"], None, NO_WATERMARK_MS)
-    assert inbox.take(100) == Taken([], None, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["a", "b", "a"], None, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken([], None, NO_WATERMARK_MS)
 
 
 def test_heartbeat_counts_behind_what_was_before() -> None:
@@ -58,24 +61,26 @@ def test_a_take_is_bounded() -> None:
     """So many bytes are taken at a time, and the entry that passes them; the others wait."""
     inbox = connected("aaaa", "bbbb", "cccc")
 
-    assert inbox.take(5).payloads == ["aaaa", "bbbb"]
-    assert inbox.take(5).payloads == ["cccc"]
+    assert inbox.take(FOUR_BYTES + 1).payloads == ["aaaa", "bbbb"]
+    assert inbox.take(FOUR_BYTES + 1).payloads == ["cccc"]
 
 
 def test_too_much_becomes_a_loss() -> None:
     """What does not fit is dropped with all that waits; what comes later is told behind it."""
-    inbox = connected("aaaa", "bbbb", "cccc", max_bytes=10)
+    inbox = connected("aaaa", "bbbb", "cccc", max_bytes=3 * FOUR_BYTES)
 
     inbox.put("dddd")
+    inbox.put("eeee")
 
-    assert inbox.take(100) == Taken(["dddd"], OVERFLOW, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["eeee"], OVERFLOW, NO_WATERMARK_MS)
 
 
 def test_taking_makes_room() -> None:
     """Bytes that were taken do not count any more, whatever they were of."""
-    inbox = connected("aaaa", 7, max_bytes=20)
+    inbox = connected("aaaa", 7, max_bytes=2 * FOUR_BYTES)
 
-    inbox.take(100)
-    inbox.put("a" * 20)
+    inbox.take(1_000)
+    inbox.put("bbbb")
+    inbox.put("cccc")
 
-    assert inbox.take(100) == Taken(["a" * 20], None, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["bbbb", "cccc"], None, NO_WATERMARK_MS)

@@ -62,7 +62,7 @@ MALFORMED = {
     "empty": (b"", "bad_frame: a frame has at least 16 bytes, this one 0 (at byte 0)"),
     "short": (LOOKUP_2[:15], "bad_frame: a frame has at least 16 bytes, this one 15 (at byte 0)"),
     "kind": (b"\x08" + LOOKUP_2[1:], "bad_frame: unknown frame kind 8 (at byte 0)"),
-    "flags": (b"\x03\x01" + LOOKUP_2[2:], "bad_frame: LOOKUP has other flags (at byte 1)"),
+    "flags": (b"\x03\x02" + LOOKUP_2[2:], "bad_frame: LOOKUP has other flags (at byte 1)"),
     "reserved": (
         LOOKUP_2[:2] + b"\x01" + LOOKUP_2[3:],
         "bad_frame: the reserved field must be 0 (at byte 2)",

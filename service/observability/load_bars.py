@@ -1,0 +1,108 @@
+"""Bars on the terminal, below the log, while whole tables are loaded; one line when one is.
+
+Decides nothing and counts nothing; where no terminal is written to, the log alone tells of loads.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from lookup_core.refresh_statistics import LoadResult, LoadStatistics, RefreshStatistics
+from service.observability.line_sink import LineSink
+
+PERIOD_S = 0.2
+_BAR_WIDTH = 30  # characters
+
+
+class LoadBars:
+    """One bar for each dimension that is being loaded; used by one event loop only."""
+
+    def __init__(
+        self,
+        sink: LineSink,
+        refreshes: Callable[[], Mapping[str, RefreshStatistics]],
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sink = sink
+        self._refreshes = refreshes
+        # It only makes the text: all that is written goes through the sink, which never waits.
+        self._console = console or Console(stderr=True, force_terminal=True)
+        self._clock = clock
+        self._first: dict[str, _Sight] = {}  # {dimension: its load when it was first seen}
+        self._loads: dict[str, int] = {}  # {dimension: loads that have ended well}
+
+    async def run(self) -> None:
+        """Draw until cancelled, and wipe off then; ends at once without a terminal."""
+        if not self._sink.is_terminal or self._console.is_dumb_terminal:
+            return
+        try:
+            while True:
+                self.draw()
+                await asyncio.sleep(PERIOD_S)
+        finally:
+            self._sink.show("")
+
+    def draw(self) -> None:
+        """Show all loads as they are now, and tell of each that has ended well."""
+        loads = {name: each.load for name, each in self._refreshes().items() if each.load}
+        under_way = {name: load for name, load in loads.items() if load.is_loading}
+        self._first = {
+            name: self._first.get(name, _Sight(self._clock(), load.rows))
+            for name, load in under_way.items()
+        }
+        self._sink.show(self._bars(under_way))
+        for name, load in loads.items():
+            self._tell_end(name, load)
+
+    def _bars(self, loads: Mapping[str, LoadStatistics]) -> str:
+        if not loads:
+            return ""
+        table = Table.grid(padding=(0, 1))
+        for name, load in loads.items():
+            table.add_row(Text(name, no_wrap=True), self._bar(load), self._figures(name, load))
+        with self._console.capture() as capture:
+            self._console.print(table)
+        return capture.get().rstrip("\n")
+
+    def _bar(self, load: LoadStatistics) -> ProgressBar:
+        # What is expected is an estimate: more than all does not look like the end.
+        total = None if load.expected_rows is None else max(load.expected_rows, load.rows)
+        return ProgressBar(
+            total,
+            load.rows,
+            width=_BAR_WIDTH,
+            pulse=not total,
+            animation_time=self._clock(),
+        )
+
+    def _figures(self, name: str, load: LoadStatistics) -> Text:
+        first = self._first[name]
+        seconds = self._clock() - first.at
+        about = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
+        rate = "…" if seconds < PERIOD_S else f"{(load.rows - first.rows) / seconds:,.0f} rows/s"
+        return Text(f"{load.rows:,}{about} rows, {rate}, {seconds:.0f} s", no_wrap=True)
+
+    def _tell_end(self, name: str, load: LoadStatistics) -> None:
+        ended = load.counts[LoadResult.OK]
+        # If the next one has begun already, the rows are no longer those of the one that ended.
+        is_news = ended > self._loads.get(name, 0) and not load.is_loading
+        self._loads[name] = ended
+        if is_news and load.last_seconds is not None:
+            rate = load.rows / max(load.last_seconds, 1e-3)
+            self._sink.msg(
+                f"{name}: {load.rows:,} rows in {load.last_seconds:.1f} s, {rate:,.0f} rows/s"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    at: float
+    rows: int

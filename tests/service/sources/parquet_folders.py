@@ -1,0 +1,23 @@
+"""Parquet files with several row groups, for tests of what reads them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lookup_core.dimension_schema import DimensionSchema
+
+SCHEMA = DimensionSchema(
+    pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "weight": pa.float32()})
+)
+
+
+def write_rows(path: Path, numbers: range, *, row_group_size: int) -> None:
+    """Rows of these numbers, in types that are wider or narrower than the dimension's."""
+    columns = {
+        "id": pa.array(numbers, pa.uint32()),
+        "name": pa.array([f"name {number}" for number in numbers], pa.large_utf8()),
+        "weight": pa.array([number / 2 for number in numbers], pa.float32()),
+        "other": pa.nulls(len(numbers), pa.int64()),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
