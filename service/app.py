@@ -17,6 +17,7 @@ import structlog
 from aiohttp import web
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
+from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import CacheMode
 from service.config.host_port import HostPort
 from service.config.settings import Settings
@@ -36,6 +37,7 @@ from service.http.unix_socket import unix_socket
 from service.observability.collector import Collector
 from service.observability.event_loop_lag import EventLoopLag
 from service.observability.exposition import Exposition
+from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.watchdog import Watchdog
@@ -63,7 +65,7 @@ async def run(settings: Settings) -> None:
 
     Raises ConfigurationError, in a group, when a socket cannot be bound.
     """
-    configure_logs(sys.stderr, level="info")
+    sink = configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
     observer, lag = PrometheusObserver(), EventLoopLag()
     async with AsyncExitStack() as stack:
@@ -75,8 +77,9 @@ async def run(settings: Settings) -> None:
         parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
         guard = _memory_guard(settings, parts, streams)
         watchdog = stack.enter_context(Watchdog().watching())
+        bars = LoadBars(sink, lambda: _refreshes(dimensions))
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard)]
+        tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard, bars)]
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
         tasks.append(running.create_task(streams.run()))
         async with _listeners(settings, parts):
@@ -92,6 +95,10 @@ async def run(settings: Settings) -> None:
         for task in tasks:
             task.cancel()
     log.info("service.stopped")
+
+
+def _refreshes(dimensions: Mapping[str, Dimension]) -> dict[str, RefreshStatistics]:
+    return {name: each.refresh_statistics() for name, each in dimensions.items()}
 
 
 def _stop_signal() -> asyncio.Event:
@@ -154,22 +161,24 @@ def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandle
     max_bytes = {name: each.settings.cache.max_bytes for name, each in parts.dimensions.items()}
     scale = cache_scale(max_bytes, MemoryShares(settings.limits.memory_bytes))
 
+    configs = settings.dimensions
+    full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
+    files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
+
     def limit_caches(share: float) -> None:
-        for dimension in parts.dimensions.values():
-            dimension.limit_cache(share * scale)
+        for name, dimension in parts.dimensions.items():
+            # Of a whole table nothing goes: less room would only let its changes in no more.
+            dimension.limit_cache(scale if name in full else share * scale)
 
     limit_caches(1.0)
-    # A table that is held whole is no data that could be given up: it is part of the base.
-    whole = {
-        name
-        for name, config in settings.dimensions.items()
-        if isinstance(config.source, ParquetSource) or config.cache.mode is CacheMode.FULL
-    }
     return MemoryGuard(
         ProcessMemory().read,
         Relief(limit_caches, streams.allow_growth, parts.readiness.allow_requests),
         limit_bytes=settings.limits.memory_bytes,
-        is_settled=lambda: whole.isdisjoint(parts.readiness.undescribed()),
+        # What is held whole is no data that could be given up: it is part of the base.
+        is_settled=lambda: (full | files).isdisjoint(
+            (*parts.readiness.undescribed(), *parts.readiness.cold())
+        ),
     )
 
 
@@ -183,7 +192,7 @@ def _parts(
     observer, lag = meters
     collector = Collector(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
-        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
+        refreshes=lambda: _refreshes(dimensions),
         channels=streams.statistics,
         watermarks_ms=streams.watermarks_ms,
         uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},

@@ -48,7 +48,8 @@ class Loading:
         self._due_at: float | None = None  # None: when somebody asks for it
         self._is_asked = asyncio.Event()
         self._statistics = LoadStatistics()
-        self._coordinator: SourceCoordinator | None = None  # of the load under way
+        self._is_loading = False
+        self._coordinator: SourceCoordinator | None = None  # of the last load
         if parts.settings.while_loading is WhileLoading.WAIT:
             self.table.hold_until(parts.clock() + parts.settings.warmup_max_wait_s)
 
@@ -76,7 +77,9 @@ class Loading:
         totals = [split.total for split in splits if split.total is not None]
         # Splits tell it when they are begun; the others are about as large.
         expected = round(sum(totals) / len(totals) * len(splits)) if totals else None
-        return replace(statistics, is_loading=True, splits=splits, expected_rows=expected)
+        return replace(
+            statistics, is_loading=self._is_loading, splits=splits, expected_rows=expected
+        )
 
     async def _wait_until_due(self) -> None:
         pause_s = None if self._due_at is None else max(self._due_at - self._parts.clock(), 0.0)
@@ -90,6 +93,7 @@ class Loading:
         began_at = self._parts.clock()
         load = self.table.begin_load(began_at)
         self._statistics = replace(self._statistics, rows=0)
+        self._is_loading = True
         failure, is_done = None, False
         try:
             is_done = await self._read(load)
@@ -97,7 +101,7 @@ class Loading:
             # The border of a task: whatever fails, the former table stays, and it is tried again.
             failure = error
         finally:
-            self._coordinator = None
+            self._is_loading = False
             self._runner.end_load()
         if failure is not None:
             await self._on_failure(failure)

@@ -193,16 +193,17 @@ async def test_overflow_concerns_all(
     assert after == [[5]]
 
 
-async def test_standby_cannot_be_listened_to(
-    postgres_server: PostgresServer, settings: PostgresNotificationsSettings, database: Database
-) -> None:
+async def test_standby_cannot_be_listened_to() -> None:
     """A standby is refused in plain words; where the DSN names the primary, too, it is found."""
-    with running_standby(postgres_server) as socket_folder:
-        standby = Database(socket_folder, database.name)
-        failure = await failure_of(replace(settings, dsn=standby.dsn()))
-        both = f"{standby.dsn()},{database.socket_folder}"
-        async with reading(replace(settings, dsn=both)):
-            pass
+    with running_postgres() as server:  # of its own: a standby copies all databases of its server
+        database = server.new_database()
+        settings = listened(database)
+        with running_standby(server) as socket_folder:
+            standby = Database(socket_folder, database.name)
+            failure = await failure_of(replace(settings, dsn=standby.dsn()))
+            both = f"{standby.dsn()},{database.socket_folder}"
+            async with reading(replace(settings, dsn=both)):
+                pass
 
     assert (failure.code, failure.detail) == (
         ErrorCode.UPSTREAM_UNAVAILABLE,

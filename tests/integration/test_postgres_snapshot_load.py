@@ -79,7 +79,8 @@ TABLES = {
         *(["day", "bytes"], True),
         (
             "CREATE TABLE t AS SELECT date '1999-01-01' + i / 100 AS day,"
-            f" decode(md5(i::text), 'hex') AS bytes, s.* FROM ({FILLED}) AS s; CREATE INDEX ON t (day, bytes)"
+            f" decode(md5(i::text), 'hex') AS bytes, s.* FROM ({FILLED}) AS s;"
+            "CREATE INDEX ON t (day, bytes)"
         ),
     ),
     "skewed": (

@@ -101,7 +101,8 @@ class FenceMachine(RuleBasedStateMachine):
         told = data.draw(st.sampled_from(self._some(is_logged=True, is_told=False)))
         told.is_told = True
         for key in told.keys:
-            self.floor[key] = max(self.floor[key], min(told.id, self._version(key)))
+            if self._version(key) >= told.id:
+                self.floor[key] = max(self.floor[key], told.id)
         self.script.change(*([] if is_of_table else told.keys), by=told.id)
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True))
