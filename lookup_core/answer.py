@@ -47,6 +47,11 @@ class Answer:
         errors = {position + by: code for position, code in self.errors.items()}
         return replace(self, positions=self.positions + np.int32(by), errors=errors)
 
+    def placed(self, positions: npt.NDArray[np.int32]) -> "Answer":
+        """The same for keys of which the one at i stands at `positions[i]`."""
+        errors = {int(positions[position]): code for position, code in self.errors.items()}
+        return replace(self, positions=positions[self.positions], errors=errors)
+
     def only(self, is_kept: npt.NDArray[np.bool_]) -> "Answer":
         """The answers to those of the n keys."""
         kept = self.positions[is_kept]

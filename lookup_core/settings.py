@@ -68,6 +68,7 @@ class FullSettings:
 class FeedSettings:
     """What is asked of a feed of changes, lest it is not believed."""
 
+    max_silence_s: float = 10.0  # without any sign of life
     max_staleness_s: float | None = None  # of its source's clock, if that tells the time
     max_drift_s: float | None = None  # a split that is further ahead of the slowest is paused
 

@@ -17,6 +17,7 @@ from lookup_core.changelog.change import Change
 from lookup_core.dimension.batcher import Batcher, KeyRun
 from lookup_core.dimension.change_intake import ChangeIntake
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_wait import DimensionWait
 from lookup_core.dimension.explanation import Explainer, Explanation
 from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
@@ -76,6 +77,7 @@ class DimensionState:
         )
         fence = RecentChanges(age_s=max(_FENCE_S, 2 * settings.timeout_s))
         self._changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
+        self.wait = DimensionWait(self._known, settings.wait_for_dimension_s)
         self.whole: WholeTable | None = None
         if isinstance(self._known.cache, FullTable):
             self.whole = WholeTable(self._known, self._known.cache, fence)
@@ -95,6 +97,10 @@ class DimensionState:
                 self._wait(*own, now)
         self._totals.count_answers(known.answers)
         return known.answers
+
+    def check_room(self, keys: int) -> None:
+        """Raise Overloaded if so many keys more may not wait."""
+        self._room.admit(keys)
 
     def hit(self, value: object, now: float) -> Hit | None:
         """The same for one key by its value, if its fresh row is cached; None for all else."""

@@ -98,6 +98,11 @@ class Explainer:
         return replace(explained, waiters=under_way.waiters, retry_in_ms=under_way.retry_in_ms)
 
     def _stale_reason(self, key_id: KeyId, probe: Probe, index: int) -> str:
+        if not self.known.is_trusted:
+            why = (
+                "its changes are not told at present: read anew, and the answer only if that fails"
+            )
+            return why + self._unless()
         if self.known.is_revalidated(probe)[index]:
             is_being_read = self.flights.get(key_id) is not None
             then = "which is under way" if is_being_read else "which a lookup begins"

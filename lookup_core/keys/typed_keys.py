@@ -26,6 +26,18 @@ class TypedKeys:
         """How many keys there are, duplicates included."""
         return int(self.columns.num_rows)
 
+    def taken(self, positions: npt.NDArray[np.int32]) -> "TypedKeys":
+        """The keys at these positions, which ascend."""
+        if len(positions) == self.size:
+            return self
+        nulls = np.flatnonzero(np.isin(positions, self.nulls)).astype(np.int32)
+        faults = {
+            at: self.faults[position]
+            for at, position in enumerate(positions.tolist() if self.faults else [])
+            if position in self.faults
+        }
+        return TypedKeys(self.columns.take(pa.array(positions)), nulls, faults)
+
     def part(self, start: int, count: int) -> "TypedKeys":
         """So many of the keys from `start` on, or as many as there are."""
         if not start and count >= self.size:

@@ -53,13 +53,11 @@ class AnsweredRows:
     def take(self, askers: Askers) -> list[pa.Array]:
         """The columns for these askers, in this order; null where one has no row."""
         wanted = self._row_of[askers]
-        lowest, last = int(wanted.min(initial=self._starts[-1])), int(wanted.max(initial=_NO_ROW))
+        last = int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
             return [pa.nulls(len(askers), field.type) for field in self._columns]
-        mask = None
-        if lowest == _NO_ROW:
-            mask = wanted == _NO_ROW
-            lowest = int(wanted.min(where=~mask, initial=last))
+        lowest = int(wanted.view(np.uint64).min())  # without a row it is the largest number
+        mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
         start, part = self._part_with(lowest, last)
         indices = pa.array(wanted - start, pa.int64(), mask=mask)
         return [column.take(indices) for column in part.columns]

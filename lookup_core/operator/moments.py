@@ -11,11 +11,11 @@ from pyarrow import types
 Moments = npt.NDArray[np.int64]
 
 NEVER_US = -(2**63)  # before every time: of a record without one
-EARLIEST_US = NEVER_US + 1  # stands for "from ever"; no time is earlier
-LATEST_US = 2**63 - 1  # stands for "for ever"; all times are earlier
+EARLIEST_US = NEVER_US + 1  # stands for "from ever"
+LATEST_US = 2**63 - 1  # stands for "for ever"; at this very microsecond nothing is valid any more
 
 _US_PER_DAY = 86_400_000_000
-_US_PER_TICK = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_US_PER_TICK = {"s": 1_000_000, "ms": 1_000}
 _NS_PER_US = 1_000
 
 
@@ -30,9 +30,9 @@ def moments_us(column: pa.Array, *, null_us: int) -> Moments:
     A timestamp without a zone is taken as UTC. What is too far away counts as far as can be told.
     """
     moments = _without_nulls(column)
-    if column.null_count:
-        moments[column.is_null().to_numpy(zero_copy_only=False)] = null_us
-    return moments
+    if not column.null_count:
+        return moments
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), null_us, moments)
 
 
 def _without_nulls(column: pa.Array) -> Moments:
@@ -40,9 +40,13 @@ def _without_nulls(column: pa.Array) -> Moments:
     if types.is_date32(column.type):
         return _scaled(_numbers(column, pa.int32()), _US_PER_DAY)
     ticks = _numbers(column, pa.int64())
-    if column.type.unit == "ns":
-        return ticks // _NS_PER_US
-    return _scaled(ticks, _US_PER_TICK[column.type.unit])
+    match column.type.unit:
+        case "ns":
+            return ticks // _NS_PER_US
+        case "us":
+            return ticks
+        case unit:
+            return _scaled(ticks, _US_PER_TICK[unit])
 
 
 def _numbers(column: pa.Array, kind: pa.DataType) -> Moments:
@@ -54,5 +58,5 @@ def _numbers(column: pa.Array, kind: pa.DataType) -> Moments:
 
 def _scaled(ticks: Moments, tick_us: int) -> Moments:
     most = (LATEST_US - 1) // tick_us
-    moments: Moments = np.clip(ticks, -most, most)
-    return moments if tick_us == 1 else moments * tick_us
+    scaled: Moments = np.clip(ticks, -most, most) * tick_us
+    return scaled

@@ -89,19 +89,14 @@ def _leave_ended(
     places: Places, times_us: Moments, *, starts: Places, end_us: Moments, offsets: Places
 ) -> None:
     """From versions that have ended go back to one that has not; before the start if none."""
-    ended = _ended(np.arange(len(places)), places, times_us=times_us, end_us=end_us)
+    ended = np.flatnonzero(end_us.take(places, mode="clip") <= times_us)
     if not _has_nested(end_us, offsets):
         places[ended] = NO_VERSION  # whatever began before has ended before
         return
     while len(ended):
         places[ended] -= 1
         ended = ended[places[ended] >= starts[ended]]
-        ended = _ended(ended, places, times_us=times_us, end_us=end_us)
-
-
-def _ended(among: Places, places: Places, *, times_us: Moments, end_us: Moments) -> Places:
-    """Of these records those whose version has ended."""
-    return among[end_us.take(places[among], mode="clip") <= times_us[among]]
+        ended = ended[end_us.take(places[ended]) <= times_us[ended]]
 
 
 def _has_nested(end_us: Moments, offsets: Places) -> bool:

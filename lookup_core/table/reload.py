@@ -133,9 +133,9 @@ class Reload:
         self._aside.add(self._aside.holes(keys), read_at=self.began_at)
 
     def _is_full(self, row_count: int) -> BackendError:
-        size = f"{self.max_bytes // _MEBIBYTE:,} MiB"
         detail = (
-            f"the table needs more than cache.max_bytes ({size} were full at row {row_count:,}, "
-            f"with {len(self._table):,} keys of the former load); raise it"
+            f"the table needs more than the {self.max_bytes // _MEBIBYTE:,} MiB that"
+            f" cache.max_bytes and limits.memory leave it: full at row {row_count:,}, beside"
+            f" {len(self._table):,} rows of the former load; raise them"
         )
         return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)

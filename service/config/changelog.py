@@ -81,4 +81,5 @@ class Changelog(Section):
     def feed_settings(self) -> FeedSettings:
         """What the engine asks of it; without heartbeats a quiet source may be a dead one."""
         staleness_s = None if self.heartbeat_topic is None else self.max_staleness_s
-        return FeedSettings(staleness_s, self.alignment.max_drift_s)
+        drift_s = self.alignment.max_drift_s
+        return FeedSettings(max_staleness_s=staleness_s, max_drift_s=drift_s)

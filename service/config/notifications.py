@@ -3,14 +3,17 @@
 The triggers themselves are printed by `gen-triggers`, and made by who owns the table.
 """
 
+from hashlib import sha256
 from typing import Annotated
 
 from pydantic import Field
 
+from lookup_core.settings import FeedSettings
 from service.config.quantity import duration
 from service.config.section import Section, written
 
-MOST_CHANNEL_BYTES = 63  # PostgreSQL cuts longer names
+MOST_CHANNEL_BYTES = 63  # PostgreSQL refuses longer names
+_DIGEST_CHARACTERS = 8
 
 
 class Notifications(Section):
@@ -22,11 +25,19 @@ class Notifications(Section):
         description="name of the channel; sidelook_ and the dimension's name, if it is not given",
     )
     max_staleness_s: Annotated[float, duration("6s", "1h")] = written(
-        "15s",
+        "10s",
         alias="max_staleness",
         description="after so long without a sign of life, nothing is served from the cache",
     )
 
+    def feed_settings(self) -> FeedSettings:
+        """What the engine asks of it; not by the server's clock, which may differ from ours."""
+        return FeedSettings(max_silence_s=self.max_staleness_s)
+
     def channel_of(self, dimension: str) -> str:
         """The channel of a dimension with this name."""
-        return self.channel or f"sidelook_{dimension}"[:MOST_CHANNEL_BYTES]
+        name = self.channel or f"sidelook_{dimension}"
+        if len(name) <= MOST_CHANNEL_BYTES:
+            return name
+        digest = sha256(dimension.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+        return f"{name[: MOST_CHANNEL_BYTES - len(digest) - 1]}_{digest}"

@@ -35,7 +35,7 @@ class Refresh(Section):
         """What the engine asks of the feed."""
         if self.changelog is not None:
             return self.changelog.feed_settings()
-        return FeedSettings() if self.listen is None else FeedSettings(self.listen.max_staleness_s)
+        return FeedSettings() if self.listen is None else self.listen.feed_settings()
 
     @field_validator("changelog", mode="after")
     @classmethod

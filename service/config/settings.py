@@ -6,14 +6,17 @@ Reads neither file nor environment itself; see `loading`.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
 
 from service.config.auth import Auth
 from service.config.dimension_name import DimensionName
+from service.config.fault_lines import BELOW
 from service.config.fitting_dimension import FittingDimension
 from service.config.limits import Limits
 from service.config.listen import Listen
+from service.config.shared_channels import shared_channel
 
 
 class Settings(BaseSettings):
@@ -35,6 +38,21 @@ class Settings(BaseSettings):
         default=False, strict=True, description="lets a dsn in the file hold a password"
     )
     dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
+
+    @field_validator("dimensions", mode="after")
+    @classmethod
+    def _tell_their_own_keys(
+        cls, dimensions: dict[str, FittingDimension]
+    ) -> dict[str, FittingDimension]:
+        shared = shared_channel(dimensions)
+        if shared is None:
+            return dimensions
+        name, owner = shared
+        raise PydanticCustomError(
+            "shared_channel",
+            "the channel of dimension {owner}, which has another table or key; give another one",
+            {"owner": owner, BELOW: (name, "refresh", "listen", "channel")},
+        )
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
         """Merge the layers, of which the first one wins, key by key, and check the outcome.

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 
 import pyarrow as pa
 import structlog
@@ -76,7 +75,6 @@ class Dimension:
         self._former = no_statistics(settings)  # of all runners before this one
         self._cache_share = 1.0
         self._first_keys = FIRST_KEYS
-        self._ids = count(1)
 
     @property
     def name(self) -> str:
@@ -86,7 +84,8 @@ class Dimension:
     @property
     def is_waited_for(self) -> bool:
         """Whether a lookup has not got its last answer yet."""
-        return self._runner is not None and self._runner.is_waited_for
+        asked = self._refresher.waiting
+        return asked is not None and asked.is_waited_for
 
     @property
     def schema(self) -> DimensionSchema:
@@ -136,14 +135,16 @@ class Dimension:
         runner = self._known_runner()
         now = self._clock()
         names = tuple(runner.schema.select(columns).names)
-        lookup_id = LookupId(next(self._ids))
-        request = LookupRequest(lookup_id, channel, keys, names, now + timeout_s, event_time_ms)
-        return runner.submit(request, deliver, now=now)
+        lookup_id, deadline_s = self._refresher.new_id(), now + timeout_s
+        request = LookupRequest(lookup_id, channel, keys, names, deadline_s, event_time_ms)
+        asked = self._refresher.waiting
+        assert asked is not None  # since there is a runner
+        return asked.submit(request, deliver, now=now)
 
     def leave(self, lookup_id: LookupId) -> None:
         """Nobody waits for this lookup any more; harmless when it has ended."""
-        if self._runner is not None:
-            self._runner.leave(lookup_id)
+        if (asked := self._refresher.waiting) is not None:
+            asked.leave(lookup_id)
 
     def count_timed_out(self, keys: int) -> None:
         """Note that so many keys had to wait too long to be submitted; harmless at any time."""

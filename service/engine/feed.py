@@ -33,7 +33,8 @@ class FeedParts:
     source: Source
     origin: InvalidationOrigin
     settings: FeedSettings
-    on_forgotten: Callable[[], None]  # called after changes were taken in
+    on_changes: Callable[[Sequence[Change]], None]  # called after they were taken in
+    on_watermark: Callable[[int], None]
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time  # Unix time: sources tell it
 
@@ -47,7 +48,7 @@ class Feed:
     def __init__(self, runner: StateRunner, parts: FeedParts) -> None:
         self._runner = runner
         self._parts = parts
-        self._health = FeedHealth(max_staleness_s=parts.settings.max_staleness_s)
+        self._health = _health(parts.settings)
         self._coordinator: SourceCoordinator | None = None
         self._state = FeedState.STARTING
         self._is_live = asyncio.Event()
@@ -120,6 +121,7 @@ class Feed:
         while True:
             now = self._parts.clock()
             self._on_state(self._health.state(now))
+            self._parts.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
             try:
@@ -148,10 +150,16 @@ class Feed:
             self._runner.state.whole.confirm(self._health.told_until())
 
     def _forget(self, reason: str) -> None:
-        self._health = FeedHealth(max_staleness_s=self._parts.settings.max_staleness_s)
+        self._health = _health(self._parts.settings)
         self._on_state(FeedState.STARTING)
         self._take([TableChange(reason)])
 
     def _take(self, changes: Sequence[Change]) -> None:
         self._runner.on_changes(changes, self._parts.origin)
-        self._parts.on_forgotten()
+        self._parts.on_changes(changes)
+
+
+def _health(settings: FeedSettings) -> FeedHealth:
+    return FeedHealth(
+        max_silence_s=settings.max_silence_s, max_staleness_s=settings.max_staleness_s
+    )

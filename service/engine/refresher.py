@@ -6,12 +6,15 @@ What is done for one runner stands in `runner_refresh`.
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import count
 
+from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from service.engine.runner_refresh import RefreshSources, RunnerRefresh
 from service.engine.state_runner import StateRunner
+from service.engine.waiting_for_changes import WaitingForChanges
 from service.engine.warmup import Warmup
 
 
@@ -31,12 +34,24 @@ class Refresher:
         self._warmup = Warmup(settings, began_at=clock())
         self._refresh: RunnerRefresh | None = None  # since the first runner
         self._task: asyncio.Task[None] | None = None
+        self._ids = map(LookupId, count(1))
+
+    @property
+    def waiting(self) -> WaitingForChanges | None:
+        """Whom to ask for keys; None before the first runner."""
+        return None if self._refresh is None else self._refresh.waiting
+
+    def new_id(self) -> LookupId:
+        """A name for a lookup that no other one has."""
+        return next(self._ids)
 
     def begin(self, runner: StateRunner, tasks: asyncio.TaskGroup) -> None:
         """Work for this runner from now on, and for no other."""
         if self._task is not None:
             self._task.cancel()
-        self._refresh = RunnerRefresh(runner, self._sources, self._settings, clock=self._clock)
+        self._refresh = RunnerRefresh(
+            runner, self._sources, self._settings, new_id=self.new_id, clock=self._clock
+        )
         self._task = tasks.create_task(self._refresh.run())
 
     def note_doubt(self) -> None:

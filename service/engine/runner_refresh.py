@@ -6,15 +6,18 @@ with its runner.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lookup_core.changelog.change import Change
+from lookup_core.dimension.flight_table import LookupId
 from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import CacheMode, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.feed import Feed, FeedParts
 from service.engine.loading import Loading, LoadingParts
 from service.engine.state_runner import StateRunner
+from service.engine.waiting_for_changes import WaitingForChanges
 from service.sources.interface import Source
 
 
@@ -36,17 +39,19 @@ class RunnerRefresh:
         sources: RefreshSources,
         settings: DimensionSettings,
         *,
+        new_id: Callable[[], LookupId],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._runner = runner
+        self.waiting = WaitingForChanges(runner, new_id=new_id, clock=clock)
         self._clock = clock
         self.feed: Feed | None = None
         self.loading: Loading | None = None
         if sources.changes is not None:
             feed = FeedParts(
                 *(settings.name, sources.changes, sources.origin, settings.feed),
-                *(self.note_doubt, clock, wall_clock),
+                *(self._on_changes, self.waiting.on_watermark, clock, wall_clock),
             )
             self.feed = Feed(runner, feed)
         if settings.cache.mode is CacheMode.FULL:
@@ -60,7 +65,7 @@ class RunnerRefresh:
     async def run(self) -> None:
         """Follow and load until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for part in (self.feed, self.loading):
+            for part in (self.feed, self.loading, self.waiting):
                 if part is not None:
                     tasks.create_task(part.run())
 
@@ -74,6 +79,10 @@ class RunnerRefresh:
         feed = None if self.feed is None else self.feed.statistics()
         load = None if self.loading is None else self.loading.statistics()
         return RefreshStatistics(self._staleness_s(), feed, load)
+
+    def _on_changes(self, changes: Sequence[Change]) -> None:
+        self.waiting.on_changes(changes)
+        self.note_doubt()
 
     def _staleness_s(self) -> float:
         oldest_s = self._runner.state.oldest_age_s(self._clock())

@@ -266,6 +266,7 @@ def test_what_went_is_counted() -> None:
         EvictionReason.INVALIDATED: 2,
     }
     assert (statistics.rows, statistics.evictions) == (2, expected)
+    assert len(table.table) == statistics.rows
     assert (statistics.bytes, statistics.max_bytes) == (table.table.bytes, ROOMY)
 
 

@@ -141,8 +141,8 @@ def test_table_that_does_not_fit_is_refused() -> None:
 
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
     assert caught.value.detail == (
-        "the table needs more than cache.max_bytes (0 MiB were full at row 1,500, "
-        "with 1 keys of the former load); raise it"
+        "the table needs more than the 0 MiB that cache.max_bytes and limits.memory leave it:"
+        " full at row 1,500, beside 1 rows of the former load; raise them"
     )
     table.table.abort_reload()
     assert table.found([1, 2]) == [*table.rows([10]), "missing"]

@@ -46,9 +46,9 @@ def test_engine_gets_the_feeds_bounds() -> None:
     refreshes = ({"listen": {"max_staleness": "7s"}}, *followed)
 
     assert [Refresh.model_validate(each).feed_settings() for each in refreshes] == [
-        FeedSettings(7.0, None),
-        FeedSettings(None, 2.0),
-        FeedSettings(60.0, 2.0),
+        FeedSettings(max_silence_s=7.0),
+        FeedSettings(max_drift_s=2.0),
+        FeedSettings(max_staleness_s=60.0, max_drift_s=2.0),
     ]
 
 

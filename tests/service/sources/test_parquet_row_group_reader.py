@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lookup_core.changelog.change import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.sources.parquet_row_groups import ParquetRowGroups
@@ -23,6 +24,7 @@ async def test_rows_come_in_the_dimensions_types(tmp_path: Path) -> None:
         (piece,) = await reader.read()
 
     (change,) = piece.changes
+    assert isinstance(change, RowChanges)
     assert change.keys.equals(pa.record_batch({"id": pa.array([1, 2])}))
     assert change.rows.schema.equals(SCHEMA.columns)
     assert change.rows.to_pylist()[0] == {"name": "name 1", "weight": 0.5}

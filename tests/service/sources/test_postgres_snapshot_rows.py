@@ -27,7 +27,7 @@ def test_page_becomes_keys_and_columns() -> None:
     assert changes.keys.schema.equals(PRICES.schema.key, check_metadata=True)
     assert [key["item"] for key in changes.keys.to_pylist()] == [FIRST, SECOND]
     assert changes.rows == pa.record_batch({"price": pa.array([7, None], pa.int32())})
-    assert (changes.has_row.all(), changes.is_gone.any()) == (True, False)
+    assert (changes.has_row.tolist(), changes.is_gone.tolist()) == ([True] * 2, [False] * 2)
     assert np.array_equal(changes.transaction_ids, [0, 0])
 
 

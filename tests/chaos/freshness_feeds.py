@@ -1,0 +1,191 @@
+"""The two ways in which a sidecar hears of changes, and how to know that it has heard all.
+
+What breaks them stands in `freshness_faults`.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
+from demo.embedded_kafka.java_process import JavaProcess
+from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
+from demo.embedded_kafka.kafka_libraries import kafka_libraries
+from demo.embedded_kafka.kafka_topics import create_topic
+from demo.embedded_kafka.unix_relay import unix_relay
+from tests.chaos.freshness_table import NAME
+from tests.end_to_end.sidecar_process import SidecarProcess, clean_environ
+from tests.end_to_end.until import until
+from tests.integration.postgres_server import Database, PostgresServer
+
+PATIENCE_S = 90.0
+_PARTITIONS = 2
+_SLOT_IS_ACTIVE = "SELECT 1 FROM pg_replication_slots WHERE active"
+_MARKER = 1_000_000  # a key that nobody looks up
+_MARK = f"""INSERT INTO {NAME} VALUES ({_MARKER}, nextval('versions'), '')
+    ON CONFLICT (id) DO UPDATE SET version = excluded.version"""
+
+
+class FreshnessFeed(Protocol):
+    """What tells of changes."""
+
+    def refresh(self) -> Mapping[str, Any]:
+        """The `refresh` of a dimension's configuration."""
+
+    def wait_until_told(self, sidecar: SidecarProcess, dimension: str) -> None:
+        """Wait until this dimension has heard of all that is committed by now."""
+
+
+def feed_of(sidecar: SidecarProcess, dimension: str) -> Any:  # noqa: ANN401  # any JSON
+    """What the sidecar says of it."""
+    return sidecar.get(f"/v1/dimensions/{dimension}").json()["freshness"]["feed"]
+
+
+def is_live(sidecar: SidecarProcess, dimension: str) -> bool:
+    """Whether the feed is believed."""
+    try:
+        return bool(feed_of(sidecar, dimension)["state"] == "live")
+    except OSError:  # it is frozen
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationsFeed:
+    """Triggers and a channel; the heartbeats come in the order of the commits."""
+
+    def refresh(self) -> Mapping[str, Any]:
+        """All dimensions listen to one channel."""
+        return {"listen": {"channel": NAME}}
+
+    def wait_until_told(self, sidecar: SidecarProcess, dimension: str) -> None:
+        """Until a heartbeat that was sent after now has come."""
+        since_ms = time.time() * 1000
+        until(
+            lambda: (
+                is_live(sidecar, dimension)
+                and (feed_of(sidecar, dimension)["watermark_ms"] or 0) > since_ms
+            ),
+            within_s=PATIENCE_S,
+        )
+
+
+@dataclass(slots=True)
+class ChangelogFeed:
+    """A broker, and a connector that writes the table's changes to a topic."""
+
+    broker: KafkaBroker
+    database: Database
+    captured: CapturedTable
+    folder: Path
+    libraries: Path
+    connector: JavaProcess = field(init=False)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def refresh(self) -> Mapping[str, Any]:
+        """All dimensions follow the topic."""
+        changelog = {
+            "brokers": [self.broker.address],
+            "topic": self.captured.topic,
+            "format": "debezium_json",
+            "heartbeat_topic": self.captured.heartbeat_topic,
+        }
+        return {"changelog": changelog}
+
+    def start_connector(self) -> None:
+        """Start it where it ended; returns when it reads the changes."""
+        self.connector = self._stack.enter_context(
+            debezium_connector(
+                self.folder, self.captured, brokers=self.broker.address, libraries=self.libraries
+            )
+        )
+        until(self.is_connected, within_s=PATIENCE_S)
+
+    def stop_connector(self) -> None:
+        """End it."""
+        self._stack.close()
+
+    def is_connected(self) -> bool:
+        """Whether a connector reads the server's log."""
+        return bool(self.database.query(_SLOT_IS_ACTIVE))
+
+    def end_offsets(self) -> Mapping[str, int]:
+        """Where the partitions of the topic end now."""
+        return asyncio.run(_end_offsets(self.broker.address, self.captured.topic))
+
+    def wait_until_told(self, sidecar: SidecarProcess, dimension: str) -> None:
+        """Until all that is in the log is in the topic, and all that is there is read."""
+        ((position,),) = self.database.query("SELECT pg_current_wal_lsn()")
+        confirmed = f"SELECT 1 FROM pg_replication_slots WHERE confirmed_flush_lsn > '{position}'"
+
+        def is_in_topic() -> bool:
+            if not self.connector.is_running:  # it takes a lost server for a reason to end
+                self.stop_connector()
+                self.start_connector()
+            self.database.execute(_MARK)  # only then the connector says how far it is
+            return bool(self.database.query(confirmed))
+
+        until(is_in_topic, within_s=PATIENCE_S)
+        ends = self.end_offsets()
+
+        def is_read() -> bool:
+            if not is_live(sidecar, dimension):
+                return False
+            splits = feed_of(sidecar, dimension)["splits"]
+            return {each["id"]: each["position"] >= ends[each["id"]] for each in splits} == (
+                dict.fromkeys(ends, True)
+            )
+
+        until(is_read, within_s=PATIENCE_S)
+
+
+@contextmanager
+def notifications_feed(database: Database, config: Path) -> Iterator[NotificationsFeed]:
+    """The triggers as `gen-triggers` prints them."""
+    feed = NotificationsFeed()
+    command = (sys.executable, "-m", "service", "gen-triggers", "large", "--config", str(config))
+    script = subprocess.run(command, env=clean_environ(), check=True, capture_output=True)
+    database.execute(script.stdout.decode())
+    yield feed
+
+
+@contextmanager
+def changelog_feed(
+    server: PostgresServer, database: Database, folder: Path
+) -> Iterator[ChangelogFeed]:
+    """A broker and a connector, which reads the changes when this returns."""
+    libraries = kafka_libraries()
+    with (
+        kafka_broker(folder / "kafka", libraries=libraries) as broker,
+        unix_relay(server.socket_path) as port,
+    ):
+        captured = CapturedTable(port, database.name, f"public.{NAME}")
+        feed = ChangelogFeed(broker, database, captured, folder / "debezium", libraries)
+        asyncio.run(create_topic(broker.address, captured.topic, partitions=_PARTITIONS))
+        feed.start_connector()
+        try:
+            yield feed
+        finally:
+            feed.stop_connector()
+
+
+async def _end_offsets(brokers: str, topic: str) -> dict[str, int]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=brokers)
+    await consumer.start()
+    try:
+        addresses = [TopicPartition(topic, number) for number in range(_PARTITIONS)]
+        found = await consumer.end_offsets(addresses)
+        return {_split_id(address): offset for address, offset in found.items()}
+    finally:
+        await consumer.stop()
+
+
+def _split_id(address: TopicPartition) -> str:
+    return f"{address.topic}-{address.partition}"
