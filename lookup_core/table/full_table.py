@@ -39,7 +39,6 @@ class FullTable:
     """
 
     def __init__(self, schema: DimensionSchema, settings: CacheSettings) -> None:
-        self.is_trusted = True  # by who follows the source; if not, rows count as stale
         self._schema = schema
         self._most_bytes = self._max_bytes = settings.max_bytes
         self._table = TableRows(schema, settings.max_bytes)
@@ -83,11 +82,11 @@ class FullTable:
         ages_s = np.where(is_found, np.minimum(states.ages_s(words, now), age_s), age_s)
         return Probe(
             slots=slots,
-            is_row=is_here & self.is_trusted,
-            is_missing=is_missing & self.is_trusted,
-            is_stale=is_here & (not self.is_trusted),
+            is_row=is_here,
+            is_missing=is_missing,
+            is_stale=np.zeros(keys.size, np.bool_),
             ages_s=ages_s,
-            ttl_s=np.full(keys.size, _NEVER_S if self.is_trusted else 0.0),
+            ttl_s=np.full(keys.size, _NEVER_S),
         )
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
@@ -97,7 +96,7 @@ class FullTable:
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The fresh row of one key; None where there is none."""
         entries = self._table.entries
-        slot = entries.find_one(key) if self._is_fresh else ABSENT
+        slot = entries.find_one(key) if self._is_whole else ABSENT
         if slot == ABSENT or not entries.states.is_row(entries.states.of_one(slot)):
             return None
         bookmark = Bookmark(entries.rows.place(slot), _NEVER_S)
@@ -105,7 +104,7 @@ class FullTable:
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of the row that was a hit, if it would be one again."""
-        if not self._is_fresh or not self._table.entries.rows.is_at(bookmark.place):
+        if not self._is_whole or not self._table.entries.rows.is_at(bookmark.place):
             return None
         return self._row_age_s(bookmark.place.slot, now)
 
@@ -239,10 +238,6 @@ class FullTable:
         self._table.check_invariants()
         if self._reload is not None:
             self._reload.check_invariants()
-
-    @property
-    def _is_fresh(self) -> bool:
-        return self._is_whole and self.is_trusted
 
     @property
     def _row_count(self) -> int:

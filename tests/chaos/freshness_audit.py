@@ -20,6 +20,7 @@ from tests.chaos.freshness_table import KEYS, Versions, versions_in
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld, freshness_world
 
 _ROUND = 8  # faults between two moments of rest
+_WARM_S = 6.0  # a change without a transaction keeps a table from being cached for five
 _SINGLES = 500  # keys that are asked one by one at rest, twice
 _TOLD_ENTRIES = 10  # stale ones that are printed
 
@@ -117,7 +118,7 @@ def _run_round(
         (report.struck if has_struck else report.missed)[fault.__name__] += 1
         took_s = time.monotonic() - began_s
         _show(f"{fault.__name__}: {'struck' if has_struck else 'missed'}, {took_s:.1f} s")
-    time.sleep(chance.uniform(0.5, 1.5))  # as above
+    time.sleep(_WARM_S)  # as above, and so long that what was forgotten is cached again
     for writer in world.writers:
         writer.pause()
     for name in world.dimensions:

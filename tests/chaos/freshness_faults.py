@@ -8,10 +8,11 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import psycopg
 
+from tests.chaos.freshness_feeds import feed_of
 from tests.chaos.freshness_table import EMPTY_AND_FILL, KEYS, NAME
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld
 from tests.chaos.freshness_writer import UPDATE
@@ -145,11 +146,12 @@ def crash_server(world: FreshnessWorld, _: Chance) -> bool:
 
 def freeze_broker_shortly(world: FreshnessWorld, chance: Chance) -> bool:
     """The broker falls silent for less time than a feed is believed."""
-    before = world.commits
     world.changelog.broker.freeze()
     try:
+        time.sleep(0.2)  # till then, what it had sent already is read
+        before, positions = world.commits, _positions(world)
         time.sleep(chance.uniform(0.5, 2.0))  # the fault itself
-        return world.commits > before and world.is_asking | (world.lookups > 0)
+        return world.commits > before and _positions(world) == positions
     finally:
         world.changelog.broker.thaw()
 
@@ -180,6 +182,25 @@ def restart_broker(world: FreshnessWorld, _: Chance) -> bool:
     has_struck = world.commits > before
     world.changelog.broker.start()
     return has_struck
+
+
+def write_nonsense(world: FreshnessWorld, _: Chance) -> bool:
+    """A message that nobody understands: any row may have changed."""
+    with _rising_lines(world, "changelog.not_understood") as has_risen:
+        world.changelog.write(b"?")
+        return has_risen()
+
+
+def forget_changes(world: FreshnessWorld, _: Chance) -> bool:
+    """The topic forgets what the sidecar has not read yet."""
+    with _rising_lines(world, "changelog.restarted") as has_risen:
+        os.kill(world.sidecar_pid, signal.SIGSTOP)
+        try:
+            time.sleep(1.0)  # the fault itself: so much is told meanwhile
+            world.changelog.forget()
+        finally:
+            os.kill(world.sidecar_pid, signal.SIGCONT)
+        return has_risen()
 
 
 def kill_connector(world: FreshnessWorld, _: Chance) -> bool:
@@ -225,6 +246,8 @@ _OF_FEED: Mapping[str, Mapping[Fault, int]] = {
         restart_broker: 1,
         kill_connector: 1,
         freeze_connector: 2,
+        write_nonsense: 1,
+        forget_changes: 1,
     },
 }
 
@@ -267,24 +290,37 @@ def _restart(world: FreshnessWorld, stop: Callable[[], None]) -> bool:
 
 def _is_doubted(world: FreshnessWorld, *, within_s: float) -> bool:
     deadline_s = time.monotonic() + within_s
-    while world.are_live():
-        if time.monotonic() > deadline_s:
-            return False
+    while world.are_live() and time.monotonic() < deadline_s:
         time.sleep(0.1)
-    return True
+    return not world.are_live()
+
+
+def _positions(world: FreshnessWorld) -> list[object]:
+    """How far the feeds are read."""
+    feeds = [feed_of(world.sidecar, name) for name in world.dimensions]
+    return [split["position"] for feed in feeds for split in feed["splits"]]
+
+
+def _rising(world: FreshnessWorld, name: str) -> AbstractContextManager[Callable[[], bool]]:
+    """Whether the sidecar has counted more of it since then, or does so soon."""
+    return _growing(lambda: world.figures()[name])
+
+
+def _rising_lines(world: FreshnessWorld, event: str) -> AbstractContextManager[Callable[[], bool]]:
+    """Whether the sidecar has logged it since then, or does so soon."""
+    return _growing(lambda: world.log.read_text().count(event))
 
 
 @contextmanager
-def _rising(world: FreshnessWorld, name: str) -> Iterator[Callable[[], bool]]:
-    """Whether the sidecar has counted more of it since then, or does so soon."""
-    before = world.figures()[name]
+def _growing(count: Callable[[], float]) -> Iterator[Callable[[], bool]]:
+    before = count()
 
-    def has_risen() -> bool:
+    def has_grown() -> bool:
         deadline_s = time.monotonic() + _NOTICED_WITHIN_S
-        while world.figures()[name] <= before:
+        while count() <= before:
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(0.05)
         return True
 
-    yield has_risen
+    yield has_grown

@@ -13,20 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
 from demo.embedded_kafka.java_process import JavaProcess
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_libraries import kafka_libraries
-from demo.embedded_kafka.kafka_topics import create_topic
+from demo.embedded_kafka.kafka_topics import create_topic, delete_records
 from demo.embedded_kafka.unix_relay import unix_relay
+from service.sources.kafka_partition import partition_id
 from tests.chaos.freshness_table import NAME
 from tests.end_to_end.sidecar_process import SidecarProcess, clean_environ
 from tests.end_to_end.until import until
 from tests.integration.postgres_server import Database, PostgresServer
 
 PATIENCE_S = 90.0
+MAX_STALENESS = "12s"  # more than two heartbeats of those who listen
 _PARTITIONS = 2
 _SLOT_IS_ACTIVE = "SELECT 1 FROM pg_replication_slots WHERE active"
 _MARKER = 1_000_000  # a key that nobody looks up
@@ -63,7 +65,7 @@ class NotificationsFeed:
 
     def refresh(self) -> Mapping[str, Any]:
         """All dimensions listen to one channel."""
-        return {"listen": {"channel": NAME}}
+        return {"listen": {"channel": NAME, "max_staleness": MAX_STALENESS}}
 
     def wait_until_told(self, sidecar: SidecarProcess, dimension: str) -> None:
         """Until a heartbeat that was sent after now has come."""
@@ -96,6 +98,7 @@ class ChangelogFeed:
             "topic": self.captured.topic,
             "format": "debezium_json",
             "heartbeat_topic": self.captured.heartbeat_topic,
+            "max_staleness": MAX_STALENESS,
         }
         return {"changelog": changelog}
 
@@ -119,6 +122,15 @@ class ChangelogFeed:
     def end_offsets(self) -> Mapping[str, int]:
         """Where the partitions of the topic end now."""
         return asyncio.run(_end_offsets(self.broker.address, self.captured.topic))
+
+    def write(self, message: bytes) -> None:
+        """Put a message of somebody else into the topic."""
+        asyncio.run(_write(self.broker.address, self.captured.topic, message))
+
+    def forget(self) -> None:
+        """Cut all off that the first partition holds."""
+        end = self.end_offsets()[f"{self.captured.topic}-0"]
+        asyncio.run(delete_records(self.broker.address, self.captured.topic, before=end))
 
     def wait_until_told(self, sidecar: SidecarProcess, dimension: str) -> None:
         """Until all that is in the log is in the topic, and all that is there is read."""
@@ -176,16 +188,17 @@ def changelog_feed(
             feed.stop_connector()
 
 
+async def _write(brokers: str, topic: str, message: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=brokers) as producer:
+        await producer.send_and_wait(topic, message)
+
+
 async def _end_offsets(brokers: str, topic: str) -> dict[str, int]:
     consumer = AIOKafkaConsumer(bootstrap_servers=brokers)
     await consumer.start()
     try:
         addresses = [TopicPartition(topic, number) for number in range(_PARTITIONS)]
         found = await consumer.end_offsets(addresses)
-        return {_split_id(address): offset for address, offset in found.items()}
+        return {partition_id(address): offset for address, offset in found.items()}
     finally:
         await consumer.stop()
-
-
-def _split_id(address: TopicPartition) -> str:
-    return f"{address.topic}-{address.partition}"

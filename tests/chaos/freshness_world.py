@@ -74,14 +74,14 @@ class FreshnessWorld:
         return self.feed
 
     @property
+    def log(self) -> Path:
+        """What the sidecar says."""
+        return self.sidecar.folder / "log"
+
+    @property
     def commits(self) -> int:
         """Transactions that are over."""
         return sum(each.commits for each in self.writers)
-
-    @property
-    def lookups(self) -> int:
-        """Keys that were answered."""
-        return sum(each.asked.lookups for each in self.askers)
 
     @property
     def is_asking(self) -> bool:

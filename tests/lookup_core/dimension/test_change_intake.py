@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change import Change, TableChange
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings
@@ -115,7 +115,7 @@ def test_changed_table_is_forgotten(script: DimensionScript) -> None:
 def test_changes_are_counted_by_their_origin(script: DimensionScript) -> None:
     """Named keys count each, a whole table by what was cached of it."""
     script.keep({7: "Ada", 8: "Bert"})
-    changes = [row_changes(7, 5), TableChange("truncated")]
+    changes: list[Change] = [row_changes(7, 5), TableChange("truncated")]
 
     assert script.state.on_changes(changes, InvalidationOrigin.NOTIFICATION, 0.0) == 2
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.cache.row_cache import RowCache
+from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.dimension.stale_rows import StaleRows, all_stale
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
@@ -18,6 +18,12 @@ SETTINGS = CacheSettings(ttl_s=10.0, stale_while_revalidate_s=2.0, stale_if_erro
 def keys(*values: int) -> CanonicalKeys:
     """Keys as the cache knows them."""
     return canonical_keys(pa.record_batch([pa.array(values, pa.int64())], SCHEMA.key))
+
+
+def probe_of(stale: StaleRows, *values: int, now: float) -> Probe:
+    """What the cache knows of these keys."""
+    assert isinstance(stale.cache, RowCache)
+    return stale.cache.peek(keys(*values), now)
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def test_windows_end_at_their_limits(
     if_error: bool,  # noqa: FBT001  as above
 ) -> None:
     """A row may be served from its time to live on, to the end of each window; an absence never."""
-    probe = stale.cache.peek(keys(7, 8), now)
+    probe = probe_of(stale, 7, 8, now=now)
 
     assert stale.while_revalidating(probe).tolist() == [while_revalidating, False]
     assert stale.if_error(probe).tolist() == [if_error, False]
@@ -57,7 +63,7 @@ def test_row_stands_in_for_an_error(stale: StaleRows) -> None:
     """The row comes with its true age, for the places of its key; others stay without an answer."""
     positions = np.array([4, 5, 6], np.int32)
 
-    probe = stale.cache.peek(keys(9, 7, 8), 15.0)
+    probe = probe_of(stale, 9, 7, 8, now=15.0)
     (answer,) = stale.instead_of_error(probe, positions=positions, columns=["name"])
 
     assert answer.positions.tolist() == [5]
@@ -68,7 +74,7 @@ def test_row_stands_in_for_an_error(stale: StaleRows) -> None:
 
 def test_row_that_came_meanwhile_is_a_hit(stale: StaleRows) -> None:
     """A row that another query has brought is no worse than an old one."""
-    probe = stale.cache.peek(keys(7), 1.0)
+    probe = probe_of(stale, 7, now=1.0)
 
     (answer,) = stale.instead_of_error(probe, positions=np.array([0], np.int32), columns=["name"])
 
@@ -77,7 +83,7 @@ def test_row_that_came_meanwhile_is_a_hit(stale: StaleRows) -> None:
 
 def test_unfit_rows_stand_in_for_nothing(stale: StaleRows) -> None:
     """When nothing may be served there is no answer."""
-    probe = stale.cache.peek(keys(7, 8), 16.0)
+    probe = probe_of(stale, 7, 8, now=16.0)
 
     none = stale.instead_of_error(probe, positions=np.array([0, 1], np.int32), columns=["name"])
 
@@ -86,7 +92,7 @@ def test_unfit_rows_stand_in_for_nothing(stale: StaleRows) -> None:
 
 def test_untrusted_rows_are_stale(stale: StaleRows) -> None:
     """What may have changed unseen is served where its age allows it, and never as fresh."""
-    probe = all_stale(stale.cache.peek(keys(7, 8), 1.0))
+    probe = all_stale(probe_of(stale, 7, 8, now=1.0))
 
     assert probe.is_stale.tolist() == [True, False]
     assert not (probe.is_row | probe.is_missing).any()
@@ -97,7 +103,7 @@ def test_no_window_serves_no_untrusted_row(stale: StaleRows) -> None:
     """Who did not ask for stale rows gets none, however young they are."""
     plain = StaleRows(stale.cache, CacheSettings(ttl_s=10.0))
 
-    assert not plain.if_error(all_stale(stale.cache.peek(keys(7), 1.0))).any()
+    assert not plain.if_error(all_stale(probe_of(stale, 7, now=1.0))).any()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """When a feed is believed: caught up, heard of lately, and not behind its source."""
 
+import math
+
 import pytest
 
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
@@ -106,3 +108,17 @@ def test_promised_heartbeats_are_insisted_on() -> None:
     assert heard(health, "b", now=1.0, source_age_s=25.0) is FeedState.LIVE
     assert health.next_deadline(1.0) == 6.0
     assert heard(health, "b", now=6.0, source_age_s=35.0) is FeedState.SILENT
+
+
+@pytest.mark.parametrize(("max_staleness_s", "told_until"), [(None, 2.0), (30.0, -4.0)])
+def test_feed_tells_until_when_it_is_whole(
+    max_staleness_s: float | None, told_until: float
+) -> None:
+    """As long as the least of its splits, and its source, if that is to tell its time."""
+    health = FeedHealth(max_staleness_s=max_staleness_s)
+    assert health.told_until() == -math.inf
+    health.on_splits(["a", "b"], 0.0)
+    heard(health, "a", now=2.0, source_age_s=6.0)
+    heard(health, "b", now=5.0)
+
+    assert health.told_until() == told_until

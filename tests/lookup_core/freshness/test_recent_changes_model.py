@@ -2,7 +2,7 @@
 
 Whatever the order in which transactions commit, become visible, are replayed by a standby and are
 told, and in which reads are sent, read and land. A broken twin, the naive fill, shows that the
-model sees what it is there to see; what else could be wrong has a scenario in `test_recent_changes`.
+model sees what it is there to see; what else may be wrong has scenarios in `test_recent_changes`.
 """
 
 from collections.abc import Callable

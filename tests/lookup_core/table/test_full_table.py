@@ -146,18 +146,6 @@ def test_cleared_table_is_loaded_anew() -> None:
     assert table.found([1, 3], now=2.0) == [*table.rows([11]), "missing"]
 
 
-def test_untrusted_rows_are_stale() -> None:
-    """While nobody follows the source rows are stale at once, and absences unknown."""
-    table = NumberTable.loaded(NUMBER, LOADED)
-    table.table.is_trusted = False
-
-    probe = table.table.probe(NUMBER.keys([1, 3]), 4.0)
-
-    assert (probe.is_row.tolist(), probe.is_missing.tolist()) == ([False] * 2, [False] * 2)
-    assert (probe.is_stale.tolist(), probe.ttl_s.tolist()) == ([True, False], [0.0, 0.0])
-    assert table.hit(1) is None
-
-
 def test_ages_count_from_what_is_certain() -> None:
     """A row is as old as the last proof that it is the table's, or as its own change if later."""
     table = NumberTable.loaded(NUMBER, LOADED, now=1.0)
@@ -172,7 +160,7 @@ def test_ages_count_from_what_is_certain() -> None:
 
 
 def test_hit_leads_back_to_its_row() -> None:
-    """A bookmark finds its row until that changes, or nothing is trusted."""
+    """A bookmark finds its row until that changes."""
     table = NumberTable.loaded(NUMBER, LOADED)
     marks = [table.table.hit(NUMBER.key(key), 1.0) for key in (1, 2)]
     first, second = [hit.bookmark for hit in marks if hit is not None]
@@ -180,8 +168,6 @@ def test_hit_leads_back_to_its_row() -> None:
 
     table.apply([(1, 11)], now=2.0)
     assert table.table.revisit(first, 3.0) is None
-    table.table.is_trusted = False
-    assert table.table.revisit(second, 3.0) is None
 
 
 def test_bookmark_does_not_outlive_a_clear() -> None:

@@ -143,11 +143,6 @@ class FullTableMachine(RuleBasedStateMachine):
         self._give_up()
         self.held, self.suspects, self.is_whole = {}, set(), False
 
-    @rule(is_trusted=st.booleans())
-    def trust(self, *, is_trusted: bool) -> None:
-        """Whoever follows the source has lost it, or has it again."""
-        self.table.is_trusted = is_trusted
-
     @rule(seconds=st.integers(1, 5), is_confirmed=st.booleans())
     def wait(self, seconds: int, *, is_confirmed: bool) -> None:
         """Let time pass."""
@@ -165,7 +160,7 @@ class FullTableMachine(RuleBasedStateMachine):
         expected = [self._expected(key) for key in KEYS]
         assert self.number_table.found(KEYS, now=self.now) == expected
         probe = self.table.peek(self.kind.keys(KEYS), self.now)
-        assert bool(probe.is_stale.any()) <= (not self.table.is_trusted)
+        assert not probe.is_stale.any()
         for key in KEYS:
             alone = self.number_table.hit(key, now=self.now)
             assert alone == (expected[key] if probe.is_row[key] else None)
@@ -198,8 +193,7 @@ class FullTableMachine(RuleBasedStateMachine):
         if not self.is_whole:
             return None
         if key not in self.held:
-            is_known = self.table.is_trusted and key not in self.suspects
-            return "missing" if is_known else None
+            return None if key in self.suspects else "missing"
         value = self.held[key][0]
         return None if isinstance(value, str) else self.kind.row(value)
 

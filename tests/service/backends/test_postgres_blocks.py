@@ -1,6 +1,7 @@
 """Blocks of bytes on their way to Arrow."""
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,6 +42,18 @@ def test_blocks_become_columns() -> None:
     assert fetched.rows == pa.record_batch(
         [["ä", None, ""], pa.array([1, 2, 3], pa.int32())], schema=table.schema.columns
     )
+
+
+def test_snapshot_comes_with_the_blocks() -> None:
+    """What the query saw stands behind the last column, with rows and without."""
+    table = table_of(builtin("int4"))
+    ordinals, values = sent_array([1], "q", oid=20), sent_array([7], "i", oid=23)
+    blocks: list[list[Any]] = [[ordinals, values, "f 7:9:7"], [None, None, "t 7:9:"]]
+
+    fetched = [rows_of_blocks(each, table, key_count=1, tells_snapshot=True) for each in blocks]
+
+    assert [each.ordinals.tolist() for each in fetched] == [[0], []]
+    assert [each.snapshot and each.snapshot.is_of_standby for each in fetched] == [False, True]
 
 
 def test_no_rows_are_empty_columns() -> None:

@@ -1,13 +1,16 @@
 """One state at work: what happens to its queries when the store is doubted, changes or is away."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
+from lookup_core.changelog.change import TableChange
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings
@@ -104,6 +107,21 @@ async def test_other_store_empties_the_cache() -> None:
     assert [(line["before"], line["now"], line["forgotten"]) for line in logs] == [
         ("10.0.0.1:5432", "10.0.0.2:5432", 1)
     ]
+
+
+async def test_what_a_read_saw_decides_what_is_kept() -> None:
+    """The store's snapshot goes to the state: a read that missed a change is answered only."""
+    store = customers()
+    async with running(store) as dimension:
+        change = TableChange("truncated", transaction_id=103)
+        assert dimension._runner is not None
+        dimension._runner.state.on_changes([change], InvalidationOrigin.CHANGELOG, time.monotonic())
+        for snapshot in ("103:105:103", "104:105:"):
+            store.snapshot = TableSnapshot.parse(snapshot)
+            assert await lookup(dimension, 7) == {0: "fetched Ada"}
+
+        assert await lookup(dimension, 7) == {0: "hit Ada"}
+        assert dimension.statistics().fenced_keys == 1
 
 
 async def test_unnamed_store_is_no_failover() -> None:
