@@ -27,8 +27,8 @@ $(INSTALLED): requirements/dev.txt
 		-r requirements/dev.txt
 	touch $(INSTALLED)
 
-demo: $(INSTALLED) ## Enrich a year of real flights; SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
-	$(BIN)/python -m demo $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
+demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 then changes tables meanwhile, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
+	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
 test: lint types ## Lint, types, and the tests of all tiers, with coverage
 	$(BIN)/python -m pytest --every-tier --cov --cov-report=term $(PYTEST_ARGUMENTS)

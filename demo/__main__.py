@@ -11,11 +11,13 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from demo.demonstration import Demonstration
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
 from demo.sidecar import SidecarFailed
 from demo.stream import Mode
 from demo.workspace import Workspace
 
 WIDTH = 110  # of what is written to a file
+LIVE_SECONDS = 60
 FOLDER = Path(__file__).parent.parent / "out" / "demo"
 
 
@@ -30,12 +32,13 @@ def main() -> int:
         console=console,
         mode=arguments.mode,
         limit=arguments.flights,
+        live_seconds=arguments.live,
         stays_up=arguments.serve,
     )
     signal.signal(signal.SIGTERM, _stop)
     try:
         faults = demonstration.run()
-    except (SidecarFailed, StreamingQueryException) as error:
+    except (SidecarFailed, KafkaUnavailable, StreamingQueryException) as error:
         console.print(f"FAILED: {str(error)[:2000]}", f"logs: {arguments.folder}/*.log", sep="\n")
         return 1
     except KeyboardInterrupt:
@@ -48,6 +51,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="stay up afterwards, until Ctrl-C")
     parser.add_argument("--mode", choices=get_args(Mode), default="unordered")
+    parser.add_argument(
+        "--live",
+        type=int,
+        nargs="?",
+        const=LIVE_SECONDS,
+        metavar="SECONDS",
+        help=f"then change tables, so long ({LIVE_SECONDS}), and see it in the stream",
+    )
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: out/demo")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""The demonstration from start to end: database, sidecar, stream, figures, judgement.
+"""The demonstration from start to end: database, sidecar, streams, figures, judgement.
 
 Puts the parts in order and times them; each part does its work in its own module.
 """
@@ -12,12 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from demo.audit import audit
-from demo.dimension import DIMENSIONS
+from demo.dimension import DIMENSIONS, FOLLOWED
 from demo.flights import write_flights
-from demo.postgres import READER, running_postgres
+from demo.live.changelog import Settings, running_changelog
+from demo.live.live_run import LiveRun
+from demo.postgres import READER, Postgres, running_postgres
 from demo.progress import show_progress
 from demo.query_log import QueryLog, query_log
 from demo.report import report
@@ -26,6 +29,8 @@ from demo.spark_session import spark_session
 from demo.stream import Mode, stream
 from demo.totals import Totals, count_totals
 from demo.workspace import Workspace
+
+LONG_KEPT = {"ttl": "1h", "negative_ttl": "1h"}  # what changes earlier shows by the changelog only
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Demonstration:
     console: Console
     mode: Mode = "unordered"
     limit: int | None = None
+    live_seconds: int | None = None  # how long tables change in the end; None: they never do
     stays_up: bool = False
 
     def run(self) -> list[str]:
@@ -48,25 +54,53 @@ class Demonstration:
             with self._step("flights written as Parquet"):
                 flights = write_flights(self.workspace.flights, limit=self.limit)
             with self._step("PostgreSQL started and filled"):
-                postgres = stack.enter_context(running_postgres(self.workspace.postgres))
-            log = query_log(postgres.log)
+                postgres = stack.enter_context(
+                    running_postgres(self.workspace.postgres, tells_changes=self._is_live)
+                )
+            changelogs = self._follow(postgres, stack) if self._is_live else {}
             with self._step("sidecar ready"):
-                settings = _sidecar_settings(postgres.reader_dsn)
+                settings = _sidecar_settings(postgres.reader_dsn, changelogs)
                 sidecar = stack.enter_context(running_sidecar(settings, self.workspace.root))
             self.console.print(f"status page: {sidecar.url}/   metrics: {sidecar.url}/metrics")
-            self._enrich(sidecar, flights.num_rows)
-            faults = self._judge(flights, sidecar, log)
+            faults = self._stream(flights, sidecar, postgres)
             self._say(faults)
             if self.stays_up:
                 self._stay_up(sidecar)
         return faults
 
-    def _enrich(self, sidecar: Sidecar, total: int) -> None:
+    @property
+    def _is_live(self) -> bool:
+        return self.live_seconds is not None
+
+    def _follow(self, postgres: Postgres, stack: ExitStack) -> Settings:
+        with self._step("Kafka and Debezium started"):
+            return stack.enter_context(
+                running_changelog(self.workspace.changelog, postgres, FOLLOWED)
+            )
+
+    def _stream(self, flights: pa.Table, sidecar: Sidecar, postgres: Postgres) -> list[str]:
+        log = query_log(postgres.log)
         with ExitStack() as stack:
             with self._step("Spark started"):
                 session = stack.enter_context(spark_session(self.workspace.spark_log))
-            query = stream(session, self.workspace, endpoint=sidecar.endpoint, mode=self.mode)
-            seconds = show_progress(query, total, self.console)
+            self._enrich(session, sidecar, flights.num_rows)
+            faults = self._judge(flights, sidecar, log)
+            if self.live_seconds is None:
+                return faults
+            live = LiveRun(
+                session=session,
+                endpoint=sidecar.endpoint,
+                admin_dsn=postgres.admin_dsn,
+                checkpoint=self.workspace.live_checkpoint,
+                console=self.console,
+                mode=self.mode,
+                seconds=self.live_seconds,
+            )
+            return [*faults, *live.run(flights)]
+
+    def _enrich(self, session: SparkSession, sidecar: Sidecar, total: int) -> None:
+        query = stream(session, self.workspace, endpoint=sidecar.endpoint, mode=self.mode)
+        seconds = show_progress(query, total, self.console)
         self.console.print(
             f"{total:,} flights through {len(DIMENSIONS)} {self.mode} lookup joins "
             f"in {seconds:.1f} s: {total / seconds:,.0f} records/s"
@@ -109,14 +143,16 @@ class Demonstration:
         self.console.print(f"  {what} ({time.monotonic() - started_s:.1f} s)")
 
 
-def _sidecar_settings(dsn: str) -> dict[str, Any]:
-    dimensions = {
+def _sidecar_settings(dsn: str, changelogs: Settings) -> dict[str, Any]:
+    dimensions: dict[str, Any] = {
         dimension.name: {
             "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{dimension.name}"},
             "key": list(dimension.key),
         }
         for dimension in DIMENSIONS
     }
+    for name, changelog in changelogs.items():
+        dimensions[name] |= {"refresh": {"changelog": changelog}, "cache": LONG_KEPT}
     return {"dimensions": dimensions}
 
 

@@ -91,3 +91,4 @@ WEATHER = Dimension(
     prefix="weather_",
 )
 DIMENSIONS = (PLANES, AIRPORTS, AIRLINES, WEATHER)
+FOLLOWED = (PLANES, AIRPORTS)  # those whose changes a live run follows

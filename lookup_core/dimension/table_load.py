@@ -11,7 +11,7 @@ import pyarrow as pa
 from lookup_core.changelog.change import Change, RowChanges
 from lookup_core.freshness.recent_changes import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.keys.canonical_keys import CanonicalKeys
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
 from lookup_core.table.full_table import FullTable
 
 
@@ -31,16 +31,19 @@ class TableLoad:
         self._canonical = canonical
         self._began_at = now
         self._reload = table.begin_reload(now)
-        self._snapshot: TableSnapshot | None = None
+        self._unseen: Hashes | None = None  # told before, and not shown by the picture
+        self._has_picture = False
 
     @property
     def row_count(self) -> int:
         """How many rows have come."""
         return self._reload.row_count
 
-    def take(self, changes: Iterable[Change], snapshot: TableSnapshot | None) -> None:
+    def take(
+        self, changes: Iterable[Change], snapshot: TableSnapshot | None, *, now: float
+    ) -> None:
         """Some rows of the picture; raises BackendError when there is no room for them."""
-        self._snapshot = snapshot or self._snapshot
+        self._begin(snapshot, now)
         for change in changes:
             assert isinstance(change, RowChanges)  # a picture has rows only
             self._reload.add(self._canonical(change.keys), change.rows)
@@ -50,11 +53,13 @@ class TableLoad:
 
         It is if any row may have changed since.
         """
-        unseen = self._fence.unseen(self._snapshot, sent_at=self._began_at, now=now)
-        if unseen is None:
+        self._begin(None, now)
+        if self._unseen is None:
             return False
-        return self._table.finish_reload(self._reload, unseen=unseen)
+        return self._table.finish_reload(self._reload, unseen=self._unseen)
 
-    def drop(self) -> None:
-        """Give it up, or let go of what it held; harmless after its end."""
-        self._table.abort_reload()
+    def _begin(self, snapshot: TableSnapshot | None, now: float) -> None:
+        # All pieces are of one picture. What is told while they come, the table notes itself.
+        if not self._has_picture:
+            self._has_picture = True
+            self._unseen = self._fence.unseen(snapshot, sent_at=self._began_at, now=now)

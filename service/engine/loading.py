@@ -112,7 +112,7 @@ class Loading:
 
     async def _read(self, load: TableLoad) -> bool:
         def take(piece: SplitPiece) -> None:
-            load.take(piece.changes, piece.snapshot)
+            load.take(piece.changes, piece.snapshot, now=self._parts.clock())
             self._statistics = replace(self._statistics, rows=load.row_count)
 
         self._coordinator = SourceCoordinator(

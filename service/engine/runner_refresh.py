@@ -85,7 +85,7 @@ class RunnerRefresh:
         self.note_doubt()
 
     def _staleness_s(self) -> float:
-        oldest_s = self._runner.state.oldest_age_s(self._clock())
+        oldest_s = self._runner.state.statistics(self._clock()).oldest_row_age_s
         if self.feed is None or (told_until := self.feed.told_until()) is None:
             return oldest_s
         return min(oldest_s, self._clock() - told_until)

@@ -121,12 +121,12 @@ class StateRunner:
 
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
         """Rows have changed in the store."""
-        self.state.on_changes(changes, origin, self._parts.clock())
+        self.state.changes.on_changes(changes, origin, self._parts.clock())
         self._parts.wake()  # keys that waited for their rows may be asked again
 
     def trust(self, *, is_trusted: bool) -> None:
         """Whether all changes are told, as it is without another word."""
-        self.state.trust(is_trusted=is_trusted)
+        self.state.changes.trust(is_trusted=is_trusted)
 
     def end_load(self) -> None:
         """A load is over, well or not: go on with the lookups that waited for it."""

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tests.chaos.freshness_table import ABSENT, KEYS, ReplacedVersions, Versions
+from tests.chaos.rest_gate import RestGate
 from tests.end_to_end.sidecar_process import SidecarProcess, _UnixConnection
 
 BULK_KEYS = 1_000
@@ -111,9 +113,7 @@ class FreshnessAsker:
         self._connection = LookupConnection(sidecar, dimension)
         self._replaced = replaced
         self._chance = np.random.default_rng(seed)
-        self._may_ask = threading.Event()
-        self._is_over = threading.Event()
-        self._idle = threading.Event()
+        self._gate = RestGate()
         self._thread = threading.Thread(target=self._run, name=f"asker {dimension} {seed}")
 
     def __enter__(self) -> Self:
@@ -128,25 +128,19 @@ class FreshnessAsker:
         traceback: TracebackType | None,
     ) -> None:
         """End with the request that is under way."""
-        self._is_over.set()
-        self._may_ask.set()
+        self._gate.end()
         self._thread.join()
 
     def go_on(self) -> None:
         """Ask from now on."""
-        self._idle.clear()
-        self._may_ask.set()
+        self._gate.open()
 
     def pause(self) -> None:
         """Ask nothing more; returns when nothing is under way any more."""
-        self._may_ask.clear()
-        assert self._idle.wait(60.0), "a lookup does not end"
+        self._gate.close()
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
-            if not self._may_ask.is_set():
-                self._idle.set()
-                self._may_ask.wait()
+        while self._gate.pass_through():
             try:
                 self._ask_once()
             except (OSError, http.client.HTTPException):
@@ -156,9 +150,9 @@ class FreshnessAsker:
 
     def _ask_once(self) -> None:
         keys = self._keys(BULK_KEYS)
-        self._note(lambda: self._connection.bulk(keys))
+        self._note(partial(self._connection.bulk, keys))
         for key in keys[:_SINGLES].tolist():
-            self._note(lambda key=key: self._connection.single(key))
+            self._note(partial(self._connection.single, key))
 
     def _note(self, ask: Callable[[], Told]) -> None:
         asked_at = time.monotonic()

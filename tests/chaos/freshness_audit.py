@@ -109,8 +109,10 @@ def audit_faults(plan: AuditPlan, script: Sequence[Fault]) -> AuditReport:
 def _run_round(
     world: FreshnessWorld, script: Sequence[Fault], report: AuditReport, *, chance: random.Random
 ) -> None:
-    for each in (*world.writers, *world.askers):
-        each.go_on()
+    for writer in world.writers:
+        writer.go_on()
+    for asker in world.askers:
+        asker.go_on()
     for fault in script:
         time.sleep(chance.uniform(0.2, 1.0))  # changes and lookups as they are without faults
         began_s = time.monotonic()
@@ -181,7 +183,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=["partial", "full"], default="partial")
     parser.add_argument("--lookups", type=int, default=1_000_000)
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--standby", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--standby", action="store_true", help="commits wait for a standby")
     parser.add_argument("--twin", choices=["unfenced", "naive"])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     asked = parser.parse_args()

@@ -254,7 +254,9 @@ _OF_FEED: Mapping[str, Mapping[Fault, int]] = {
 
 def faults_of(plan: AuditPlan) -> list[Fault]:
     """One of each, as often as it is in one round; not in order."""
-    chosen = {**_COMMON, **_OF_FEED[plan.feed], **({freeze_standby: 6} if plan.has_standby else {})}
+    chosen = {**_COMMON, **_OF_FEED[plan.feed]}
+    if plan.has_standby:
+        chosen[freeze_standby] = 6
     return [fault for fault, times in chosen.items() for _ in range(times)]
 
 

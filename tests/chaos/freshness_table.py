@@ -1,4 +1,4 @@
-"""The table that the auditor of freshness has changed and looked up, and when each row was replaced.
+"""The table of the auditor of freshness, and when each of its rows was replaced.
 
 Writes and reads it; what a cache may tell of it is judged elsewhere.
 """
@@ -64,7 +64,7 @@ class ReplacedVersions:
     def lags_s(self, versions: Versions, asked_at: float) -> npt.NDArray[np.float64]:
         """How long before that moment each of them was replaced; 0 for those that were not."""
         known = self._replaced_at
-        is_known = versions < len(known)
+        is_known = (versions >= 0) & (versions < len(known))
         lags_s = np.zeros(len(versions))
         lags_s[is_known] = np.maximum(asked_at - known[versions[is_known]], 0.0)
         return lags_s

@@ -45,7 +45,7 @@ class AuditPlan:
 
     feed: Literal["changelog", "notifications"]
     mode: Literal["partial", "full"] = "partial"
-    has_standby: bool = True  # commits wait for it
+    has_standby: bool = False  # commits wait for it
     twin: str | None = None  # a sidecar that is wrong on purpose
     seed: int = 0
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 import psycopg
 
 from tests.chaos.freshness_table import KEYS, NAME, ReplacedVersions
+from tests.chaos.rest_gate import RestGate
 from tests.integration.postgres_server import Database
 
 _MOST_KEYS = 20  # of one transaction
@@ -48,9 +49,7 @@ class FreshnessWriter:
         self._database = database
         self._replaced = replaced
         self._chance = random.Random(seed)  # noqa: S311 -- a seed is the point
-        self._may_write = threading.Event()
-        self._is_over = threading.Event()
-        self._idle = threading.Event()
+        self._gate = RestGate()
         self._thread = threading.Thread(target=self._run, name=f"writer {seed}")
 
     def __enter__(self) -> Self:
@@ -65,42 +64,31 @@ class FreshnessWriter:
         traceback: TracebackType | None,
     ) -> None:
         """End with the transaction that is under way."""
-        self._is_over.set()
-        self._may_write.set()
+        self._gate.end()
         self._thread.join()
 
     def go_on(self) -> None:
         """Write from now on."""
-        self._idle.clear()
-        self._may_write.set()
+        self._gate.open()
 
     def pause(self) -> None:
         """Write nothing more; returns when nothing is under way any more."""
-        self._may_write.clear()
-        assert self._idle.wait(60.0), "a transaction does not end"
+        self._gate.close()
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
+        while self._gate.pass_through():
             try:
                 with psycopg.connect(self._database.dsn(), autocommit=True) as connection:
                     self._write(connection)
             except psycopg.Error:
                 self.failures += 1
-                self._is_over.wait(_AWAY_S)
-                self._rest()
+                time.sleep(_AWAY_S)
 
     def _write(self, connection: Connection) -> None:
-        while not self._is_over.is_set():
-            if self._rest():
-                self._transact(connection)
-                self.commits += 1
-                time.sleep(_PAUSE_S)
-
-    def _rest(self) -> bool:
-        if not self._may_write.is_set():
-            self._idle.set()
-            self._may_write.wait()
-        return not self._is_over.is_set()
+        while self._gate.pass_through():
+            self._transact(connection)
+            self.commits += 1
+            time.sleep(_PAUSE_S)
 
     def _transact(self, connection: Connection) -> None:
         kinds: dict[Callable[[Connection], list[int]], int] = {

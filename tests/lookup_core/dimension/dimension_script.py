@@ -210,13 +210,13 @@ class DimensionScript:
     def change(self, *keys: int, by: int = UNKNOWN_TRANSACTION) -> int:
         """Changes of keys are told, of any keys without some; `by` a transaction."""
         change = row_changes(*keys, by=by) if keys else TableChange("truncated", by % 2**32)
-        count = self.state.on_changes([change], InvalidationOrigin.CHANGELOG, self.now)
+        count = self.state.changes.on_changes([change], InvalidationOrigin.CHANGELOG, self.now)
         self.state.check_invariants()
         return count
 
     def trust(self, *, is_trusted: bool) -> None:
         """The feed is said to live, or not to."""
-        self.state.trust(is_trusted=is_trusted)
+        self.state.changes.trust(is_trusted=is_trusted)
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """Where the answers would come from."""

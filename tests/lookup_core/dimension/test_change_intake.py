@@ -117,7 +117,7 @@ def test_changes_are_counted_by_their_origin(script: DimensionScript) -> None:
     script.keep({7: "Ada", 8: "Bert"})
     changes: list[Change] = [row_changes(7, 5), TableChange("truncated")]
 
-    assert script.state.on_changes(changes, InvalidationOrigin.NOTIFICATION, 0.0) == 2
+    assert script.state.changes.on_changes(changes, InvalidationOrigin.NOTIFICATION, 0.0) == 2
 
     counts = script.state.statistics(0.0).invalidations
     assert counts[InvalidationOrigin.NOTIFICATION] == 3
@@ -128,7 +128,7 @@ def test_many_changes_meet_many_rows(script: DimensionScript) -> None:
     changes = row_changes(*range(1000), by=103)
     script.keep(dict.fromkeys(range(500, 1500), "row"))
 
-    assert script.state.on_changes([changes], InvalidationOrigin.CHANGELOG, 0.0) == 500
+    assert script.state.changes.on_changes([changes], InvalidationOrigin.CHANGELOG, 0.0) == 500
 
 
 # Those who wait for a row that was missing
@@ -267,10 +267,10 @@ def test_burst_is_taken_in_as_columns() -> None:
     state = DimensionState(settings(), SCHEMA)
     changes = row_changes(*range(100_000), by=103)
 
-    assert state.on_changes([changes], InvalidationOrigin.CHANGELOG, 0.0) == 0
+    assert state.changes.on_changes([changes], InvalidationOrigin.CHANGELOG, 0.0) == 0
 
     keys = pa.record_batch([pa.array([5])], SCHEMA.key)
     hashes = state._known.canonical(keys, np.zeros(1, np.int32)).hashes
-    fence = state._changes.fence
+    fence = state.changes.fence
     assert not fence.admits(hashes, BEFORE, sent_at=1.0, now=1.0).any()
     assert len(fence) == 100_000

@@ -137,7 +137,7 @@ def test_each_key_is_released_once(steps: list[tuple[str, int, set[int] | None]]
                 released = held.expire(float(number))
             case _:
                 held.leave([LookupId(number)])
-                waiting[number] = set()
+                waiting.get(number, set()).clear()
         for each in released:
             assert set(each.positions.tolist()) <= waiting[each.lookup_id]
             waiting[each.lookup_id] -= set(each.positions.tolist())

@@ -28,4 +28,4 @@ def test_table_beyond_its_bound_is_refused() -> None:
     )
 
     with pytest.raises(BackendError, match=r"cache\.max_bytes"):
-        load.take([rows], None)
+        load.take([rows], None, now=2.0)

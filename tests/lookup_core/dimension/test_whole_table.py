@@ -51,12 +51,12 @@ def ids(*keys: int) -> pa.RecordBatch:
 
 def tell(state: DimensionState, *told: RowChanges | TableChange, now: float = 1.0) -> None:
     """Let changes be told."""
-    state.on_changes(told, InvalidationOrigin.CHANGELOG, now)
+    state.changes.on_changes(told, InvalidationOrigin.CHANGELOG, now)
 
 
 def read(load: TableLoad, names: dict[int, str | None], snapshot: TableSnapshot | None) -> None:
     """Let a picture show these customers."""
-    load.take([changes(names)], snapshot)
+    load.take([changes(names)], snapshot, now=2.0)
 
 
 def known(whole: WholeTable, *keys: int) -> dict[int, str] | None:
@@ -137,9 +137,9 @@ def test_untrusted_table_knows_nothing(state: DimensionState, whole: WholeTable)
     read(load, {1: "Ada"}, None)
     assert load.finish(2.0)
 
-    state.trust(is_trusted=False)
+    state.changes.trust(is_trusted=False)
     untrusted = known(whole, 1)
-    state.trust(is_trusted=True)
+    state.changes.trust(is_trusted=True)
 
     assert (untrusted, known(whole, 1)) == (None, {1: "Ada"})
 
@@ -185,4 +185,4 @@ def test_proof_of_the_feed_makes_rows_younger(state: DimensionState, whole: Whol
 
     whole.confirm(4.0)
 
-    assert state.oldest_age_s(5.0) == 1.0
+    assert state.statistics(5.0).oldest_row_age_s == 1.0

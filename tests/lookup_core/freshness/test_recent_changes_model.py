@@ -60,7 +60,7 @@ class FenceMachine(RuleBasedStateMachine):
         self.of_standby = of_standby
         state = self.script.state
         fence = type(self).make_fence(age_s=AGE_S, capacity=capacity)
-        state._changes = replace(state._changes, fence=fence)
+        state.changes = replace(state.changes, fence=fence)
 
     @precondition(lambda self: self.table.free_keys())
     @rule(data=st.data())

@@ -20,9 +20,8 @@ def test_nothing_is_followed_by_default() -> None:
 
 def test_feed_is_named_by_its_key() -> None:
     """Either of both tells of changes."""
-    feeds = [
-        Refresh.model_validate(each).feed for each in ({"listen": {}}, {"changelog": CHANGELOG})
-    ]
+    refreshes: tuple[dict[str, object], ...] = ({"listen": {}}, {"changelog": CHANGELOG})
+    feeds = [Refresh.model_validate(each).feed for each in refreshes]
 
     assert feeds == ["listen", "changelog"]
 

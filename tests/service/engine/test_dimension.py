@@ -221,7 +221,7 @@ async def test_lookup_ends_at_its_deadline() -> None:
     store, diary = customers(), DiaryObserver()
     store.hold()
     async with running(store, observer=diary) as dimension:
-        assert await lookup(dimension, 7, timeout_s=0.01) == {0: "timeout timeout"}
+        assert await lookup(dimension, 7, timeout_s=0.2) == {0: "timeout timeout"}
         await diary.wait_for_queries(1)
 
     assert diary.queries == [QueryEnded(1, QueryResult.CANCELLED)]

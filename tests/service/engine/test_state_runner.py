@@ -115,7 +115,9 @@ async def test_what_a_read_saw_decides_what_is_kept() -> None:
     async with running(store) as dimension:
         change = TableChange("truncated", transaction_id=103)
         assert dimension._runner is not None
-        dimension._runner.state.on_changes([change], InvalidationOrigin.CHANGELOG, time.monotonic())
+        dimension._runner.state.changes.on_changes(
+            [change], InvalidationOrigin.CHANGELOG, time.monotonic()
+        )
         for snapshot in ("103:105:103", "104:105:"):
             store.snapshot = TableSnapshot.parse(snapshot)
             assert await lookup(dimension, 7) == {0: "fetched Ada"}

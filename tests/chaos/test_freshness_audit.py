@@ -1,0 +1,100 @@
+"""Nothing stays stale, whatever dies while rows change; and the audit finds what would let it.
+
+Short versions: `make audit` runs long ones. `SIDELOOK_CHAOS_SEED` repeats a run.
+"""
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+from tests.chaos.freshness_audit import AuditReport, audit_faults
+from tests.chaos.freshness_faults import (
+    Fault,
+    commit_late,
+    crash_server,
+    cut_network,
+    empty_table,
+    end_listening,
+    freeze_network,
+    freeze_sidecar,
+    freeze_standby,
+    kill_broker,
+    lock_table,
+    write_nonsense,
+)
+from tests.chaos.freshness_world import AuditPlan
+from tests.chaos.naive_sidecar import NAIVE, UNFENCED
+
+SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+
+
+@pytest.fixture
+def _kafka() -> None:
+    try:
+        kafka_libraries()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Kafka: {error}")
+
+
+def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
+    """What an audit with these faults shows; printed, too."""
+    report = audit_faults(plan, faults)
+    print("\n".join(report.lines()))  # noqa: T201 -- shown when it fails
+    return report
+
+
+@pytest.mark.usefixtures("_kafka")
+def test_followed_changelog_leaves_nothing_stale() -> None:
+    """With changes from Kafka, told before they are visible, too, all answers are right at rest."""
+    faults = [freeze_standby, kill_broker, freeze_sidecar, freeze_standby]
+    faults += [lock_table, write_nonsense, commit_late, freeze_standby]
+
+    report = audited(AuditPlan("changelog", has_standby=True, seed=SEED), faults)
+
+    assert report.stale == []
+    assert report.struck.total() >= 7
+    assert report.checked["hit"] > 0
+    assert report.figures["sidelook_fenced_keys_total"] > 0
+
+
+def test_heard_notifications_leave_nothing_stale() -> None:
+    """With changes by NOTIFY, some of which are lost with their connection, so are they."""
+    faults = [end_listening, freeze_network, crash_server, cut_network, empty_table, commit_late]
+
+    report = audited(AuditPlan("notifications", seed=SEED), faults)
+
+    assert report.stale == []
+    assert report.struck.total() >= 5
+    assert report.checked["hit"] > 0
+
+
+@pytest.mark.usefixtures("_kafka")
+def test_whole_table_stays_true_under_faults() -> None:
+    """A table that is held whole and follows its changelog is right at rest, too."""
+    faults = [freeze_standby, freeze_sidecar, empty_table, cut_network, commit_late]
+
+    report = audited(AuditPlan("changelog", "full", has_standby=True, seed=SEED), faults)
+
+    assert report.stale == []
+    assert report.struck.total() >= 4
+    assert report.checked["hit"] > 0
+
+
+@pytest.mark.usefixtures("_kafka")
+def test_missing_fence_is_found() -> None:
+    """A sidecar that takes each read after a change for one that saw it has stale rows."""
+    plan = AuditPlan("changelog", has_standby=True, twin=UNFENCED, seed=SEED)
+
+    report = audited(plan, [freeze_standby] * 3)
+
+    assert report.stale
+
+
+def test_naive_fill_is_found() -> None:
+    """A sidecar that keeps whatever it has read, overtaken or not, has stale rows."""
+    report = audited(AuditPlan("notifications", twin=NAIVE, seed=SEED), [commit_late] * 3)
+
+    assert report.stale
