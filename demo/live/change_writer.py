@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 import psycopg
 
@@ -52,7 +53,7 @@ class ChangeWriter:
         """Whether nothing more will come."""
         return self._writing is not None and self._writing.done()
 
-    def __enter__(self) -> "ChangeWriter":
+    def __enter__(self) -> Self:
         self._writing = self._thread.submit(self._write)
         return self
 

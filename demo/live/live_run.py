@@ -31,7 +31,7 @@ FIRST_BATCHES = 3  # before the first change; Spark's first ones are slow
 LAST_BATCHES = 2  # after the last change was seen: the second one began after it
 START_TIMEOUT_S = 60.0
 LAST_TIMEOUT_S = 15.0
-POLL_INTERVAL_S = 0.1
+LOOK_INTERVAL_S = 1
 WORD_INTERVAL_S = 10.0  # between two lines that say how far it is
 
 
@@ -96,4 +96,4 @@ def _wait(query: StreamingQuery, is_so: Callable[[], bool], timeout_s: float) ->
     """Until it is so, or for that long; raises StreamingQueryException if the query failed."""
     deadline = time.monotonic() + timeout_s
     while not is_so() and time.monotonic() < deadline:
-        query.awaitTermination(POLL_INTERVAL_S)
+        query.awaitTermination(LOOK_INTERVAL_S)

@@ -65,6 +65,7 @@ class ClientChannel:
         self.columns: pa.Schema | None = None  # known once opened
         self.key: tuple[str, ...] = ()  # as above: the names of its columns
         self.versions: VersionColumns | None = None  # as above
+        self._waits = False  # as above, and what the service said last
         self._is_open = False
         self._is_silent = False  # nothing new is asked or marked
         self._is_told_idle = False  # on this connection
@@ -100,6 +101,7 @@ class ClientChannel:
         self.columns = opened.columns
         self.key = opened.key
         self.versions = opened.versions
+        self._waits = opened.waits
         self._is_open = True
         self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
@@ -252,8 +254,8 @@ class ClientChannel:
             timeout_ms=_timeout_ms(head.deadline_s, now_s),
             backlog_records=self._backlog.records,
             payload=payload,
-            # A service that knows no versions knows no such times either.
-            event_time_ms=None if self.versions is None else head.event_time_ms,
+            # Another service may not know that lookups have times.
+            event_time_ms=head.event_time_ms if self._waits else None,
         )
 
     def _is_as_before(self, opened: frames.Opened) -> bool:

@@ -84,6 +84,8 @@ def _opened_words(frame: frames.Opened) -> dict[str, object]:
     if frame.versions is not None:
         words["valid_from"] = frame.versions.valid_from
         words["valid_to"] = frame.versions.valid_to
+    if frame.waits:
+        words["waits"] = True
     return words
 
 
@@ -115,6 +117,7 @@ def _decode_opened(channel: int, words: FrameDescription) -> frames.Opened:
         columns=decode_schema(words.rest, offset=words.rest_offset, may_have_lists=True),
         key=words.texts("key"),
         versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
+        waits=words.truth_if_told("waits"),
     )
 
 

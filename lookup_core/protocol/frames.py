@@ -75,6 +75,7 @@ class Opened:
     columns: pa.Schema
     key: tuple[str, ...]  # names of the dimension's key columns, in its order
     versions: VersionColumns | None = None  # names; rows are lists then
+    waits: bool = False  # for changes up to the time of a lookup, if it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Lookup:
     timeout_ms: int  # what is left of the records' time, retries included
     backlog_records: int  # ready at the client, held back for want of credit
     payload: bytes | memoryview  # record batch of the key fields
-    event_time_ms: int | None = None  # the largest of its records, where they are as of a time
+    event_time_ms: int | None = None  # the largest of its records; where the service `waits`
 
 
 @dataclass(frozen=True, slots=True)

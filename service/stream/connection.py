@@ -177,8 +177,10 @@ class StreamConnection:
             self._lookups(book, frame, promised=promised, turn=turn),
         )
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
-        credit = book.share.records, book.share.bytes
-        self._outbox.put(frames.Opened(frame.channel, *credit, promised.columns, names, versions))
+        credit, waits = (book.share.records, book.share.bytes), dimension.settings.wait_for_dimension_s > 0
+        self._outbox.put(
+            frames.Opened(frame.channel, *credit, promised.columns, names, versions, waits=waits)
+        )
 
     def _lookups(
         self,

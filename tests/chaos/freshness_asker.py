@@ -23,9 +23,7 @@ from tests.chaos.rest_gate import RestGate
 from tests.end_to_end.sidecar_process import SidecarProcess, _UnixConnection
 
 BULK_KEYS = 1_000
-LATE_S = (
-    15.0  # a hit that was replaced so long ago is noted; a feed is believed for 10 s of silence
-)
+LATE_S = 13.0  # a hit that was replaced so long ago is noted; feeds are believed for 12 s
 _SINGLES = 20  # after each bulk lookup
 _PAUSE_S = 0.01
 _ZIPF = 1.1

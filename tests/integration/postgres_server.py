@@ -119,7 +119,8 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it again, at the same socket; returns when it lets sessions in."""
-        self._server.ensure_postgres_running()
+        # Not only the process: else nobody would count as its user, and `stop` would leave it.
+        self._server.start()
 
     def stop(self) -> None:
         """End the server and all its sessions."""
