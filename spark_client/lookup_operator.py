@@ -26,7 +26,7 @@ from lookup_core.outcome import Outcome
 from lookup_core.protocol.sent_lookups import AskedKeys
 from spark_client.as_of import AsOfPlan
 from spark_client.column_casts import ColumnCasts
-from spark_client.event_times import event_times
+from spark_client.event_times import EventTimes, event_times, latest_event_time
 from spark_client.interface import LookupChannel
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
 
@@ -106,12 +106,13 @@ class LookupOperator:
 
         Raises LookupFailed as the policies say, and what the channel raises.
         """
-        intake = BatchIntake(batch.num_rows, self._cuts(batch))
+        times_ms = self._event_times(batch)
+        intake = BatchIntake(batch.num_rows, self._cuts(times_ms))
         row_bytes = batch.nbytes // batch.num_rows
         while intake.places_left:
             run = self._in_flight.next_run(intake, row_bytes=row_bytes)
             if run is not None:
-                self._put(run, batch)
+                self._put(run, batch, times_ms)
             self._absorb(0.0 if run is not None else self._time_left_s())
             yield from self._leaving()
 
@@ -127,13 +128,16 @@ class LookupOperator:
         """Give the channel back; what is still unanswered is cancelled."""
         self._channel.close()
 
-    def _cuts(self, batch: pa.RecordBatch) -> list[Cut]:
+    def _event_times(self, batch: pa.RecordBatch) -> EventTimes | None:
         settings = self._settings.watermarks
-        if settings is None or self._watermarks is None:
-            return []
-        return self._watermarks.on_batch(event_times(batch.column(settings.column)))
+        return None if settings is None else event_times(batch.column(settings.column))
 
-    def _put(self, run: Run, batch: pa.RecordBatch) -> None:
+    def _cuts(self, times_ms: EventTimes | None) -> list[Cut]:
+        if times_ms is None or self._watermarks is None:
+            return []
+        return self._watermarks.on_batch(times_ms)
+
+    def _put(self, run: Run, batch: pa.RecordBatch, times_ms: EventTimes | None) -> None:
         records = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
         columns = [records.column(index) for index in self._plan.key_columns]
         encoded = encoded_keys(columns, self._plan.key)
@@ -149,8 +153,11 @@ class LookupOperator:
             run, records, question, deadline_s=deadline_s, key_hashes=self._key_hashes(encoded)
         )
         if records.num_rows:
-            event_time_ms = None if as_of is None else as_of.event_time_ms
-            asked = AskedKeys(question_id, encoded.keys, deadline_s, event_time_ms=event_time_ms)
+            if as_of is not None:
+                latest_ms = as_of.event_time_ms
+            else:
+                latest_ms = None if times_ms is None else _latest(times_ms, run.rows)
+            asked = AskedKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
             self._channel.ask(asked)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:

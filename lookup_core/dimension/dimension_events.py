@@ -22,7 +22,7 @@ class LookupRequest:
     keys: TypedKeys
     columns: tuple[str, ...]
     deadline_s: float
-    event_time_ms: int | None = None  # the largest of its records, where they are as of a time
+    event_time_ms: int | None = None  # the largest of its records, where they have one
 
 
 @dataclass(frozen=True, slots=True)

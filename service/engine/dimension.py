@@ -82,6 +82,11 @@ class Dimension:
         return self.settings.name
 
     @property
+    def waits(self) -> bool:
+        """Whether lookups with an event time wait for the changes up to it."""
+        return self.settings.wait_for_dimension_s > 0
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether a lookup has not got its last answer yet."""
         asked = self._refresher.waiting
@@ -128,7 +133,7 @@ class Dimension:
     ) -> Submitted:
         """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
 
-        `event_time_ms`: the largest of the records, where they are looked up as of their times.
+        `event_time_ms`: the largest of the records, where changes up to it are waited for.
         Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
         Overloaded when too many keys wait.
         """

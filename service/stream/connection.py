@@ -177,10 +177,9 @@ class StreamConnection:
             self._lookups(book, frame, promised=promised, turn=turn),
         )
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
-        credit, waits = (book.share.records, book.share.bytes), dimension.settings.wait_for_dimension_s > 0
-        self._outbox.put(
-            frames.Opened(frame.channel, *credit, promised.columns, names, versions, waits=waits)
-        )
+        credit = book.share.records, book.share.bytes
+        told = (promised.columns, names, versions, dimension.waits)
+        self._outbox.put(frames.Opened(frame.channel, *credit, *told))
 
     def _lookups(
         self,
