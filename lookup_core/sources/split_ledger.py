@@ -5,7 +5,7 @@ nothing and opens nothing: it is told.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -49,6 +49,11 @@ class SplitLedger:
         self._waiting: list[tuple[float, str]] = []  # a heap of (when to try again, split id)
         self._unfinished: set[str] = set()
         self._behind: set[str] = set()  # neither caught up nor finished
+
+    @property
+    def split_ids(self) -> Collection[str]:
+        """All splits."""
+        return self._entries.keys()
 
     @property
     def is_finished(self) -> bool:

@@ -12,7 +12,7 @@ import structlog
 
 from lookup_core.changelog.change import Change, TableChange
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
-from lookup_core.refresh_statistics import FeedStatistics
+from lookup_core.refresh_statistics import FeedStatistics, UnusedMessage
 from lookup_core.settings import FeedSettings
 from lookup_core.sources.failure_backoff import FailureBackoff
 from lookup_core.statistics import InvalidationOrigin
@@ -51,6 +51,7 @@ class Feed:
         self._health = _health(parts.settings)
         self._coordinator: SourceCoordinator | None = None
         self._state = FeedState.STARTING
+        self._unused_messages = dict.fromkeys(UnusedMessage, 0)
         self._is_live = asyncio.Event()
         self._news = asyncio.Event()
         runner.trust(is_trusted=False)
@@ -82,8 +83,16 @@ class Feed:
 
     def statistics(self) -> FeedStatistics:
         """How far it is."""
-        splits = () if self._coordinator is None else self._coordinator.progress()
-        return FeedStatistics(self._state, self.watermark_ms, splits)
+        if self._coordinator is None:
+            return FeedStatistics(self._state)
+        fault = self._coordinator.discovery_fault
+        return FeedStatistics(
+            self._state,
+            self.watermark_ms,
+            self._coordinator.progress(),
+            last_error=None if fault is None else fault.detail,
+            unused_messages=dict(self._unused_messages),
+        )
 
     async def _follow(self) -> None:
         parts, drift_s = self._parts, self._parts.settings.max_drift_s
@@ -94,6 +103,7 @@ class Feed:
             settings=CoordinatorSettings(
                 parts.dimension, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
             ),
+            on_news=self._news.set,
             clock=parts.clock,
         )
         async with asyncio.TaskGroup() as tasks:
@@ -105,9 +115,11 @@ class Feed:
         now = self._parts.clock()
         if piece.changes:
             self._take(piece.changes)
+        self._unused_messages[UnusedMessage.IGNORED] += piece.ignored
+        self._unused_messages[UnusedMessage.UNDECODABLE] += piece.undecodable
         has_time = piece.watermark_ms != NO_WATERMARK_MS
         age_s = self._parts.wall_clock() - piece.watermark_ms / 1000 if has_time else None
-        self._health.on_splits([each.split_id for each in self._coordinator.progress()], now)
+        self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
             piece.split_id,
             is_caught_up=piece.is_caught_up,
@@ -115,12 +127,11 @@ class Feed:
             source_age_s=age_s,
             now=now,
         )
-        self._news.set()
 
     async def _judge(self) -> None:
         while True:
             now = self._parts.clock()
-            self._on_state(self._health.state(now))
+            self._on_state(self._state_now(now))
             self._parts.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
@@ -129,6 +140,13 @@ class Feed:
                     await self._news.wait()
             except TimeoutError:
                 pass  # silence is news, too
+
+    def _state_now(self, now: float) -> FeedState:
+        assert self._coordinator is not None  # it is what is judged
+        state = self._health.state(now)
+        # A new split, or one whose reader has failed, has told nothing that health could know.
+        is_behind = state is FeedState.LIVE and not self._coordinator.is_caught_up
+        return FeedState.STARTING if is_behind else state
 
     def _on_state(self, state: FeedState) -> None:
         is_live = state is FeedState.LIVE

@@ -6,7 +6,7 @@ here: the ledger knows the splits, the watermarks know who is idle. What a piece
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -57,10 +57,12 @@ class SourceCoordinator:
         *,
         take: Callable[[SplitPiece], None],
         settings: CoordinatorSettings,
+        on_news: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._take = take
+        self._on_news = on_news  # called after all that may change what is told of the splits
         self._settings = settings
         self._clock = clock
         most_failures = _MOST_FAILURES if source.is_bounded else None
@@ -113,6 +115,11 @@ class SourceCoordinator:
         """Why the splits could not be looked for the last time; None when they could."""
         return self._discovery.fault
 
+    @property
+    def split_ids(self) -> Collection[str]:
+        """All splits."""
+        return self._ledger.split_ids
+
     def progress(self) -> Sequence[SplitProgress]:
         """All splits in the order of their discovery."""
         return [self._with_time(split) for split in self._ledger.progress()]
@@ -145,6 +152,7 @@ class SourceCoordinator:
                 await self._pause()
             else:
                 self._on_parcel(parcel)
+                self._on_news()
                 await asyncio.sleep(0)  # lookups have their turn
             self._watermarks.expire(self._clock(), paused=self._paused)
             self._align()
@@ -230,6 +238,7 @@ class SourceCoordinator:
             self._watermarks.add(split.id, self._clock())
         if new:
             log.info("source.splits_found", dimension=self._settings.dimension, new=len(new))
+            self._on_news()
         self._wake.set()
 
     def _on_discovery_fault(self, error: BackendError) -> None:

@@ -5,8 +5,12 @@ from dataclasses import replace
 from structlog.testing import capture_logs
 
 from lookup_core.changelog.change import TableChange
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.refresh_statistics import UnusedMessage
 from lookup_core.settings import FeedSettings
+from service.engine.dimension import Dimension
 from service.sources.interface import SplitPiece
 from tests.service.engine.refreshing import (
     SEES_ALL,
@@ -17,11 +21,13 @@ from tests.service.engine.refreshing import (
     followed,
     lookup,
     touched,
+    until,
     until_feed_is,
     until_told,
 )
 from tests.service.engine.running import customers, running, settings
 
+LOST = BackendError(ErrorCode.CONNECTION_LOST, "the connection broke")
 STALENESS = FeedSettings(max_staleness_s=30.0)
 
 
@@ -92,6 +98,29 @@ async def test_doubt_about_the_table_forgets_all() -> None:
         assert await lookup(dimension, 7, 8) == {0: "fetched Ada", 1: "fetched Bert"}
 
 
+async def test_messages_that_tell_nothing_are_counted() -> None:
+    """Of each kind, as long as the feed works for its runner."""
+    source = changelog()
+    async with running(customers(), sources=followed(source)) as dimension:
+        source.tell("planes-0", *[SplitPiece("", 0, ignored=2, undecodable=1)] * 3, touched(7))
+        await until_told(dimension, 1)
+        feed = dimension.refresh_statistics().feed
+
+    assert feed is not None
+    assert feed.unused_messages == {UnusedMessage.IGNORED: 6, UnusedMessage.UNDECODABLE: 3}
+
+
+async def test_failed_search_for_splits_is_told() -> None:
+    """Whoever asks why nothing is believed hears it, until the search goes well."""
+    source = changelog()
+    source.fail_next("discover", BackendError(ErrorCode.FORBIDDEN, "it may not be read"))
+    async with running(customers(), sources=followed(source)) as dimension:
+        await until(lambda: _last_error(dimension) == "it may not be read")
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert _last_error(dimension) is None
+
+
 async def test_silence_lets_nothing_be_believed() -> None:
     """Rows of a source that was not heard for too long are asked for; they come back with it."""
     source, clock = changelog(), Clock()
@@ -134,3 +163,26 @@ async def test_defect_costs_freshness_only() -> None:
             assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
     assert "feed.failed" in [entry["event"] for entry in logs]
+
+
+def _last_error(dimension: Dimension) -> str | None:
+    feed = dimension.refresh_statistics().feed
+    assert feed is not None
+    return feed.last_error
+
+
+async def test_broken_reader_is_not_believed_meanwhile() -> None:
+    """What is told while nobody reads is not known: no row is served until it is made up for."""
+    source = changelog()
+    async with running(customers(), sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        await lookup(dimension, 7)
+
+        source.hold("open")
+        source.fail_next("read", LOST)
+        await until_feed_is(dimension, FeedState.STARTING)
+        meanwhile = await lookup(dimension, 7)
+        source.release("open")
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert (meanwhile, await lookup(dimension, 7)) == ({0: "fetched Ada"}, {0: "hit Ada"})
