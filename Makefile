@@ -16,7 +16,7 @@ LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml --generate-hashes --unive
 	--python-version 3.11 --custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit serve bench image lock clean
+.PHONY: help demo test check lint types unit audit serve bench image lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,10 @@ types: $(INSTALLED)
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest -m unit $(PYTEST_ARGUMENTS)
+
+audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
+	$(BIN)/python -m tests.chaos.freshness_audit --feed changelog --standby $(AUDIT_ARGUMENTS)
+	$(BIN)/python -m tests.chaos.freshness_audit --feed notifications --standby $(AUDIT_ARGUMENTS)
 
 serve: $(INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)

@@ -96,7 +96,7 @@ class Demonstration:
                 mode=self.mode,
                 seconds=self.live_seconds,
             )
-            return [*faults, *live.run(flights)]
+            return [*faults, *live.run()]
 
     def _enrich(self, session: SparkSession, sidecar: Sidecar, total: int) -> None:
         query = stream(session, self.workspace, endpoint=sidecar.endpoint, mode=self.mode)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.nearest_name import nearest_name
+from lookup_core.table_origin import TableOrigin
 from lookup_core.version_columns import version_columns
 
 
@@ -19,7 +20,7 @@ class DimensionSchema:
 
     key: pa.Schema
     columns: pa.Schema
-    tells_rows: bool = False  # rows in a changelog are, for sure, those that a query brings
+    origin: TableOrigin | None = None  # of who has no changelog
 
     def select(self, names: Sequence[str] | None) -> pa.Schema:
         """The schema of the columns asked for, in the order asked; all of them for `None`.
@@ -53,11 +54,11 @@ class DimensionSchema:
         return pa.schema([*asked, *(self.columns.field(name) for name in added)])
 
     def is_same(self, other: "DimensionSchema") -> bool:
-        """Whether names, order and exact types are equal; a uuid is not its bytes."""
+        """Whether names, order, exact types and origin are equal; a uuid is not its bytes."""
         return (
             self.key.equals(other.key, check_metadata=True)
             and self.columns.equals(other.columns, check_metadata=True)
-            and self.tells_rows == other.tells_rows
+            and self.origin == other.origin
         )
 
     def still_offers(self, promised: "DimensionSchema") -> bool:

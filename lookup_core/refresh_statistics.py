@@ -20,6 +20,13 @@ class LoadResult(StrEnum):
     OUTDATED = "outdated"  # any row may have changed meanwhile; it is begun anew
 
 
+class UnusedMessage(StrEnum):
+    """Why a message of a feed tells no change of a row."""
+
+    IGNORED = "ignored"  # it says nothing of the table
+    UNDECODABLE = "undecodable"  # it counts as a change of the whole table
+
+
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
     """What is known of the changes that are followed."""
@@ -27,6 +34,10 @@ class FeedStatistics:
     state: FeedState
     watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
     splits: Sequence[SplitProgress] = ()
+    last_error: str | None = None  # of the last search for splits, if it failed
+    unused_messages: dict[UnusedMessage, int] = field(
+        default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,12 @@ def _notifications(name: str, config: DimensionConfig, listen: Notifications) ->
 
 def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
     def decoder(schema: DimensionSchema) -> ChangeDecoder:
+        origin = schema.origin
+        assert origin is not None  # as every table of PostgreSQL has one
         settings = DecoderSettings(
-            _table(config).table,
-            with_rows=config.cache.mode is CacheMode.FULL and schema.tells_rows,
+            origin.name,
+            with_rows=config.cache.mode is CacheMode.FULL and origin.tells_rows,
+            has_full_identity=origin.has_full_identity,
         )
         return decoder_for(changelog.format, schema, settings=settings, loads=orjson.loads)
 

@@ -28,6 +28,7 @@ class FakeDimension:
     key: tuple[str, ...]
     errors: Mapping[Key, ErrorCode] = field(default_factory=dict)
     versions: VersionColumns | None = None  # then a key has several rows, which are told as lists
+    waits: bool = False  # what it tells; it has nothing to wait for
 
     @property
     def columns(self) -> tuple[str, ...]:

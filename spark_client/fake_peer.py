@@ -125,8 +125,8 @@ class FakePeer:
             return _failure(opened, ErrorCode.KEY_TYPE, f"the key is {dimension.key}")
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
         self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
-        schema, versions = dimension.schema(columns), dimension.versions
-        return frames.Opened(opened.channel, *credit, schema, dimension.key, versions)
+        schema, versions, waits = dimension.schema(columns), dimension.versions, dimension.waits
+        return frames.Opened(opened.channel, *credit, schema, dimension.key, versions, waits)
 
     def _take(self, lookup: frames.Lookup) -> None:
         channel = self._channel(lookup.channel)

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.key_hashes import key_hashes
-from lookup_core.operator.batch_intake import BatchIntake, Run
+from lookup_core.operator.as_of import AsOf
+from lookup_core.operator.batch_intake import BatchIntake, Rows, Run
 from lookup_core.operator.batch_pool import BatchPool
 from lookup_core.operator.byte_budget import ByteBudget
 from lookup_core.operator.element_queue import KeyHashes, Positions
@@ -153,10 +154,7 @@ class LookupOperator:
             run, records, question, deadline_s=deadline_s, key_hashes=self._key_hashes(encoded)
         )
         if records.num_rows:
-            if as_of is not None:
-                latest_ms = as_of.event_time_ms
-            else:
-                latest_ms = None if times_ms is None else _latest(times_ms, run.rows)
+            latest_ms = _latest_ms(as_of, times_ms, run.rows)
             asked = AskedKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
             self._channel.ask(asked)
         marks = [element for element in run.elements if isinstance(element, Cut)]
@@ -202,6 +200,12 @@ class LookupOperator:
                 f"{failed.records} lookups of {self._plan.dimension!r} {how}"
                 f" ({_reasons(failed.codes)}); {option} is 'fail'",
             )
+
+
+def _latest_ms(as_of: AsOf | None, times_ms: EventTimes | None, rows: Rows) -> int | None:
+    if as_of is not None:
+        return as_of.event_time_ms
+    return None if times_ms is None else latest_event_time(times_ms[rows.start : rows.stop])
 
 
 def _reasons(codes: Sequence[ErrorCode]) -> str:

@@ -81,7 +81,8 @@ class Sidecar:
         `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks,
         `watermark_delay` (default none) behind the largest event time: one at the end of each
         batch, or of several that come at once, and inside whenever the watermark advances by
-        `watermark_interval`.
+        `watermark_interval`. Where the dimension has `wait_for_dimension`, a lookup waits so long
+        for changes up to that time, or up to that of `as_of`; `timeout` must leave room for it.
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
         `schema`: DDL or StructType of the dimension's columns, where the driver has no sidecar to

@@ -56,6 +56,7 @@ class CapturedTable:
     prefix: str = "sidelook"  # of the topics, and the name of the slot
     has_schemas: bool = False  # whether each message brings its schema
     others: tuple[str, ...] = ()  # of the same database, as `table`
+    options: tuple[str, ...] = ()  # of the connector, besides these: name=value
 
     @property
     def topic(self) -> str:
@@ -91,6 +92,7 @@ def debezium_connector(
             prefix=captured.prefix,
             tables=",".join((captured.table, *captured.others)),
         )
+        + "\n".join(captured.options)
     )
     process = JavaProcess(folder, libraries=libraries, name="debezium")
     process.start("org.apache.kafka.connect.cli.ConnectStandalone", str(worker), str(connector))

@@ -11,7 +11,7 @@ import numpy as np
 
 from demo.dimension import AIRPORTS
 from demo.live.change_writer import Commit
-from demo.live.planned_change import ARRIVED
+from demo.live.planned_change import ABSENT
 from demo.live.sighting import Key, Sighting
 
 MAX_DELAY_S = 2.0  # of 99 of 100 changes
@@ -49,7 +49,7 @@ def live_faults(commits: Sequence[Commit], sightings: Sequence[Sighting]) -> lis
         return ["no flight came out"]
     delays = change_delays(commits, sightings)
     return [
-        *(f"{name}: a change of {key} was never seen" for name, key in delays.unseen),
+        *_never_seen(delays),
         *_too_slow(delays),
         *_old_at_rest(commits, sightings[-1]),
         *_never_missing(commits, sightings[0]),
@@ -68,6 +68,12 @@ def _rises(sightings: Iterable[Sighting]) -> dict[Key, list[tuple[int, float]]]:
     return rises
 
 
+def _never_seen(delays: ChangeDelays) -> Iterator[str]:
+    if delays.unseen:
+        name, key = delays.unseen[0]
+        yield f"{len(delays.unseen)} changes were never seen, such as that of {key} in {name}"
+
+
 def _too_slow(delays: ChangeDelays) -> Iterator[str]:
     every = [delay for each in delays.seconds.values() for delay in each]
     slow_s = float(np.quantile(every, 0.99)) if every else 0.0
@@ -81,15 +87,19 @@ def _old_at_rest(commits: Iterable[Commit], last: Sighting) -> Iterator[str]:
         for commit in commits
         for key in commit.change.keys
     }
-    for (name, key), version in newest.items():
-        shown = set(last.versions.get((name, key), {}))
-        if shown != {version}:
-            yield f"{name}: {key} shows {sorted(shown)} in the end, but {version} was committed"
+    shown = {key: sorted(last.versions.get(key, {})) for key in newest}
+    old = [key for key, version in newest.items() if shown[key] != [version]]
+    if old:
+        first = old[0]
+        yield (
+            f"{len(old)} rows are old in the end, such as {first[1]} in {first[0]}: "
+            f"it shows {shown[first]}, but {newest[first]} was committed"
+        )
 
 
 def _never_missing(commits: Iterable[Commit], first: Sighting) -> Iterator[str]:
     for commit in commits:
         if commit.change.dimension == AIRPORTS.name:
             for key in commit.change.keys:
-                if ARRIVED in first.versions.get((AIRPORTS.name, key), {}):
+                if ABSENT not in first.versions.get((AIRPORTS.name, key), {}):
                     yield f"{AIRPORTS.name}: {key} was not missing before it was inserted"

@@ -12,7 +12,7 @@ from pyarrow import csv
 from demo.data_package import data_package
 from demo.dimension import PLANES
 
-DAY = dt.date(2013, 1, 3)  # the first one on which all missing airports are flown to
+DAY = dt.date(2013, 1, 2)  # the first one on which all missing airports are flown to
 
 
 def day_of_flights(flights: pa.Table) -> pa.Table:

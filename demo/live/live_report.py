@@ -12,26 +12,26 @@ from rich.table import Table
 
 from demo.dimension import AIRPORTS
 from demo.live.change_delays import ChangeDelays
-from demo.live.planned_change import ARRIVED
+from demo.live.planned_change import ABSENT, ARRIVED
 from demo.live.sighting import Sighting
 
-COLUMNS = ("rows\nchanged", "seen", "median\nms", "p99\nms", "max\nms")
+COLUMNS = ("rows changed", "seen", "median ms", "p99 ms", "max ms")
 
 
 def live_report(console: Console, delays: ChangeDelays, sightings: Sequence[Sighting]) -> None:
     """Print the delays of each dimension, and the flights to airports that were missing."""
     console.print(_delays(delays))
-    missing, found = (_flights_to_airports(sightings, version) for version in (0, ARRIVED))
+    missing, found = (_flights_to_airports(sightings, version) for version in (ABSENT, ARRIVED))
     names = ", ".join(sorted({key for name, key in _keys(sightings) if name == AIRPORTS.name}))
     console.print(
-        f"flights to {names}: {missing:,} without an airport before its row was inserted, "
+        f"flights to {names}: {missing:,} without an airport before its row came, "
         f"{found:,} with it afterwards"
     )
 
 
 def _delays(delays: ChangeDelays) -> Table:
     table = Table(
-        title="From the commit of a change to the first enriched flight that shows it",
+        title="From the commit of a change to the first flight with it",
         title_justify="left",
         box=SIMPLE_HEAD,
         show_edge=False,

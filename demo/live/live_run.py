@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from demo.dimension import FOLLOWED
+from demo.flights import flights as all_flights
 from demo.live.change_delays import change_delays, live_faults
 from demo.live.change_writer import ChangeWriter
 from demo.live.day_of_flights import busiest_planes, day_of_flights
@@ -27,7 +28,7 @@ from demo.stream import Mode, enrich
 
 INTERVAL_S = 0.1  # between two commits
 PLANES = 30  # so many are changed in turn
-FIRST_BATCHES = 3  # before the first change; Spark's first ones are slow
+FIRST_BATCHES = 10  # before the first change; Spark is slow until it is warm
 LAST_BATCHES = 2  # after the last change was seen: the second one began after it
 START_TIMEOUT_S = 60.0
 LAST_TIMEOUT_S = 15.0
@@ -47,9 +48,9 @@ class LiveRun:
     mode: Mode
     seconds: int
 
-    def run(self, flights: pa.Table) -> list[str]:
+    def run(self) -> list[str]:
         """Change rows while flights are enriched, print how soon it showed, return the faults."""
-        day = day_of_flights(flights)
+        day = day_of_flights(all_flights())
         changes = planned_changes(
             busiest_planes(day, PLANES), count=round(self.seconds / INTERVAL_S)
         )

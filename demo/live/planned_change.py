@@ -10,7 +10,7 @@ from demo.dimension import AIRPORTS, PLANES
 
 PLANES_OF_A_CHANGE = 3
 FIRST_VERSION = 1_000_000  # as seats of a plane: no real one has so many
-ARRIVED = 1  # the version of an airport that is there; 0 is that of one that is not
+ABSENT, ARRIVED = 0, 1  # the versions of an airport, before and after it is inserted
 MISSING_AIRPORTS = {  # flights go there, but the data package does not know them
     "BQN": ("Rafael Hernandez", 18.4949, -67.1294, 237, -4, "N", "America/Puerto_Rico"),
     "SJU": ("Luis Munoz Marin Intl", 18.4394, -66.0018, 9, -4, "N", "America/Puerto_Rico"),

@@ -65,7 +65,7 @@ def _plain_type(kind: pa.DataType) -> type:
 def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
     numbers = [_float(value) for value in values]
     is_null = np.array([number is None for number in numbers], np.bool_)
-    doubles = np.array([number or 0.0 for number in numbers], np.float64)
+    doubles = np.array([0.0 if number is None else number for number in numbers], np.float64)
     with np.errstate(over="ignore"):
         exact = doubles.astype(kind.to_pandas_dtype())
         is_wrong = _is_not_surely(doubles, exact)

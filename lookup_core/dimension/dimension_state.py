@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.cache.row_cache import Bookmark, Hit
-from lookup_core.changelog.change import Change
 from lookup_core.dimension.batcher import Batcher, KeyRun
 from lookup_core.dimension.change_intake import ChangeIntake
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
@@ -238,7 +237,7 @@ class DimensionState:
             retries=self._totals.retries,
             invalidations=self._totals.invalidations,
             fenced_keys=self._totals.fenced_keys,
-            waiting_keys=self._waiting.keys,
+            waiting_keys=self._waiting.keys + len(self.wait.held),
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
             concurrency_limit=self._guard.limit,

@@ -14,6 +14,9 @@ from lookup_core.dimension.known_answers import KnownAnswers
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 
+_SHARE_OF_LOOKUP = 0.25  # of a lookup's time, which is not waited away
+
+
 class DimensionWait:
     """The lookups of one dimension that are ahead of it; `now` is monotonic seconds."""
 
@@ -37,7 +40,9 @@ class DimensionWait:
         hashes = np.zeros(request.keys.size, np.uint64)
         may_wake = np.zeros(request.keys.size, np.bool_)
         hashes[positions], may_wake[positions] = keys.hashes, ~probe.is_row
-        until = min(now + self._wait_s, request.deadline_s)
+        # What is released has to be looked up yet, in what is left of its time.
+        latest = request.deadline_s - _SHARE_OF_LOOKUP * (request.deadline_s - now)
+        until = min(now + self._wait_s, latest)
         self.held.hold(
             request.id,
             hashes,

@@ -7,26 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.nearest_name import nearest_name
+from service.backends.catalog_row import CatalogRow, postgres_type
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import (
-    KeySending,
-    PostgresType,
-    column_reading,
-    key_sending,
-)
+from service.backends.postgres_told_rows import tells_rows
+from service.backends.postgres_types import KeySending, column_reading, key_sending
 
 # The search path stays out of it but for the table's own name: a user's schema could shadow these.
 _TABLE = """
 SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
+       c.relreplident = 'f' AS has_full_identity, c.relhassubclass AS has_heirs,
        ARRAY(SELECT pg_catalog.unnest(i.indkey[0:i.indnkeyatts - 1])
              FROM pg_catalog.pg_index i
-             WHERE i.indrelid = c.oid AND i.indisprimary) AS primary_key
+             WHERE i.indrelid = c.oid AND i.indisprimary) AS primary_key,
+       EXISTS (SELECT FROM pg_catalog.pg_index i
+               WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate) AS has_immediate_key,
+       -- NOT NULL, but NOT VALID, as it may be from version 18 on
+       EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid
+               AND k.contype = 'n' AND NOT k.convalidated) AS has_unchecked_columns,
+       -- whoever sends changes has settings of its own role
+       pg_catalog.current_setting('extra_float_digits')::int > 0
+       AND pg_catalog.current_setting('bytea_output') = 'hex'
+       AND pg_catalog.getdatabaseencoding() <> 'SQL_ASCII'
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s,
+                                   pg_catalog.unnest(s.setconfig) AS e (setting)
+                       WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database d
+                                                   WHERE d.datname = current_database()))
+                       AND pg_catalog.split_part(e.setting, '=', 1)
+                           IN ('extra_float_digits', 'bytea_output')) AS has_exact_texts
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass($1)
 """
@@ -45,6 +58,9 @@ WITH RECURSIVE layer AS (
 SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
        t.typname AS type_name, n.nspname = 'pg_catalog' AS is_builtin,
        coalesce(o.collisdeterministic, true) AS has_exact_equality,
+       l.depth > 0 AS is_domain, t.typtype = 'e' AS is_enum,
+       NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
+       a.attgenerated <> '' AS is_generated,
        pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT') AS may_be_read
 FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -94,8 +110,14 @@ class PostgresCatalog:
             schema_name=entry["schema_name"],
             name=entry["table_name"],
             keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
-            columns=tuple((name, column_reading(_type(columns[name]))) for name in names),
+            columns=tuple((name, column_reading(postgres_type(columns[name]))) for name in names),
             primary_key=_readable(columns, entry["primary_key"]),
+            tells_rows=tells_rows(
+                entry,
+                key=[columns[name] for name in settings.key],
+                columns=[columns[name] for name in names],
+            ),
+            has_full_identity=entry["has_full_identity"],
         )
 
     async def _entry(self, table: str) -> CatalogRow:
@@ -115,13 +137,6 @@ class PostgresCatalog:
                 raise
             detail = f"{table}: is not the name of a table"  # too many dots, another database
             raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail) from error
-
-
-class CatalogRow(Protocol):
-    """A row of the catalog, its columns by name."""
-
-    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  as the database has it
-        """The value of the column."""
 
 
 def _is_too_long(table: str) -> bool:
@@ -155,19 +170,10 @@ def _readable(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tupl
 
 
 def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:
-    sending = key_sending(column["name"], _type(column))
+    sending = key_sending(column["name"], postgres_type(column))
     if isinstance(sending, str):
         raise _unavailable(settings, f"key column {column['name']}: {sending}")
     return sending
-
-
-def _type(column: CatalogRow) -> PostgresType:
-    return PostgresType(
-        name=column["type_name"],
-        is_builtin=column["is_builtin"],
-        modifier=column["modifier"],
-        has_exact_equality=column["has_exact_equality"],
-    )
 
 
 def _unavailable(settings: PostgresSettings, reason: str) -> BackendError:

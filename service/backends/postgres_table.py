@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.table_origin import TableOrigin
 from service.backends.postgres_types import ColumnReading, KeySending
 
 
@@ -20,6 +21,8 @@ class PostgresTable:
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
     primary_key: tuple[str, ...] = ()  # its columns, if there is one that may be read
+    tells_rows: bool = False  # see `postgres_told_rows`
+    has_full_identity: bool = False  # REPLICA IDENTITY FULL
 
     @property
     def schema(self) -> DimensionSchema:
@@ -27,6 +30,12 @@ class PostgresTable:
         return DimensionSchema(
             key=pa.schema([sending.field for _, sending in self.keys]),
             columns=pa.schema([pa.field(name, reading.type) for name, reading in self.columns]),
+            origin=TableOrigin(
+                self.schema_name,
+                self.name,
+                tells_rows=self.tells_rows,
+                has_full_identity=self.has_full_identity,
+            ),
         )
 
     @property

@@ -46,9 +46,9 @@ class RowMatch:
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """The backend's types; columns that hold all rows of a key are lists of them."""
         schema = await self._backend.describe(timeout_s=timeout_s)
-        if self._match is Match.FIRST:
-            return schema
-        return DimensionSchema(schema.key, list_columns(schema.columns))
+        columns = schema.columns if self._match is Match.FIRST else list_columns(schema.columns)
+        origin = schema.origin and schema.origin.without_rows()
+        return DimensionSchema(schema.key, columns, origin)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Ask the backend."""

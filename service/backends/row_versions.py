@@ -54,7 +54,9 @@ class RowVersions:
         schema = await self._backend.describe(timeout_s=timeout_s)
         for name in self._versions.names:
             _check_times(schema.columns, name)
-        return DimensionSchema(schema.key, self._versions.marked(list_columns(schema.columns)))
+        columns = self._versions.marked(list_columns(schema.columns))
+        origin = schema.origin and schema.origin.without_rows()
+        return DimensionSchema(schema.key, columns, origin)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Ask the backend."""

@@ -82,11 +82,6 @@ class Dimension:
         return self.settings.name
 
     @property
-    def waits(self) -> bool:
-        """Whether lookups with an event time wait for the changes up to it."""
-        return self.settings.wait_for_dimension_s > 0
-
-    @property
     def is_waited_for(self) -> bool:
         """Whether a lookup has not got its last answer yet."""
         asked = self._refresher.waiting

@@ -23,6 +23,8 @@ def _feed(feed: FeedStatistics) -> dict[str, Any]:
     return {
         "state": feed.state.value,
         "watermark_ms": _watermark_ms(feed.watermark_ms),
+        "last_error": feed.last_error,
+        "unused_messages": {why.value: count for why, count in feed.unused_messages.items()},
         "splits": [_split(each) for each in feed.splits],
     }
 

@@ -10,7 +10,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
-from lookup_core.refresh_statistics import LoadResult
+from lookup_core.refresh_statistics import LoadResult, UnusedMessage
 from lookup_core.settings import CacheMode
 from lookup_core.sources.split_progress import SplitState
 from lookup_core.statistics import EvictionReason, InvalidationOrigin
@@ -130,6 +130,8 @@ def _freshness(counts: Schema) -> Schema:
     feed = _object(
         state={"type": "string", "enum": [state.value for state in FeedState]},
         watermark_ms=_INTEGER_OR_NULL,
+        last_error=_TEXT_OR_NULL,
+        unused_messages={**counts, "propertyNames": {"enum": [why.value for why in UnusedMessage]}},
         splits=_list(reference("Split")),
     )
     load = _object(

@@ -115,6 +115,11 @@ DIMENSION_FEED_BACKLOG = Metric(
     "sidelook_dimension_feed_backlog",
     "Changes that the feed's source has, as far as it says, and that were not taken yet.",
 )
+DIMENSION_FEED_UNUSED_MESSAGES = Metric(
+    "sidelook_dimension_feed_unused_messages_total",
+    "Messages that told no change of a row, by why; for an undecodable one all is forgotten.",
+    (Label.DIMENSION, Label.REASON),
+)
 DIMENSION_WHOLE = Metric(
     "sidelook_dimension_whole",
     "Whether the table is held whole (1), or waits for a load that ends well (0).",

@@ -44,6 +44,7 @@ def refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     yield sampled_family(metrics.DIMENSION_STALENESS_SECONDS, staleness)
     for metric, of_feed in _OF_FEEDS:
         yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
+    yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, _unused(feeds))
     for metric, of_load in _OF_LOADS:
         yield sampled_family(metric, _known({name: of_load(each) for name, each in loads.items()}))
     yield sampled_family(metrics.DIMENSION_LOADS, _loads(loads))
@@ -63,6 +64,12 @@ def _untaken(split: SplitProgress) -> int:
     if split.total is None or split.position is None:
         return 0
     return max(0, split.total - split.position)
+
+
+def _unused(feeds: Mapping[str, FeedStatistics]) -> Samples:
+    for name, each in feeds.items():
+        for why, count in each.unused_messages.items():
+            yield (name, why.value), count
 
 
 def _loads(loads: Mapping[str, LoadStatistics]) -> Samples:

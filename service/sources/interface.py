@@ -34,6 +34,8 @@ class SplitPiece:
     is_finished: bool = False  # nothing follows, ever; of bounded sources only
     total: int | None = None  # about where `position` will end, if it is known
     snapshot: TableSnapshot | None = None  # what the rows are a picture of, if they are one
+    ignored: int = 0  # messages that say nothing of the table
+    undecodable: int = 0  # messages that count as changes of the whole table
 
 
 class SplitEnumerator(Protocol):

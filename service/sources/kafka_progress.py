@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
+# A heartbeat is no word on what was told before it: it has a topic of its own, and overtakes
+# changes that a source or a producer is behind with. Those follow close upon it, as a rule.
+_OVERTAKEN_WITHIN_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
@@ -72,6 +76,11 @@ class KafkaProgress:
         """The source says that it has told all up to then; part of it may still be on its way."""
         self._heartbeat = self._heartbeat or (source_time_ms, at.monotonic_s)
 
+    def overtaken(self, source_time_ms: int) -> None:
+        """A change of this source time came, in any partition: a later heartbeat came too early."""
+        if self._heartbeat is not None and source_time_ms < self._heartbeat[0]:
+            self._heartbeat = None
+
     def silent_s(self, *, at: Clocks) -> float:
         """How long ago all was read that there was.
 
@@ -112,6 +121,7 @@ class KafkaProgress:
         source_time_ms, came_s = self._heartbeat
         end = self._poll.high_watermark
         # Asked after the heartbeat came, the broker had everything that was sent before it.
-        if self._heard_s > came_s and end is not None and self.position >= end:
+        is_settled = self._heard_s > came_s + _OVERTAKEN_WITHIN_S
+        if is_settled and end is not None and self.position >= end:
             self.told(source_time_ms)
             self._heartbeat = None

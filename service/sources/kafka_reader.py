@@ -18,12 +18,13 @@ from lookup_core.changelog.change import Change, TableChange
 from lookup_core.changelog.change_decoder import ChangeDecoder, Decoded
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
+from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.sources.interface import SplitPiece
 from service.sources.kafka_assignment import KafkaAssignment
 from service.sources.kafka_consumer import KafkaConsumer
 from service.sources.kafka_errors import mapped_errors
 from service.sources.kafka_partition import KafkaPartition, partition_id
-from service.sources.kafka_progress import Clocks
+from service.sources.kafka_progress import Clocks, KafkaProgress
 from service.sources.kafka_settings import KafkaSettings
 from service.sources.kafka_topic import KafkaTopic
 
@@ -121,7 +122,7 @@ class KafkaReader:
         progress = self._assignment.progress[address]
         decoded = self._decoder.decode(messages)
         self._log_faults(messages, decoded)
-        progress.told(decoded.source_time_ms)
+        self._note_time(progress, decoded.source_time_ms)
         return SplitPiece(
             split_id=partition_id(address),
             position=progress.position,
@@ -131,6 +132,8 @@ class KafkaReader:
             silent_s=progress.silent_s(at=at),
             is_caught_up=progress.is_caught_up,
             total=progress.total,
+            ignored=decoded.ignored,
+            undecodable=len(decoded.faults),
         )
 
     def _missing(self, address: TopicPartition) -> SplitPiece:
@@ -144,6 +147,13 @@ class KafkaReader:
             return ()
         log.warning("changelog.restarted", partition=partition_id(address), reason=reason)
         return (TableChange(reason),)
+
+    def _note_time(self, progress: KafkaProgress, source_time_ms: int) -> None:
+        if source_time_ms == NO_WATERMARK_MS:
+            return
+        progress.told(source_time_ms)
+        for each in self._assignment.progress.values():
+            each.overtaken(source_time_ms)
 
     def _note_heartbeats(self, records: Records, *, at: Clocks) -> None:
         told = [

@@ -178,8 +178,11 @@ class StreamConnection:
         )
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
         credit = book.share.records, book.share.bytes
-        told = (promised.columns, names, versions, dimension.waits)
-        self._outbox.put(frames.Opened(frame.channel, *credit, *told))
+        waits = dimension.settings.wait_for_dimension_s > 0
+        opened = frames.Opened(
+            frame.channel, *credit, promised.columns, names, versions=versions, waits=waits
+        )
+        self._outbox.put(opened)
 
     def _lookups(
         self,

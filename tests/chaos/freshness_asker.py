@@ -1,10 +1,9 @@
-"""Somebody who looks keys up by HTTP, many at once and single ones, and notes what is answered.
+"""Somebody who looks keys up, many at once and single ones, and notes what is answered.
 
 Judges nothing but age: what is wrong shows when nothing is written any more.
 """
 
 import http.client
-import json
 import threading
 import time
 from collections import Counter
@@ -16,31 +15,17 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from tests.chaos.freshness_table import ABSENT, KEYS, ReplacedVersions, Versions
+from lookup_core.errors import SidelookError
+from tests.chaos.freshness_answers import LookupConnection, Told
+from tests.chaos.freshness_table import KEYS, ReplacedVersions
 from tests.chaos.rest_gate import RestGate
-from tests.end_to_end.sidecar_process import SidecarProcess, _UnixConnection
 
 BULK_KEYS = 1_000
 LATE_S = 13.0  # a hit that was replaced so long ago is noted; feeds are believed for 12 s
 _SINGLES = 20  # after each bulk lookup
 _PAUSE_S = 0.01
 _ZIPF = 1.1
-_ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What was answered to n keys."""
-
-    outcomes: npt.NDArray[np.object_]  # [n] texts
-    versions: Versions  # [n]
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How often which outcome."""
-        return Counter(self.outcomes.tolist())
 
 
 @dataclass(slots=True)
@@ -58,61 +43,19 @@ class Asked:
         return self.outcomes.total()
 
 
-class LookupConnection:
-    """A connection that is kept, and made anew when it is lost; for one thread."""
-
-    def __init__(self, sidecar: SidecarProcess, dimension: str) -> None:
-        self._connection = _UnixConnection(sidecar.socket)
-        self._path = f"/v1/dimensions/{dimension}"
-
-    def close(self) -> None:
-        """Forget the connection."""
-        self._connection.close()
-
-    def bulk(self, keys: npt.NDArray[np.int64]) -> Told:
-        """Many keys at once; raises OSError or HTTPException."""
-        batch = pa.record_batch([pa.array(keys)], names=["id"])
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        body = sink.getvalue().to_pybytes()
-        status, content, _ = self._ask("POST", f"{self._path}/lookup", body)
-        if status != 200:
-            raise http.client.HTTPException(content[:200])
-        table = pa.ipc.open_stream(content).read_all()
-        versions = table["version"].combine_chunks().fill_null(ABSENT).to_numpy()
-        return Told(table["outcome"].to_numpy(zero_copy_only=False), versions)
-
-    def single(self, key: int) -> Told:
-        """One key, by the way that keeps the texts of its rows; raises as above."""
-        status, content, outcome = self._ask("GET", f"{self._path}/rows/{key}", None)
-        if status == 200:
-            return _told(outcome, int(json.loads(content)["version"]))
-        return _told("missing" if status == 404 else "error", ABSENT)
-
-    def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, str]:
-        try:
-            self._connection.request(method, path, body=body, headers=_ARROW if body else {})
-            response = self._connection.getresponse()
-            return response.status, response.read(), response.headers.get("Sidelook-Outcome", "")
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            raise
-
-
 class FreshnessAsker:
     """One thread that asks one dimension, some keys far more often than others."""
 
     def __init__(
-        self, sidecar: SidecarProcess, dimension: str, replaced: ReplacedVersions, *, seed: int
+        self, connection: LookupConnection, replaced: ReplacedVersions, *, seed: int
     ) -> None:
         self.asked = Asked()
         self.is_waiting = False  # for an answer
-        self._connection = LookupConnection(sidecar, dimension)
+        self._connection = connection
         self._replaced = replaced
         self._chance = np.random.default_rng(seed)
         self._gate = RestGate()
-        self._thread = threading.Thread(target=self._run, name=f"asker {dimension} {seed}")
+        self._thread = threading.Thread(target=self._run, name=f"asker {seed}")
 
     def __enter__(self) -> Self:
         """Start, and wait for `go_on`."""
@@ -141,7 +84,7 @@ class FreshnessAsker:
         while self._gate.pass_through():
             try:
                 self._ask_once()
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException, SidelookError):
                 self.asked.failed_requests += 1
             time.sleep(_PAUSE_S)
         self._connection.close()
@@ -170,7 +113,3 @@ class FreshnessAsker:
         # Half of them as popularity has it, half evenly: cold keys must be cached, too.
         popular = self._chance.zipf(_ZIPF, count // 2) % KEYS
         return np.concatenate((popular, self._chance.integers(0, KEYS, count - count // 2)))
-
-
-def _told(outcome: str, version: int) -> Told:
-    return Told(np.array([outcome], object), np.array([version], np.int64))

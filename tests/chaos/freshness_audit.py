@@ -10,17 +10,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.chaos.freshness_asker import BULK_KEYS, LATE_S, LookupConnection, Told
+from tests.chaos.freshness_answers import HttpConnection, LookupConnection, Told
+from tests.chaos.freshness_asker import BULK_KEYS, LATE_S
 from tests.chaos.freshness_faults import Fault, shuffled_rounds
+from tests.chaos.freshness_stream import StreamConnection
 from tests.chaos.freshness_table import KEYS, Versions, versions_in
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld, freshness_world
+from tests.end_to_end.until import until
 
 _ROUND = 8  # faults between two moments of rest
-_WARM_S = 6.0  # a change without a transaction keeps a table from being cached for five
+_WARM_HITS = 20_000  # after the last fault of a round, so that there is something to be stale
 _SINGLES = 500  # keys that are asked one by one at rest, twice
 _TOLD_ENTRIES = 10  # stale ones that are printed
 
@@ -120,7 +124,8 @@ def _run_round(
         (report.struck if has_struck else report.missed)[fault.__name__] += 1
         took_s = time.monotonic() - began_s
         _show(f"{fault.__name__}: {'struck' if has_struck else 'missed'}, {took_s:.1f} s")
-    time.sleep(_WARM_S)  # as above, and so long that what was forgotten is cached again
+    hits = world.hits
+    until(lambda: world.hits > hits + _WARM_HITS)
     for writer in world.writers:
         writer.pause()
     for name in world.dimensions:
@@ -133,14 +138,21 @@ def _run_round(
 def _check(world: FreshnessWorld, report: AuditReport) -> None:
     table = versions_in(world.database)
     for name in world.dimensions:
-        connection = LookupConnection(world.sidecar, name)
-        for first in range(0, KEYS, BULK_KEYS):
-            keys = np.arange(first, min(first + BULK_KEYS, KEYS))
-            _compare(report, name, keys, told=connection.bulk(keys), table=table)
-        for key in [*range(_SINGLES), *range(_SINGLES)]:
-            keys = np.array([key])
-            _compare(report, name, keys, told=connection.single(key), table=table)
-        connection.close()
+        with closing(StreamConnection(world.sidecar, name)) as stream:
+            _check_all(stream, report, name, table=table)
+        with closing(HttpConnection(world.sidecar, name)) as http:
+            _check_all(http, report, name, table=table)
+            for key in [*range(_SINGLES), *range(_SINGLES)]:
+                keys = np.array([key])
+                _compare(report, name, keys, told=http.single(key), table=table)
+
+
+def _check_all(
+    connection: LookupConnection, report: AuditReport, dimension: str, *, table: Versions
+) -> None:
+    for first in range(0, KEYS, BULK_KEYS):
+        keys = np.arange(first, min(first + BULK_KEYS, KEYS))
+        _compare(report, dimension, keys, told=connection.bulk(keys), table=table)
 
 
 def _compare(
@@ -180,7 +192,7 @@ def main() -> int:
     """Audit as the command line says, and print what it showed; 1 for stale entries."""
     parser = argparse.ArgumentParser(description="Whether anything stays stale.")
     parser.add_argument("--feed", choices=["changelog", "notifications"], required=True)
-    parser.add_argument("--mode", choices=["partial", "full"], default="partial")
+    parser.add_argument("--mode", choices=["partial", "full", "mixed"], default="partial")
     parser.add_argument("--lookups", type=int, default=1_000_000)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--standby", action="store_true", help="commits wait for a standby")

@@ -8,11 +8,10 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 
 import psycopg
 
-from tests.chaos.freshness_feeds import feed_of
+from tests.chaos.freshness_signs import is_doubted, positions, rising, rising_lines
 from tests.chaos.freshness_table import EMPTY_AND_FILL, KEYS, NAME
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld
 from tests.chaos.freshness_writer import UPDATE
@@ -21,7 +20,6 @@ from tests.end_to_end.until import until
 Chance = random.Random
 Fault = Callable[[FreshnessWorld, Chance], bool]  # does it, and says whether it struck
 
-_NOTICED_WITHIN_S = 5.0
 _BACK_WITHIN_S = 90.0
 _SILENT_AFTER_S = 11.0  # a feed is believed for ten
 _POOL, _LISTENING = "sidelook", "sidelook listen"  # what sessions call themselves
@@ -35,7 +33,7 @@ def end_pool(world: FreshnessWorld, _: Chance) -> bool:
 
 def end_listening(world: FreshnessWorld, _: Chance) -> bool:
     """All sessions that listen are ended: what is told meanwhile is lost."""
-    with _rising(world, _FAILED_SPLITS) as has_risen:
+    with rising(world, _FAILED_SPLITS) as has_risen:
         return _terminate(world, _LISTENING) > 0 and has_risen()
 
 
@@ -100,7 +98,7 @@ def hold_snapshot(world: FreshnessWorld, _: Chance) -> bool:
 
 def empty_table(world: FreshnessWorld, _: Chance) -> bool:
     """The table is emptied and filled with other rows, at once."""
-    with _rising(world, "sidelook_invalidations_total") as has_risen:
+    with rising(world, "sidelook_invalidations_total") as has_risen:
         try:
             world.database.execute(EMPTY_AND_FILL)
         except psycopg.Error:  # a writer was in the way
@@ -110,7 +108,7 @@ def empty_table(world: FreshnessWorld, _: Chance) -> bool:
 
 def change_all(world: FreshnessWorld, _: Chance) -> bool:
     """One statement changes half of the table."""
-    with _rising(world, "sidelook_invalidations_total") as has_risen:
+    with rising(world, "sidelook_invalidations_total") as has_risen:
         try:
             world.database.execute(
                 f"""UPDATE {NAME} SET version = nextval('versions'), payload = 'v'
@@ -149,9 +147,9 @@ def freeze_broker_shortly(world: FreshnessWorld, chance: Chance) -> bool:
     world.changelog.broker.freeze()
     try:
         time.sleep(0.2)  # till then, what it had sent already is read
-        before, positions = world.commits, _positions(world)
+        before, read = world.commits, positions(world)
         time.sleep(chance.uniform(0.5, 2.0))  # the fault itself
-        return world.commits > before and _positions(world) == positions
+        return world.commits > before and positions(world) == read
     finally:
         world.changelog.broker.thaw()
 
@@ -160,7 +158,7 @@ def freeze_broker(world: FreshnessWorld, _: Chance) -> bool:
     """The broker falls silent until nobody believes the feed any more."""
     world.changelog.broker.freeze()
     try:
-        return _is_doubted(world, within_s=2 * _SILENT_AFTER_S)
+        return is_doubted(world, within_s=2 * _SILENT_AFTER_S)
     finally:
         world.changelog.broker.thaw()
 
@@ -186,14 +184,14 @@ def restart_broker(world: FreshnessWorld, _: Chance) -> bool:
 
 def write_nonsense(world: FreshnessWorld, _: Chance) -> bool:
     """A message that nobody understands: any row may have changed."""
-    with _rising_lines(world, "changelog.not_understood") as has_risen:
+    with rising_lines(world, "changelog.not_understood") as has_risen:
         world.changelog.write(b"?")
         return has_risen()
 
 
 def forget_changes(world: FreshnessWorld, _: Chance) -> bool:
     """The topic forgets what the sidecar has not read yet."""
-    with _rising_lines(world, "changelog.restarted") as has_risen:
+    with rising_lines(world, "changelog.restarted") as has_risen:
         os.kill(world.sidecar_pid, signal.SIGSTOP)
         try:
             time.sleep(1.0)  # the fault itself: so much is told meanwhile
@@ -215,13 +213,14 @@ def kill_connector(world: FreshnessWorld, _: Chance) -> bool:
 
 def freeze_connector(world: FreshnessWorld, chance: Chance) -> bool:
     """Changes are late."""
-    ends = world.changelog.end_offsets()
     world.changelog.connector.freeze()
     try:
+        time.sleep(0.2)  # till then, the broker has what was sent before
+        before, ends = world.commits, world.changelog.end_offsets()
         time.sleep(chance.uniform(1.0, 3.0))  # the fault itself
+        return world.commits > before and world.changelog.end_offsets() == ends
     finally:
         world.changelog.connector.thaw()
-    return world.changelog.end_offsets() != ends
 
 
 _COMMON: Mapping[Fault, int] = {  # how often in one round
@@ -288,41 +287,3 @@ def _restart(world: FreshnessWorld, stop: Callable[[], None]) -> bool:
     finally:
         world.server.start()
     return True
-
-
-def _is_doubted(world: FreshnessWorld, *, within_s: float) -> bool:
-    deadline_s = time.monotonic() + within_s
-    while world.are_live() and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    return not world.are_live()
-
-
-def _positions(world: FreshnessWorld) -> list[object]:
-    """How far the feeds are read."""
-    feeds = [feed_of(world.sidecar, name) for name in world.dimensions]
-    return [split["position"] for feed in feeds for split in feed["splits"]]
-
-
-def _rising(world: FreshnessWorld, name: str) -> AbstractContextManager[Callable[[], bool]]:
-    """Whether the sidecar has counted more of it since then, or does so soon."""
-    return _growing(lambda: world.figures()[name])
-
-
-def _rising_lines(world: FreshnessWorld, event: str) -> AbstractContextManager[Callable[[], bool]]:
-    """Whether the sidecar has logged it since then, or does so soon."""
-    return _growing(lambda: world.log.read_text().count(event))
-
-
-@contextmanager
-def _growing(count: Callable[[], float]) -> Iterator[Callable[[], bool]]:
-    before = count()
-
-    def has_grown() -> bool:
-        deadline_s = time.monotonic() + _NOTICED_WITHIN_S
-        while count() <= before:
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(0.05)
-        return True
-
-    yield has_grown

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.chaos.freshness_answers import HttpConnection, LookupConnection
 from tests.chaos.freshness_asker import FreshnessAsker
 from tests.chaos.freshness_feeds import (
     ChangelogFeed,
@@ -21,6 +22,7 @@ from tests.chaos.freshness_feeds import (
     is_live,
     notifications_feed,
 )
+from tests.chaos.freshness_stream import StreamConnection
 from tests.chaos.freshness_table import NAME, ReplacedVersions, create_table
 from tests.chaos.freshness_writer import FreshnessWriter
 from tests.chaos.link import Link
@@ -36,6 +38,11 @@ _CACHE: Mapping[str, Any] = {"ttl": "1h", "negative_ttl": "1h"}  # only the feed
 DIMENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {  # {mode: {dimension: its cache}}
     "partial": {"large": _CACHE, "small": {**_CACHE, "max_bytes": "256KiB"}},
     "full": {"large": {"mode": "full"}},
+    "mixed": {
+        "large": _CACHE,
+        "small": {**_CACHE, "max_bytes": "256KiB"},
+        "whole": {"mode": "full"},
+    },
 }
 
 
@@ -44,7 +51,7 @@ class AuditPlan:
     """What is audited."""
 
     feed: Literal["changelog", "notifications"]
-    mode: Literal["partial", "full"] = "partial"
+    mode: Literal["partial", "full", "mixed"] = "partial"
     has_standby: bool = False  # commits wait for it
     twin: str | None = None  # a sidecar that is wrong on purpose
     seed: int = 0
@@ -82,6 +89,11 @@ class FreshnessWorld:
     def commits(self) -> int:
         """Transactions that are over."""
         return sum(each.commits for each in self.writers)
+
+    @property
+    def hits(self) -> int:
+        """Keys that were answered from the cache."""
+        return sum(each.asked.outcomes["hit"] for each in self.askers)
 
     @property
     def is_asking(self) -> bool:
@@ -124,9 +136,11 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
             stack.enter_context(FreshnessWriter(database, replaced, seed=plan.seed + number))
             for number in range(WRITERS)
         ]
+        ways: list[LookupConnection] = [HttpConnection(sidecar, name) for name in world.dimensions]
+        ways.append(StreamConnection(sidecar, world.dimensions[0]))
         world.askers = [
-            stack.enter_context(FreshnessAsker(sidecar, name, replaced, seed=plan.seed + number))
-            for number, name in enumerate([*world.dimensions, world.dimensions[0]])
+            stack.enter_context(FreshnessAsker(way, replaced, seed=plan.seed + number))
+            for number, way in enumerate(ways)
         ]
         yield world
 

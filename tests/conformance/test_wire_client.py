@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from service.backends.fake import FakeBackend
 from service.backends.row_versions import RowVersions
 from service.engine.dimension import Dimension
 from tests.conformance.wire_client import Channel, WireClient
+from tests.service.engine.running import settings
 from tests.service.stream.streaming import AGENT, Setting, Streaming, streaming
 
 PATIENCE_S = 10.0
@@ -165,6 +167,19 @@ async def test_versions_of_a_row_are_told() -> None:
     days = [f"datetime.date(1970, 1, {day})" for day in (1, 2, 3)]
     row = f"['Ada', 'Ida'] [{days[0]}, {days[2]}] [{days[1]}, None]"
     assert answers == [f"fetched {row}", "missing"]
+
+
+async def test_lookup_with_a_time_may_wait() -> None:
+    """Where the service says that it waits; the answer is the same, when nothing has changed."""
+    waiting = replace(settings(), wait_for_dimension_s=0.01)
+    async with streaming(Setting(customers=waiting)) as service:
+        socket = (await service.connect()).socket
+        client = WireClient(socket.send_bytes, lambda: socket.receive_bytes(timeout=PATIENCE_S))
+        channel = await opened(client)
+        answers = await client.look_up(1, keys(7, 5), event_time_ms=2**62)
+
+    assert channel.waits
+    assert answers == ["fetched Ada", "missing"]
 
 
 async def test_versions_need_a_dimension_that_has_them(client: WireClient) -> None:

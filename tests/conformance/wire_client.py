@@ -49,6 +49,7 @@ class Channel:
     credit_bytes: int
     key_names: list[str]
     versions: tuple[str | None, str | None] = (None, None)  # valid from, valid to
+    waits: bool = False  # for changes up to the time of a lookup
     sequence: int = 0
     answers: dict[int, list[str]] = field(default_factory=dict)  # {sequence: by position}
 
@@ -96,7 +97,8 @@ class WireClient:
         columns_schema = pa.ipc.read_schema(pa.BufferReader(rest))
         credit = told["credit_records"], told["credit_bytes"]
         versions = told.get("valid_from"), told.get("valid_to")
-        channel = Channel(key, columns_schema, *credit, told["key"], versions)
+        waits = told.get("waits", False)
+        channel = Channel(key, columns_schema, *credit, told["key"], versions, waits)
         self.channels[number] = channel
         return channel
 

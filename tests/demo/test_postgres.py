@@ -1,6 +1,7 @@
 """The database of the demonstration, as the sidecar finds it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -62,3 +63,13 @@ def test_each_lookup_is_in_the_log(postgres: Postgres) -> None:
 
     counts = {"planes": 0, "airports": 0, "airlines": 4, "weather": 0}
     assert log.count(READER, list(counts)) == counts
+
+
+def test_changes_can_be_followed(tmp_path: Path) -> None:
+    """Where it is asked for, the server writes down what logical decoding needs."""
+    with (
+        running_postgres(tmp_path / "postgres", tells_changes=True) as running,
+        psycopg.connect(running.admin_dsn) as connection,
+    ):
+        assert connection.execute("SHOW wal_level").fetchone() == ("logical",)
+        assert Path(running.socket).is_socket()

@@ -6,9 +6,11 @@ from demo.workspace import Workspace
 
 
 def test_prepare_removes_an_earlier_stream(tmp_path: Path) -> None:
-    """A second run starts with fresh input, checkpoint and output, and keeps the database."""
+    """A second run starts with fresh streams and a fresh changelog, and keeps the database."""
     workspace = Workspace(tmp_path / "demo")
-    for folder in (workspace.flights, workspace.checkpoint, workspace.enriched, workspace.postgres):
+    streams = (workspace.flights, workspace.checkpoint, workspace.enriched)
+    live = (workspace.changelog, workspace.live_checkpoint)
+    for folder in (*streams, *live, workspace.postgres):
         folder.mkdir(parents=True)
         (folder / "file").touch()
 

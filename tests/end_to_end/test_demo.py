@@ -12,9 +12,15 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000
 TIMEOUT_S = 240.0
+LIVE_SECONDS = 5
+# How fast it is depends on what else the machine does; an ordinary run fails for it.
+TOO_SLOW = "to show (p99)"
+FIGURES = ("planes ", "airports ", "all ")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,29 @@ def test_every_flight_comes_out_once(folder: Path) -> None:
     assert "all values and totals agree" in printed
     enriched = pq.read_table(folder / "enriched")
     assert sorted(enriched["flight_id"].to_pylist()) == list(range(FLIGHTS))
+
+
+@pytest.fixture
+def kafka() -> None:
+    """Skips where Kafka cannot be had."""
+    try:
+        kafka_libraries()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Kafka: {error}")
+
+
+@pytest.mark.usefixtures("kafka")
+def test_changes_show_in_the_stream(folder: Path) -> None:
+    """A live run follows tables that change, and each change is seen and right in the end."""
+    with _running(folder, "--live", str(LIVE_SECONDS)) as demo:
+        printed, _ = demo.communicate(timeout=TIMEOUT_S)
+
+    wrong = [line for line in printed.splitlines() if "WRONG" in line or "FAILED" in line]
+    assert [line for line in wrong if TOO_SLOW not in line] == [], printed
+    assert demo.returncode == (1 if wrong else 0), printed
+    rows = [line.split()[1:3] for line in printed.splitlines() if line.startswith(FIGURES)]
+    assert rows[-3:] == [["150", "150"], ["4", "4"], ["154", "154"]]
+    assert not list(folder.glob("postgres/postmaster.pid"))
 
 
 def test_serving_ends_with_ctrl_c(folder: Path) -> None:
@@ -55,6 +84,19 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
         rest, _ = demo.communicate(timeout=TIMEOUT_S)
 
     assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
+
+
+@pytest.mark.usefixtures("kafka")
+def test_ctrl_c_ends_a_live_run(folder: Path) -> None:
+    """Interrupted while tables change, the run ends Kafka, Debezium and all the rest, too."""
+    with _running(folder, "--live") as demo:
+        _read_until(demo, "changes committed")
+        family = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=TIMEOUT_S)
+
+    assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
+    assert rest.splitlines()[-1] == "stopped"
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def _frames() -> list[frames.Frame]:
         frames.Open(7, "d", ("name",), "", pa.schema([]), is_as_of=True),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id", "at")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), VersionColumns("at", "until")),
+        frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), waits=True),
         frames.Lookup(7, 1, 5_000, 20, encode_batch(_keys()[0]), 1_709_208_000_000),
         frames.Watermark(7, -(2**63)),
         frames.Status(7, is_idle=True),

@@ -31,6 +31,22 @@ def database(postgres_server: PostgresServer) -> Database:
     return postgres_server.new_database()
 
 
+@pytest.fixture(scope="module")
+def followed_server() -> Iterator[PostgresServer]:
+    """A server that writes down what logical decoding needs."""
+    with running_postgres() as server:
+        server.new_database().execute("ALTER SYSTEM SET wal_level = logical")
+        server.stop()
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def followed(followed_server: PostgresServer) -> Database:
+    """An empty database of this test, whose changes can be decoded."""
+    return followed_server.new_database()
+
+
 @pytest.fixture(scope="session")
 def libraries() -> Path:
     """What Kafka is made of."""

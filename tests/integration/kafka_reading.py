@@ -120,7 +120,7 @@ def changelog(
 
 @asynccontextmanager
 async def producing(
-    brokers: str, *, transactional_id: str | None = None, **options: str
+    brokers: str, *, transactional_id: str | None = None, **options: object
 ) -> AsyncIterator[AIOKafkaProducer]:
     """A producer; it may be gone with its broker in the end."""
     producer = AIOKafkaProducer(

@@ -1,7 +1,6 @@
 """Changes of a real table, through PostgreSQL's logical decoding, Debezium and Kafka."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from service.backends.postgres import PostgresBackend
 from service.sources.kafka_changelog import KafkaChangelog
 from service.sources.kafka_settings import KafkaSettings
 from tests.integration.kafka_reading import Reading, reading
-from tests.integration.postgres_server import Database, running_postgres
+from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 
 PLANES = pa.table(
@@ -46,16 +45,6 @@ EXPECTED = {  # {key: what was told of it, in this order}
     "N3": [GONE],
 }
 PROBE = "probe"
-
-
-@pytest.fixture(scope="module")
-def followed() -> Iterator[Database]:
-    """A database whose server writes down what logical decoding needs."""
-    with running_postgres() as server:
-        server.new_database().execute("ALTER SYSTEM SET wal_level = logical")
-        server.stop()
-        server.start()
-        yield server.new_database()
 
 
 @pytest.mark.parametrize("has_schemas", [False, True], ids=["bare", "with_schemas"])

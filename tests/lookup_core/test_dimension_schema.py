@@ -5,6 +5,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.table_origin import TableOrigin
 from lookup_core.version_columns import VersionColumns
 
 SCHEMA = DimensionSchema(
@@ -73,6 +74,20 @@ def test_same_schema_is_the_same_in_all() -> None:
         DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns),
     ):
         assert not SCHEMA.is_same(other)
+
+
+def test_origin_is_a_part_of_the_schema() -> None:
+    """What is known of a table's changelog makes another schema; what is promised stays."""
+    table = TableOrigin("public", "t")
+    schema = DimensionSchema(SCHEMA.key, SCHEMA.columns, table)
+    followed = DimensionSchema(
+        SCHEMA.key, SCHEMA.columns, TableOrigin("public", "t", tells_rows=True)
+    )
+
+    assert schema.is_same(DimensionSchema(SCHEMA.key, SCHEMA.columns, table))
+    assert not schema.is_same(followed)
+    assert not schema.is_same(SCHEMA)
+    assert followed.still_offers(schema)
 
 
 def test_uuid_is_not_its_bytes() -> None:

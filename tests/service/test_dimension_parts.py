@@ -1,10 +1,14 @@
 """What a dimension's configuration is made of: its store, and its sources."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.statistics import InvalidationOrigin
+from lookup_core.table_origin import TableOrigin
 from service.backends.parquet import ParquetBackend
 from service.backends.postgres import PostgresBackend
 from service.backends.row_match import RowMatch
@@ -16,10 +20,24 @@ from service.sources.kafka_changelog import KafkaChangelog
 from service.sources.parquet_row_groups import ParquetRowGroups
 from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_snapshot import PostgresSnapshot
+from tests.lookup_core.changelog.change_messages import message, schema_of, told
 from tests.service.config.configuration import dimension, table
 from tests.service.config.test_changelog import CHANGELOG
 
 FULL = {"mode": "full"}
+ORIGIN = TableOrigin("shop", "Customers")
+TELLING = replace(ORIGIN, tells_rows=True)
+SOURCE = {"schema": "shop", "table": "Customers", "txId": 7}
+
+
+def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
+    """What decodes Debezium's events for a dimension of this table."""
+    refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
+    source = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
+    assert isinstance(source, KafkaChangelog)
+    return source._decoder(
+        replace(schema_of({"id": pa.int64()}, {"name": pa.utf8()}), origin=origin)
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,6 +77,42 @@ def test_whole_table_is_read_from_its_store() -> None:
     tables = [refresh_sources("c", config(cache=FULL)).table for config in (table, dimension)]
 
     assert [type(each) for each in tables] == [PostgresSnapshot, ParquetRowGroups]
+
+
+@pytest.mark.parametrize(
+    ("mode", "origin", "expected"),
+    [
+        ("full", TELLING, {"name": "Ada"}),
+        ("full", ORIGIN, "changed"),
+        ("partial", TELLING, "changed"),
+    ],
+)
+def test_rows_are_taken_where_they_are_sure(
+    mode: str, origin: TableOrigin, expected: object
+) -> None:
+    """In mode full, and if the catalog says so; the changes are those of the catalog's table."""
+    row = {"id": 1, "name": "Ada"}
+    events = [
+        message({"id": 1}, {"op": "c", "after": row, "source": source})
+        for source in (SOURCE, SOURCE | {"table": "customers"})
+    ]
+
+    decoded = decoder_of(mode, origin).decode(events)
+
+    assert (told([*decoded.changes]), decoded.ignored) == ([((1,), expected, 7)], 1)
+
+
+def test_full_identity_is_told_to_the_decoder() -> None:
+    """The key that a row had is taken from its former values, if these are all known."""
+    before = {"id": 1, "name": "Ada"}
+    event = message({"number": 5}, {"op": "d", "before": before, "source": SOURCE})
+
+    found = [
+        told([*decoder_of("partial", origin).decode([event]).changes])
+        for origin in (ORIGIN, replace(ORIGIN, has_full_identity=True))
+    ]
+
+    assert found == [[("table", 7)], [((1,), "changed", 7)]]
 
 
 def test_brokers_are_reached_as_configured(tmp_path: Path) -> None:

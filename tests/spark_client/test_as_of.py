@@ -1,5 +1,6 @@
 """Lookups as of a time: what the client asks of a dimension, and what its records get."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -82,7 +83,7 @@ def test_inner_join_drops_records_without_a_version() -> None:
 
 def test_keys_travel_once_with_the_largest_time() -> None:
     """Records of one key at different times are one question, with the latest of the times."""
-    sidecar = FakeSidecar({"history": DIMENSION})
+    sidecar = FakeSidecar({"history": replace(DIMENSION, waits=True)})
 
     enriched(sidecar, LookupSettings(as_of=1))
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.operator.event_time_watermarks import MIN_EVENT_TIME_MS
-from spark_client.event_times import event_times, is_event_time
+from spark_client.event_times import event_times, is_event_time, latest_event_time
 
 MOMENT = dt.datetime(2013, 1, 1, 5, 0, 0, 999, tzinfo=dt.UTC)
 MOMENT_MS = 1_357_016_400_000
@@ -36,6 +36,15 @@ def test_whole_numbers_are_milliseconds() -> None:
 
     assert event_times(column).tolist() == [5, MIN_EVENT_TIME_MS]
     assert event_times(pa.array([3], pa.int32())).tolist() == [3]
+
+
+def test_latest_of_no_times_is_none() -> None:
+    """NULLs alone, or no records at all, have no time to wait for."""
+    times_ms = event_times(pa.array([None, 5, -1], pa.int64()))
+
+    assert latest_event_time(times_ms) == 5
+    assert latest_event_time(times_ms[:1]) is None
+    assert latest_event_time(times_ms[:0]) is None
 
 
 def test_other_types_hold_no_event_time() -> None:

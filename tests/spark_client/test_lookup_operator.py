@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,11 @@ from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, Partition, batch
 
 KEY = pa.schema({"id": pa.int64()})
 FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.UPSTREAM_UNAVAILABLE})}
+
+
+def lookups(sidecar: FakeSidecar) -> list[frames.Lookup]:
+    """Those that a sidecar got."""
+    return [each for each in sidecar.memory.received if isinstance(each, frames.Lookup)]
 
 
 def names(rows: list[dict[str, Any]]) -> list[tuple[int | None, str | None]]:
@@ -166,6 +172,34 @@ def test_watermarks_reach_the_sidecar() -> None:
         frames.Watermark,
         frames.Close,
     ]
+
+
+def times_sent(dimension: FakeDimension, *times_ms: int | None) -> list[int | None]:
+    """Those of the lookups for records with these event times, two at once."""
+    sidecar = FakeSidecar({"customers": dimension})
+    plan = LookupSettings(capacity=2, watermarks=WatermarkSettings(1, 0, None))
+    columns = [pa.array(range(len(times_ms))), pa.array(times_ms, pa.int64())]
+
+    Partition(sidecar, plan).rows(pa.record_batch(columns, ["id", "ts"]))
+
+    return [each.event_time_ms for each in lookups(sidecar)]
+
+
+def test_lookups_have_the_latest_event_time() -> None:
+    """Of the records that they are for, where the sidecar may wait for it; none of NULLs."""
+    waiting = FakeDimension(CUSTOMERS, ("id",), waits=True)
+
+    assert times_sent(waiting, 5, 9, 7, None, None, None) == [9, 7, None]
+    assert times_sent(replace(waiting, waits=False), 5, 9, 7, None) == [None, None]
+
+
+def test_no_event_time_is_no_time() -> None:
+    """Whoever does not say which column has it sends none."""
+    sidecar = FakeSidecar({"customers": FakeDimension(CUSTOMERS, ("id",), waits=True)})
+
+    Partition(sidecar).rows(batch(1, 2))
+
+    assert [each.event_time_ms for each in lookups(sidecar)] == [None]
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 100])

@@ -1,5 +1,6 @@
 """What Debezium is told, where `java` is a script; tests/integration runs the real one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,21 @@ def test_topics_follow_debezium() -> None:
     """Topics have the names that Debezium gives them."""
     assert PLANES.topic == "demo.public.planes"
     assert PLANES.heartbeat_topic == "__debezium-heartbeat.demo"
+
+
+def test_several_tables_share_a_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a topic of its own; there is one heartbeat for all."""
+    put_program(tmp_path, "java", "exec sleep 60")
+    monkeypatch.setenv("PATH", path_with(tmp_path))
+    both = replace(PLANES, others=("public.airports",))
+
+    with debezium_connector(tmp_path / "debezium", both, brokers="one:9092", libraries=tmp_path):
+        pass
+
+    connector = properties(tmp_path / "debezium" / "connector.properties")
+    assert connector["table.include.list"] == "public.planes,public.airports"
+    topics = [both.topic_of(table) for table in (both.table, *both.others)]
+    assert topics == ["demo.public.planes", "demo.public.airports"]
 
 
 def test_connector_is_told_what_to_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,17 @@ def test_special_floats_are_texts() -> None:
     assert (values[1:], unusable) == ([math.inf, -math.inf, -0.0, 2.0**53], [])
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_sign_of_zero_is_kept(kind: pa.DataType) -> None:
+    """Zero has a sign, which a comparison of values does not show."""
+    values, unusable = taken([-0.0, 0.0, None, 0], kind)
+
+    assert ([math.copysign(1, value) for value in (values[0], values[1], values[3])], unusable) == (
+        [-1, 1, 1],
+        [],
+    )
+
+
 def test_infinity_fits_shorter_floats() -> None:
     """An infinite number is one in each length."""
     assert taken(["Infinity", "-Infinity"], pa.float32()) == ([math.inf, -math.inf], [])

@@ -54,11 +54,11 @@ def test_nobody_waits_unless_it_is_wished() -> None:
 
 
 def test_wait_ends_before_the_lookup() -> None:
-    """Who has less time than the wait may take gives up when its time is over."""
+    """Who has less time than the wait may take is looked up while a part of it is left."""
     wait = dimension().wait
     wait.hold(asked(7, deadline_s=2.0), now=1.0)
 
-    assert wait.held.next_deadline() == 2.0
+    assert wait.held.next_deadline() == 1.75
 
 
 def test_watermark_never_goes_back() -> None:

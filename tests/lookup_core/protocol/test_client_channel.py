@@ -317,7 +317,7 @@ VERSIONS = VersionColumns("since")
 
 def opened_with_versions() -> frames.Opened:
     """Of a dimension with versions, with credit for a single key."""
-    return frames.Opened(1, 1, 100_000, COLUMNS, ("id",), VERSIONS)
+    return frames.Opened(1, 1, 100_000, COLUMNS, ("id",), VERSIONS, waits=True)
 
 
 def event_times(sent: list[Frame]) -> list[int | None]:
@@ -340,11 +340,24 @@ def test_event_time_travels_with_its_keys() -> None:
     assert [event_times(each) for each in (first, again, rest)] == [[5], [5], [5]]
 
 
-def test_service_without_versions_is_told_no_time(channel: ClientChannel) -> None:
+def test_service_that_does_not_wait_is_told_no_time(channel: ClientChannel) -> None:
     """Who does not know event times of lookups would take one for a fault."""
     sent = channel.ask(replace(asked(1, 7), event_time_ms=5), now_s=0.0)
 
     assert event_times(sent) == [None]
+
+
+def test_who_is_told_times_may_change() -> None:
+    """After a reconnect it is what the service says then; that alone ends no channel."""
+    channel = ClientChannel(1, REQUEST)
+    channel.open()
+    waits = channel.on_opened(opened_with_versions(), now_s=0.0)
+    waits += channel.ask(replace(asked(1, 7), event_time_ms=5), now_s=0.0)
+    channel.open()
+
+    again = channel.on_opened(replace(opened_with_versions(), waits=False), now_s=0.0)
+
+    assert [event_times(each) for each in (waits, again)] == [[5], [None]]
 
 
 def test_changed_versions_end_the_channel() -> None:

@@ -1,6 +1,7 @@
 """Frames that describe themselves: what their words are; the whole frame is the codec's test."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -40,6 +41,11 @@ def test_versions_are_told_by_name() -> None:
 
     assert words(asking) == {**words(OPEN), "as_of": True}
     assert words(told) == {**words(OPENED), "valid_from": "since", "valid_to": None}
+
+
+def test_waiting_is_told_where_it_is_done() -> None:
+    """And by nobody else, so that their frames are what they always were."""
+    assert words(replace(OPENED, waits=True)) == {**words(OPENED), "waits": True}
 
 
 def test_nothing_follows_the_words() -> None:

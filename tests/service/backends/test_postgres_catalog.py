@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.table_origin import TableOrigin
 from service.backends.postgres_catalog import PostgresCatalog
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
@@ -20,6 +21,11 @@ ENTRY: dict[str, Any] = {
     "table_name": "customers",
     "has_row_security": False,
     "primary_key": [1],
+    "has_immediate_key": True,
+    "has_full_identity": False,
+    "has_heirs": False,
+    "has_unchecked_columns": False,
+    "has_exact_texts": True,
 }
 COLUMN: dict[str, Any] = {
     "modifier": -1,
@@ -27,6 +33,11 @@ COLUMN: dict[str, Any] = {
     "is_builtin": True,
     "has_exact_equality": True,
     "may_be_read": True,
+    "is_domain": False,
+    "is_enum": False,
+    "may_be_null": True,
+    "has_default": False,
+    "is_generated": False,
 }
 COLUMNS = [
     COLUMN | {"number": 1, "name": "id", "type_name": "int8"},
@@ -170,6 +181,19 @@ async def test_unreadable_primary_key_orders_nothing() -> None:
     table = await read(CannedCatalog(ENTRY | {"primary_key": [1, 3]}, columns), settings)
 
     assert table.primary_key == ()
+
+
+async def test_origin_is_that_of_the_catalog() -> None:
+    """Names, and what a changelog tells, are those of the table, whatever it was called."""
+    entry = ENTRY | {"table_name": "Customers", "has_full_identity": True}
+    settings = replace(SETTINGS, key=("name",))
+
+    told = await read(CannedCatalog(entry, COLUMNS))
+    untold = await read(CannedCatalog(entry, COLUMNS), settings)
+
+    expected = TableOrigin("public", "Customers", tells_rows=True, has_full_identity=True)
+    assert told.schema.origin == expected
+    assert untold.schema.origin == expected.without_rows()
 
 
 async def test_key_alone_offers_no_column() -> None:

@@ -1,5 +1,6 @@
 """Keys with several rows: the first of them, or all as lists, over any backend."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import Match
+from lookup_core.table_origin import TableOrigin
 from service.backends.fake import FakeBackend
 from service.backends.interface import FetchedRows
 from service.backends.row_match import RowMatch
@@ -51,6 +53,17 @@ async def test_first_row_of_a_key_counts() -> None:
     assert schema == SCHEMA
     assert fetched.rows.schema == SCHEMA.columns
     assert pairs(fetched) == [(1, {"name": "b", "size": 1}), (2, {"name": "a", "size": 2})]
+
+
+@pytest.mark.parametrize("match", list(Match))
+async def test_rows_of_the_table_are_not_its_own(match: Match) -> None:
+    """A row in the table's changelog is not what is made of all rows of its key."""
+    origin = TableOrigin("public", "t", tells_rows=True, has_full_identity=True)
+    store = FakeBackend(ROWS, replace(SCHEMA, origin=origin))
+
+    schema = await RowMatch(store, match).describe(timeout_s=1.0)
+
+    assert schema.origin == origin.without_rows()
 
 
 async def test_all_rows_of_a_key_are_lists() -> None:

@@ -1,6 +1,7 @@
 """Keys with versions: all of them as lists, oldest first, over any backend."""
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.table_origin import TableOrigin
 from lookup_core.version_columns import VersionColumns, version_columns
 from service.backends.fake import FakeBackend
 from service.backends.interface import FetchedRows
@@ -62,6 +64,16 @@ async def test_times_of_versions_are_marked() -> None:
 
     assert schema.columns.equals(list_columns(SCHEMA.columns))
     assert version_columns(schema.columns) == VERSIONS
+
+
+async def test_versions_are_not_the_tables_rows() -> None:
+    """A row in the table's changelog is one version, where all of them are kept."""
+    origin = TableOrigin("public", "t", tells_rows=True, has_full_identity=True)
+    store = FakeBackend(ROWS, replace(SCHEMA, origin=origin))
+
+    schema = await RowVersions(store, VERSIONS).describe(timeout_s=1.0)
+
+    assert schema.origin == origin.without_rows()
 
 
 async def test_no_rows_have_the_right_types() -> None:

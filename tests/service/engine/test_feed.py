@@ -6,7 +6,6 @@ from structlog.testing import capture_logs
 
 from lookup_core.changelog.change import TableChange
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.refresh_statistics import UnusedMessage
 from lookup_core.settings import FeedSettings

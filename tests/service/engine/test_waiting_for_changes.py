@@ -124,6 +124,18 @@ async def test_change_wakes_its_key_at_once() -> None:
         )
 
 
+async def test_keys_that_wait_are_counted() -> None:
+    """They have no answer, as those that are being read."""
+    source = changelog()
+    async with asked(source, customers()) as caller:
+        caller.ask(9, 7, at_ms=1_000)
+        waiting_keys = caller.dimension.statistics().waiting_keys
+        tell_time(source, 1_001)
+        await caller.told()
+
+        assert (waiting_keys, caller.dimension.statistics().waiting_keys) == (2, 0)
+
+
 async def test_waiting_ends_in_time() -> None:
     """A dimension that does not get on is asked all the same."""
     short = replace(PATIENT, wait_for_dimension_s=0.01)

@@ -1,7 +1,12 @@
 """How a dimension is loaded and followed, as the values of its JSON document."""
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
+from lookup_core.refresh_statistics import (
+    FeedStatistics,
+    LoadStatistics,
+    RefreshStatistics,
+    UnusedMessage,
+)
 from lookup_core.sources.split_progress import SplitProgress, SplitState
 from service.http.freshness import freshness
 
@@ -38,11 +43,20 @@ def test_absent_sources_are_null() -> None:
 
 def test_feed_tells_each_split() -> None:
     """State, merged watermark, and all that is known of each part."""
-    feed = FeedStatistics(FeedState.LIVE, 5_000, (PARTITION,))
+    feed = FeedStatistics(
+        *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
+        {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
+    )
 
     told = freshness(RefreshStatistics(feed=feed))["feed"]
 
-    assert told == {"state": "live", "watermark_ms": 5_000, "splits": [TOLD_PARTITION]}
+    assert told == {
+        "state": "live",
+        "watermark_ms": 5_000,
+        "last_error": "there is no such topic",
+        "unused_messages": {"ignored": 4, "undecodable": 1},
+        "splits": [TOLD_PARTITION],
+    }
 
 
 def test_absent_watermarks_are_null() -> None:

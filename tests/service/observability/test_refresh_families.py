@@ -8,6 +8,7 @@ from lookup_core.refresh_statistics import (
     LoadResult,
     LoadStatistics,
     RefreshStatistics,
+    UnusedMessage,
 )
 from lookup_core.sources.split_progress import SplitProgress, SplitState
 from service.observability.refresh_families import refresh_families
@@ -45,6 +46,17 @@ def test_feed_is_told() -> None:
     assert told["sidelook_dimension_watermark_seconds"] == {("planes",): 5.25}
     assert told["sidelook_dimension_feed_backlog"] == {("planes",): 3}
     assert [name for name in told if "load" in name or "whole" in name] == []
+
+
+def test_unused_messages_are_counted() -> None:
+    """By why they told nothing of a row; undecodable ones can be alerted on."""
+    counts = {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1}
+    feed = FeedStatistics(FeedState.LIVE, unused_messages=counts)
+
+    assert _told(RefreshStatistics(feed=feed))["sidelook_dimension_feed_unused_messages_total"] == {
+        ("planes", "ignored"): 4,
+        ("planes", "undecodable"): 1,
+    }
 
 
 def test_absent_watermark_is_not_told() -> None:

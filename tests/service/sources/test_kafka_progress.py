@@ -145,3 +145,32 @@ def test_heartbeat_waits_for_the_next_answer() -> None:
         marks.append(progress.watermark_ms)
 
     assert marks == [NO_WATERMARK_MS, NO_WATERMARK_MS, 700]
+
+
+def test_overtaking_heartbeat_does_not_count() -> None:
+    """An older change that comes after it shows that it came before its turn; the next one may."""
+    progress = KafkaProgress(9, end=9, at=at(0))
+    marks = []
+
+    progress.heartbeat(700, at=at(2))
+    progress.overtaken(650)
+    for answered_s in (4, 6):
+        progress.look(poll(9, answered_s=answered_s, end=9), at=at(answered_s))
+        marks.append(progress.watermark_ms)
+        progress.heartbeat(800, at=at(4))
+        progress.overtaken(800)
+
+    assert marks == [NO_WATERMARK_MS, 800]
+
+
+def test_heartbeat_waits_for_what_it_may_have_overtaken() -> None:
+    """It counts a second after it came, if nothing older came since."""
+    progress = KafkaProgress(9, end=9, at=at(0))
+    marks = []
+
+    progress.heartbeat(700, at=at(2))
+    for answered_s in (2.9, 3.1):
+        progress.look(poll(9, answered_s=answered_s, end=9), at=at(answered_s))
+        marks.append(progress.watermark_ms)
+
+    assert marks == [NO_WATERMARK_MS, 700]

@@ -1,0 +1,52 @@
+"""What shows that a fault of the auditor of freshness had an effect.
+
+Looks at the sidecar from outside; the faults themselves stand in `freshness_faults`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from tests.chaos.freshness_feeds import feed_of
+from tests.chaos.freshness_world import FreshnessWorld
+
+_NOTICED_WITHIN_S = 5.0
+
+
+def is_doubted(world: FreshnessWorld, *, within_s: float) -> bool:
+    """Whether a feed is not believed any more, or is not soon."""
+    deadline_s = time.monotonic() + within_s
+    while world.are_live() and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return not world.are_live()
+
+
+def positions(world: FreshnessWorld) -> list[object]:
+    """How far the feeds are read."""
+    feeds = [feed_of(world.sidecar, name) for name in world.dimensions]
+    return [split["position"] for feed in feeds for split in feed["splits"]]
+
+
+def rising(world: FreshnessWorld, name: str) -> AbstractContextManager[Callable[[], bool]]:
+    """Whether the sidecar has counted more of it since then, or does so soon."""
+    return _growing(lambda: world.figures()[name])
+
+
+def rising_lines(world: FreshnessWorld, event: str) -> AbstractContextManager[Callable[[], bool]]:
+    """Whether the sidecar has logged it since then, or does so soon."""
+    return _growing(lambda: world.log.read_text().count(event))
+
+
+@contextmanager
+def _growing(count: Callable[[], float]) -> Iterator[Callable[[], bool]]:
+    before = count()
+
+    def has_grown() -> bool:
+        deadline_s = time.monotonic() + _NOTICED_WITHIN_S
+        while count() <= before:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
+
+    yield has_grown

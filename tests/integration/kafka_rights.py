@@ -1,0 +1,35 @@
+"""What users of Kafka may do with a topic: given and taken, as its operator does.
+
+The library's own operator knows no such calls; the words of the protocol it has.
+"""
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
+
+_TOPIC, _LITERAL, _READ, _DESCRIBE, _ALLOW = 2, 3, 3, 8, 3  # numbers of the protocol
+
+
+async def allow_reading(brokers: str, user: str, topic: str) -> None:
+    """Let the user read and describe the topic, from anywhere."""
+    await _change(CreateAclsRequest, brokers, user, topic=topic)
+
+
+async def forbid_reading(brokers: str, user: str, topic: str) -> None:
+    """Take back what `allow_reading` gave."""
+    await _change(DeleteAclsRequest, brokers, user, topic=topic)
+
+
+async def _change(
+    request: type[CreateAclsRequest | DeleteAclsRequest], brokers: str, user: str, *, topic: str
+) -> None:
+    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await operator.start()
+    try:
+        for right in (_READ, _DESCRIBE):
+            of_user = (f"User:{user}", "*", right, _ALLOW)
+            reply = await operator._send_to_controller(request(_TOPIC, topic, _LITERAL, *of_user))
+            results = reply.to_object()
+            (result,) = results.get("creation_responses") or results["filter_responses"]
+            assert result["error_code"] == 0, result
+    finally:
+        await operator.close()

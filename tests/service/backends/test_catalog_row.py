@@ -1,0 +1,18 @@
+"""Types out of rows of the catalog."""
+
+from service.backends.catalog_row import postgres_type
+from service.backends.postgres_types import PostgresType
+
+
+def test_type_is_that_of_its_row() -> None:
+    """All that says how a column is read is in its row; the rest is not looked at."""
+    row = {
+        "name": "a",
+        "type_name": "numeric",
+        "is_builtin": True,
+        "modifier": 655366,
+        "has_exact_equality": False,
+    }
+
+    expected = PostgresType("numeric", is_builtin=True, modifier=655366, has_exact_equality=False)
+    assert postgres_type(row) == expected
