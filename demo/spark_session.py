@@ -38,12 +38,12 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     with _stderr_to(log):
         session = builder.getOrCreate()
+    # Its context took Ctrl-C for itself, to ask Spark something in the midst of another question.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield session
     finally:
         session.stop()
-        # Its context took Ctrl-C for itself, and does not give it back.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
