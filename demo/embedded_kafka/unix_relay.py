@@ -3,12 +3,11 @@
 Passes bytes on as they are; the faults of a network are the business of the tests' own proxy.
 """
 
-import selectors
 import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _CHUNK_BYTES = 65_536
 
@@ -40,18 +39,19 @@ class _RelayServer(socketserver.ThreadingTCPServer):
 
 
 def _pass_on(left: socket.socket, right: socket.socket) -> None:
-    other = {left: right, right: left}
-    with selectors.DefaultSelector() as selector:
-        for each in other:
-            selector.register(each, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                source = key.fileobj
-                assert isinstance(source, socket.socket)
-                try:
-                    chunk = source.recv(_CHUNK_BYTES)
-                    other[source].sendall(chunk)
-                except ConnectionError:
-                    return
-                if not chunk:
-                    return
+    # A thread for each direction: both sides may have full buffers, and read again when theirs go.
+    back = threading.Thread(target=_pump, args=(right, left), daemon=True)
+    back.start()
+    _pump(left, right)
+    back.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while chunk := source.recv(_CHUNK_BYTES):
+            sink.sendall(chunk)
+    except OSError:
+        pass  # one side is gone; the other one is told below
+    for each in (source, sink):
+        with suppress(OSError):  # closed already
+            each.shutdown(socket.SHUT_RDWR)

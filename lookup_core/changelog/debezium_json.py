@@ -10,10 +10,12 @@ not there, updates and deletions are changes of the whole table. A message's key
 primary key; another one (`message.key.columns`) needs REPLICA IDENTITY FULL.
 
 Rows may be told if all columns of the dimension have the types smallint, integer, bigint, boolean,
-real, double precision, numeric with precision, text, varchar, an enum, uuid, bytea, date, timestamp
-or timestamptz, and none that may be NULL has a default: Kafka Connect writes the default instead of
-NULL, unless the converter has `replace.null.with.default=false`. A key must have one row at most,
-by a constraint that is not deferrable. Truncations are told with `skipped.operations=none` only.
+real, double precision, numeric with precision, text, varchar, an enum, uuid, date, timestamp or
+timestamptz, and none that may be NULL has a default: Kafka Connect writes the default instead of
+NULL, unless the converter has `replace.null.with.default=false`. A bytea, or a numeric of 38
+digits, needs REPLICA IDENTITY FULL: stored outside its row it may be NULL in an update's event. The
+key must hold the primary key, whose changes are in one partition, and which is not deferrable.
+Truncations are told with `skipped.operations=none` only.
 """
 
 from collections.abc import Mapping, Sequence

@@ -36,6 +36,7 @@ from service.engine.submitted import Deliver, Submitted
 
 log = structlog.get_logger()
 
+RECHECK_S = 60.0
 HTTP_CHANNEL = ChannelId(0)  # all plain requests take turns as one channel
 
 
@@ -57,10 +58,17 @@ class Dimension:
     ) -> None:
         self.settings = settings
         self._clock = clock
-        self._refresher = Refresher(settings, sources or RefreshSources(), clock=clock)
+        self._refresher = Refresher(settings, sources, clock=clock)
         self._wake = asyncio.Event()
+        sources = sources or RefreshSources()
         self._schema = SchemaWatch(
-            settings.name, backend, on_described=self._begin, on_unfit=self._suspend, clock=clock
+            settings.name,
+            backend,
+            on_described=self._begin,
+            on_unfit=self._suspend,
+            # How changes are told may change, and no query would notice.
+            recheck_s=None if sources.changes is None else RECHECK_S,
+            clock=clock,
         )
         self._parts = RunnerParts(
             settings,

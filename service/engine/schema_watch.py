@@ -29,7 +29,8 @@ class SchemaWatch:
     """The schema of one dimension, as long as its table is fit for lookups.
 
     `on_described` gets each description before it is known here; it raises BackendError for one
-    that it cannot use. `on_unfit` is told when a schema that was known is not any more.
+    that it cannot use. `on_unfit` is told when a schema that was known is not any more. Every
+    `recheck_s` it asks without a doubt, for what no refused query shows; None: never.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class SchemaWatch:
         *,
         on_described: Callable[[DimensionSchema], None],
         on_unfit: Callable[[ErrorCode], None],
+        recheck_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dimension = dimension
         self._backend = backend
         self._on_described = on_described
         self._on_unfit = on_unfit
+        self._recheck_s = recheck_s
         self._clock = clock
         self._schema: DimensionSchema | None = None
         self._fault = BackendError(
@@ -98,9 +101,16 @@ class SchemaWatch:
             doubts, self._doubts = self._doubts, []
             fault = await self._describe_once(doubts)
             if fault is None:
-                await self._is_doubted.wait()
+                await self._wait_for_doubt()
             else:
                 await self._pause(self._pace.pause_s(fault, jitter=jitter()), finding=False)
+
+    async def _wait_for_doubt(self) -> None:
+        try:
+            async with asyncio.timeout(self._recheck_s):
+                await self._is_doubted.wait()
+        except TimeoutError:
+            pass  # long enough
 
     async def _describe_once(self, doubts: list["asyncio.Future[bool]"]) -> ErrorCode | None:
         """What is wrong, None if nothing is; a rest is taken after what was no news."""

@@ -42,6 +42,7 @@ class User:
 
     store: FakeBackend
     needed: str = "name"
+    recheck_s: float | None = None
     told: list[DimensionSchema | ErrorCode] = field(default_factory=list)
 
     def on_described(self, schema: DimensionSchema) -> None:
@@ -53,7 +54,11 @@ class User:
     def watch(self) -> SchemaWatch:
         """A watch that tells this user."""
         return SchemaWatch(
-            "customers", self.store, on_described=self.on_described, on_unfit=self.told.append
+            "customers",
+            self.store,
+            on_described=self.on_described,
+            on_unfit=self.told.append,
+            recheck_s=self.recheck_s,
         )
 
 
@@ -264,3 +269,14 @@ async def test_store_away_leaves_the_schema() -> None:
 
     assert user.told[0] is SCHEMA
     assert ErrorCode.UPSTREAM_UNAVAILABLE not in user.told
+
+
+async def test_table_is_described_anew_without_a_doubt() -> None:
+    """What no refused query shows is found by asking every so often."""
+    user = User(customers(), recheck_s=0.001)
+    async with watching(user) as watch:
+        await watch.wait(PATIENCE_S)
+        user.store.replace(ROWS.select(["id", "name"]), NAMES)
+        await user.store.wait_for_descriptions(3)
+
+        assert watch.known().is_same(NAMES)
