@@ -58,9 +58,9 @@ class Dimension:
     ) -> None:
         self.settings = settings
         self._clock = clock
+        sources = sources or RefreshSources()
         self._refresher = Refresher(settings, sources, clock=clock)
         self._wake = asyncio.Event()
-        sources = sources or RefreshSources()
         self._schema = SchemaWatch(
             settings.name,
             backend,

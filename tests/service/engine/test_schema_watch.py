@@ -14,6 +14,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.fake import FakeBackend
 from service.engine.schema_watch import SchemaWatch
+from tests.service.engine.refreshing import until
 from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, customers
 
 DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
@@ -277,6 +278,6 @@ async def test_table_is_described_anew_without_a_doubt() -> None:
     async with watching(user) as watch:
         await watch.wait(PATIENCE_S)
         user.store.replace(ROWS.select(["id", "name"]), NAMES)
-        await user.store.wait_for_descriptions(3)
+        await until(lambda: watch.known().is_same(NAMES))
 
-        assert watch.known().is_same(NAMES)
+    assert user.told == [SCHEMA, NAMES]
