@@ -63,7 +63,7 @@ class Changelog(Section):
     heartbeat_topic: TopicName | None = Field(
         default=None, description="where Debezium tells that it lives, if its heartbeats are on"
     )
-    max_staleness_s: Annotated[float, duration("1s", "1d")] = written(
+    max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
         "30s",
         alias="max_staleness",
         description="of the heartbeats, if there are; older: nothing is served from the cache",

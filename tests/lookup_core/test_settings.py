@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from lookup_core.settings import CacheMode, DimensionSettings
+from lookup_core.settings import CacheMode, DimensionSettings, WhileLoading
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -30,8 +30,15 @@ def test_defaults_are_the_documented_ones() -> None:
             "multiplier": 2.0,
             "on_missing": {"max_retries": 0, "delay_s": 1.0},
         },
+        "full": {
+            "while_loading": WhileLoading.WAIT,
+            "warmup_max_wait_s": 600.0,
+            "reload": {"every_s": None, "at_s": None},
+        },
+        "feed": {"max_silence_s": 10.0, "max_staleness_s": None, "max_drift_s": None},
         "default": None,
         "timeout_s": 2.0,
+        "wait_for_dimension_s": 0.0,
         "max_waiting_keys": 200_000,
     }
 
