@@ -13,7 +13,6 @@ from lookup_core.dimension.held_lookups import HeldLookups, Released
 from lookup_core.dimension.known_answers import KnownAnswers
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
-
 _SHARE_OF_LOOKUP = 0.25  # of a lookup's time, which is not waited away
 
 
