@@ -54,19 +54,37 @@ async def topic_names(brokers: str) -> list[str]:
 
 async def has_controller(brokers: str) -> bool:
     """Whether the cluster knows who decides about topics, so that it can be asked to."""
-    async with _operator(brokers) as operator:
-        # The library's own calls take this for granted.
-        return operator._client.cluster.controller is not None  # noqa: SLF001
+    async with _client(brokers) as client:
+        return _knows_controller(client)
 
 
 @asynccontextmanager
 async def _operator(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
-    await operator.start()
+    """A client that may be asked to do something.
+
+    The library's own calls take it for granted that there is a controller; a broker that was
+    frozen does not know itself for a moment.
+    """
+    async with _client(brokers) as client:
+        async with asyncio.timeout(_SPREAD_TIMEOUT_S):
+            while not _knows_controller(client):
+                await client._client.force_metadata_update()  # noqa: SLF001
+                await asyncio.sleep(_POLL_INTERVAL_S)
+        yield client
+
+
+@asynccontextmanager
+async def _client(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await client.start()
     try:
-        yield operator
+        yield client
     finally:
-        await operator.close()
+        await client.close()
+
+
+def _knows_controller(client: AIOKafkaAdminClient) -> bool:
+    return client._client.cluster.controller is not None  # noqa: SLF001
 
 
 async def _until(operator: AIOKafkaAdminClient, is_so: Callable[[Mapping[str, int]], bool]) -> None:

@@ -37,10 +37,16 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-def fall_silent(source: FakeSource, clock: Clock) -> None:
-    """Let a minute pass, and nothing be heard of the source."""
+async def fall_silent(dimension: Dimension, source: FakeSource, clock: Clock) -> None:
+    """Let time pass, and nothing be heard of the source, until the feed is silent."""
     source.silent_s = 60.0
-    clock.ahead_s += 60.0
+
+    def is_silent() -> bool:
+        # Again and again: what was read before this may be taken after it.
+        clock.ahead_s += 15.0
+        return _feed_state(dimension) is FeedState.SILENT
+
+    await until(is_silent)
 
 
 def changelog() -> FakeSource:
@@ -105,12 +111,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def until_feed_is(dimension: Dimension, state: FeedState) -> None:
     """Wait until the feed is in this state."""
+    await until(lambda: _feed_state(dimension) is state)
 
-    def is_so() -> bool:
-        feed = dimension.refresh_statistics().feed
-        return feed is not None and feed.state is state
 
-    await until(is_so)
+def _feed_state(dimension: Dimension) -> FeedState | None:
+    feed = dimension.refresh_statistics().feed
+    return None if feed is None else feed.state
 
 
 async def until_told(dimension: Dimension, keys: int) -> None:

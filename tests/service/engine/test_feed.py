@@ -127,8 +127,7 @@ async def test_silence_lets_nothing_be_believed() -> None:
         await until_feed_is(dimension, FeedState.LIVE)
         await lookup(dimension, 7)
 
-        fall_silent(source, clock)
-        await until_feed_is(dimension, FeedState.SILENT)
+        await fall_silent(dimension, source, clock)
         silent = await lookup(dimension, 7)
         source.silent_s = 0.0
         await until_feed_is(dimension, FeedState.LIVE)

@@ -252,8 +252,7 @@ async def test_silent_feed_takes_the_table_back() -> None:
     sources = followed(source, whole)
     async with running(customers(), full(), sources=sources, clock=clock) as dimension:
         await until_whole(dimension)
-        fall_silent(source, clock)
-        await until_feed_is(dimension, FeedState.SILENT)
+        await fall_silent(dimension, source, clock)
         silent = await lookup(dimension, 7)
         source.silent_s = 0.0
         await until_feed_is(dimension, FeedState.LIVE)
