@@ -3,6 +3,9 @@
 A part of the application's wiring; opens nothing.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import orjson
 
 from lookup_core.changelog.change_decoder import ChangeDecoder, DecoderSettings
@@ -44,12 +47,12 @@ def dimension_backend(config: DimensionConfig) -> Backend:
 def refresh_sources(name: str, config: DimensionConfig) -> RefreshSources:
     """What tells of changes, and what the whole table is read from, as far as it is wanted."""
     origin = InvalidationOrigin.CHANGELOG
-    changes: Source | None = None
+    changes: Callable[[], Source] | None = None
     if config.refresh.changelog is not None:
-        changes = _changelog(config, config.refresh.changelog)
+        changes = partial(_changelog, config, config.refresh.changelog)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
-        changes = _notifications(name, config, config.refresh.listen)
+        changes = partial(_notifications, name, config, config.refresh.listen)
     whole = _whole_table(config) if config.cache.mode is CacheMode.FULL else None
     return RefreshSources(changes, origin, whole)
 

@@ -15,9 +15,13 @@ def is_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
     """Which of the hashes are also in `others`; both may have duplicates."""
     if not (len(hashes) and len(others)):
         return np.zeros(len(hashes), np.bool_)
-    # Sorting the larger side would cost more than all else: what may be equal is found first.
+    # Sorting the larger side would cost more than all else: what may be equal is found first, on
+    # both sides.
+    found = np.zeros(len(hashes), np.bool_)
+    places = np.flatnonzero(_may_be_among(hashes, others))
     candidates = others[_may_be_among(others, hashes)]
-    return np.isin(hashes, candidates)
+    found[places] = np.isin(hashes[places], candidates)
+    return found
 
 
 def _may_be_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:

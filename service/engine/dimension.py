@@ -66,8 +66,8 @@ class Dimension:
             backend,
             on_described=self._begin,
             on_unfit=self._suspend,
-            # How changes are told may change, and no query would notice.
-            recheck_s=None if sources.changes is None else RECHECK_S,
+            # How changes are told may change, or what is held whole: no query would notice.
+            recheck_s=None if sources == RefreshSources() else RECHECK_S,
             clock=clock,
         )
         self._parts = RunnerParts(
@@ -218,9 +218,7 @@ class Dimension:
 
         Raises BackendError without a schema; there is nothing to forget then.
         """
-        count = self._known_runner().state.invalidate(keys, origin)
-        self._refresher.note_doubt()
-        return count
+        return self._known_runner().state.invalidate(keys, origin)
 
     def reload(self) -> None:
         """Begin to load the whole table anew, as soon as its changes are followed.

@@ -20,6 +20,7 @@ from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.engine.jitter import jitter
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
+from service.engine.warning_gate import WarningGate
 from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()
@@ -30,7 +31,7 @@ class FeedParts:
     """Where changes come from, and what is asked of them."""
 
     dimension: str
-    source: Source
+    source: Callable[[], Source]  # a new one, to be followed from its beginning
     origin: InvalidationOrigin
     settings: FeedSettings
     on_changes: Callable[[Sequence[Change]], None]  # called after they were taken in
@@ -52,6 +53,7 @@ class Feed:
         self._coordinator: SourceCoordinator | None = None
         self._state = FeedState.STARTING
         self._unused_messages = dict.fromkeys(UnusedMessage, 0)
+        self._warnings = WarningGate()
         self._is_live = asyncio.Event()
         self._news = asyncio.Event()
         runner.trust(is_trusted=False)
@@ -97,7 +99,7 @@ class Feed:
     async def _follow(self) -> None:
         parts, drift_s = self._parts, self._parts.settings.max_drift_s
         self._coordinator = SourceCoordinator(
-            parts.source,
+            parts.source(),
             self._runner.schema,
             take=self._on_piece,
             settings=CoordinatorSettings(
@@ -118,7 +120,9 @@ class Feed:
         self._unused_messages[UnusedMessage.IGNORED] += piece.ignored
         self._unused_messages[UnusedMessage.UNDECODABLE] += piece.undecodable
         has_time = piece.watermark_ms != NO_WATERMARK_MS
-        age_s = self._parts.wall_clock() - piece.watermark_ms / 1000 if has_time else None
+        age_s = None
+        if has_time:  # a time that lies ahead of ours must not outlast the source
+            age_s = max(self._parts.wall_clock() - piece.watermark_ms / 1000, 0.0)
         self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
             piece.split_id,
@@ -144,9 +148,10 @@ class Feed:
     def _state_now(self, now: float) -> FeedState:
         assert self._coordinator is not None  # it is what is judged
         state = self._health.state(now)
-        # A new split, or one whose reader has failed, has told nothing that health could know.
-        is_behind = state is FeedState.LIVE and not self._coordinator.is_caught_up
-        return FeedState.STARTING if is_behind else state
+        # A new split, or one whose reader has failed, has told nothing that health could know; what
+        # a paused one has to tell is not read on purpose.
+        is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
+        return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
 
     def _on_state(self, state: FeedState) -> None:
         is_live = state is FeedState.LIVE
@@ -167,12 +172,19 @@ class Feed:
         if self._runner.state.whole is not None:
             self._runner.state.whole.confirm(self._health.told_until())
 
+    def _warn(self, reason: str) -> None:
+        if self._warnings.is_due(reason, self._parts.clock()):
+            log.warning("feed.flushed", dimension=self._parts.dimension, reason=reason)
+
     def _forget(self, reason: str) -> None:
         self._health = _health(self._parts.settings)
         self._on_state(FeedState.STARTING)
         self._take([TableChange(reason)])
 
     def _take(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, TableChange):
+                self._warn(change.reason)
         self._runner.on_changes(changes, self._parts.origin)
         self._parts.on_changes(changes)
 

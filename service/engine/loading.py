@@ -23,6 +23,8 @@ from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()
 
+_LOOK_S = 0.5  # between two looks at whether a load is due
+
 
 @dataclass(frozen=True, slots=True)
 class LoadingParts:
@@ -56,8 +58,7 @@ class Loading:
     async def run(self) -> None:
         """Load whenever it is due, until cancelled, which gives the load under way up."""
         while True:
-            if self.table.is_whole:
-                await self._wait_until_due()
+            await self._wait_until_due()
             await self._parts.may_begin()
             now = self._parts.clock()
             await asyncio.sleep(self.table.loads_from(now) - now)
@@ -82,12 +83,16 @@ class Loading:
         )
 
     async def _wait_until_due(self) -> None:
-        pause_s = None if self._due_at is None else max(self._due_at - self._parts.clock(), 0.0)
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._is_asked.wait()
-        except TimeoutError:
-            pass  # the time itself is what was waited for
+        # Whatever has forgotten the table need not say so: this is looked at every second.
+        while self.table.is_whole and not self._is_asked.is_set() and not self._is_due():
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await self._is_asked.wait()
+            except TimeoutError:
+                pass  # looked at again
+
+    def _is_due(self) -> bool:
+        return self._due_at is not None and self._parts.clock() >= self._due_at
 
     async def _load(self) -> None:
         began_at = self._parts.clock()
@@ -142,6 +147,7 @@ class Loading:
     async def _on_doubt(self, rows: int) -> None:
         self._count(LoadResult.OUTDATED)
         log.warning("dimension.load_outdated", dimension=self._parts.dimension, row_count=rows)
+        self._due_at = self._parts.clock()  # whoever asked for it has not got it yet
         # Where doubts come faster than loads end, loading would be all that is done.
         await asyncio.sleep(self._backoff.on_failure(jitter()))
 

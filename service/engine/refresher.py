@@ -54,11 +54,6 @@ class Refresher:
         )
         self._task = tasks.create_task(self._refresh.run())
 
-    def note_doubt(self) -> None:
-        """Something was forgotten: a table that is no longer whole is loaded anew."""
-        if self._refresh is not None:
-            self._refresh.note_doubt()
-
     def reload(self) -> None:
         """Load the whole table anew; a load that is under way is followed by another.
 

@@ -1,15 +1,13 @@
 """What keeps one runner's rows fresh: the feed that follows changes, and the loads of its table.
 
-Puts the two together: changes are followed before a load begins, and a doubt asks for another. Ends
-with its runner.
+Puts the two together: changes are followed before a load begins. Ends with its runner.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lookup_core.changelog.change import Change
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import CacheMode, DimensionSettings
@@ -25,7 +23,7 @@ from service.sources.interface import Source
 class RefreshSources:
     """Where a dimension's changes and its whole table come from, as far as there are such."""
 
-    changes: Source | None = None
+    changes: Callable[[], Source] | None = None  # a new one each time that it is followed anew
     origin: InvalidationOrigin = InvalidationOrigin.CHANGELOG
     table: Source | None = None  # of mode full
 
@@ -51,7 +49,7 @@ class RunnerRefresh:
         if sources.changes is not None:
             feed = FeedParts(
                 *(settings.name, sources.changes, sources.origin, settings.feed),
-                *(self._on_changes, self.waiting.on_watermark, clock, wall_clock),
+                *(self.waiting.on_changes, self.waiting.on_watermark, clock, wall_clock),
             )
             self.feed = Feed(runner, feed)
         if settings.cache.mode is CacheMode.FULL:
@@ -69,20 +67,11 @@ class RunnerRefresh:
                 if part is not None:
                     tasks.create_task(part.run())
 
-    def note_doubt(self) -> None:
-        """Something was forgotten: a table that is no longer whole is loaded anew."""
-        if self.loading is not None and not self.loading.table.is_whole:
-            self.loading.ask()
-
     def statistics(self) -> RefreshStatistics:
         """How far both are."""
         feed = None if self.feed is None else self.feed.statistics()
         load = None if self.loading is None else self.loading.statistics()
         return RefreshStatistics(self._staleness_s(), feed, load)
-
-    def _on_changes(self, changes: Sequence[Change]) -> None:
-        self.waiting.on_changes(changes)
-        self.note_doubt()
 
     def _staleness_s(self) -> float:
         oldest_s = self._runner.state.statistics(self._clock()).oldest_row_age_s

@@ -116,6 +116,11 @@ class SourceCoordinator:
         return self._discovery.fault
 
     @property
+    def has_paused(self) -> bool:
+        """Whether a split is not read because it is too far ahead of the slowest."""
+        return bool(self._paused)
+
+    @property
     def split_ids(self) -> Collection[str]:
         """All splits."""
         return self._ledger.split_ids
@@ -152,10 +157,10 @@ class SourceCoordinator:
                 await self._pause()
             else:
                 self._on_parcel(parcel)
-                self._on_news()
                 await asyncio.sleep(0)  # lookups have their turn
             self._watermarks.expire(self._clock(), paused=self._paused)
             self._align()
+            self._on_news()
 
     def _is_over(self) -> bool:
         if self._failure is not None:

@@ -68,8 +68,9 @@ class KafkaEnumerator:
 
     async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
         since_ms = int((time.time() - self._settings.lookback_s) * 1000)
-        found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
+        # The ends first: what comes between both questions must lie behind them.
         ends = await self._consumer.end_offsets(addresses)
+        found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
         return {
             partition_id(address): first.offset if first else ends[address]
             for address, first in found.items()

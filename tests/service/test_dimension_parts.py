@@ -33,7 +33,8 @@ SOURCE = {"schema": "shop", "table": "Customers", "txId": 7}
 def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     """What decodes Debezium's events for a dimension of this table."""
     refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
-    source = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
+    changes = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
+    source = changes and changes()
     assert isinstance(source, KafkaChangelog)
     return source._decoder(
         replace(schema_of({"id": pa.int64()}, {"name": pa.utf8()}), origin=origin)
@@ -64,8 +65,8 @@ def test_changes_come_from_the_feed() -> None:
     notified = refresh_sources("customers", table(refresh={"listen": {}}))
     logged = refresh_sources("customers", table(refresh={"changelog": CHANGELOG}))
 
-    assert isinstance(notified.changes, PostgresNotifications)
-    assert isinstance(logged.changes, KafkaChangelog)
+    assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
+    assert isinstance(logged.changes and logged.changes(), KafkaChangelog)
     assert (notified.origin, logged.origin) == (
         InvalidationOrigin.NOTIFICATION,
         InvalidationOrigin.CHANGELOG,
@@ -124,7 +125,8 @@ def test_brokers_are_reached_as_configured(tmp_path: Path) -> None:
     protocols = []
     for security in ({}, {"tls": True}, login, login | {"tls": True}):
         refresh = {"changelog": CHANGELOG | {"security": security}}
-        source = refresh_sources("customers", table(refresh=refresh)).changes
+        changes = refresh_sources("customers", table(refresh=refresh)).changes
+        source = changes and changes()
         assert isinstance(source, KafkaChangelog)
         protocols.append((source._settings.security_protocol, source._settings.sasl_password))
 

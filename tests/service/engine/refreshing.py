@@ -65,7 +65,7 @@ def table(*pieces: SplitPiece) -> FakeSource:
 
 def followed(source: FakeSource, whole: FakeSource | None = None) -> RefreshSources:
     """A changelog, and the whole table if there is one."""
-    return RefreshSources(source, InvalidationOrigin.CHANGELOG, whole)
+    return RefreshSources(lambda: source, InvalidationOrigin.CHANGELOG, whole)
 
 
 def full(loading: FullSettings | None = None) -> DimensionSettings:

@@ -1,5 +1,6 @@
 """Following changes: what is forgotten, and when the cache is believed."""
 
+import time
 from dataclasses import replace
 
 from structlog.testing import capture_logs
@@ -7,7 +8,7 @@ from structlog.testing import capture_logs
 from lookup_core.changelog.change import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import UnusedMessage
+from lookup_core.refresh_statistics import FeedStatistics, UnusedMessage
 from lookup_core.settings import FeedSettings
 from service.engine.dimension import Dimension
 from service.sources.interface import SplitPiece
@@ -184,3 +185,48 @@ async def test_broken_reader_is_not_believed_meanwhile() -> None:
         await until_feed_is(dimension, FeedState.LIVE)
 
         assert (meanwhile, await lookup(dimension, 7)) == ({0: "fetched Ada"}, {0: "hit Ada"})
+
+
+async def test_time_to_come_does_not_outlast_its_source() -> None:
+    """A clock that is an hour ahead must not make a dead source look alive for an hour."""
+    source, clock = changelog(), Clock()
+    ahead_ms = int((time.time() + 3_600) * 1000)
+    source.tell("planes-0", SplitPiece("", 0, watermark_ms=ahead_ms))
+    chosen = replace(settings(), feed=STALENESS)
+
+    async with running(customers(), chosen, sources=followed(source), clock=clock) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        clock.ahead_s += 60.0
+
+        await until_feed_is(dimension, FeedState.SILENT)
+
+
+async def test_paused_split_is_not_believed() -> None:
+    """What it has to tell is not read on purpose: no row is served meanwhile."""
+    source = changelog()
+    source.add("planes-1")
+    source.tell("planes-0", SplitPiece("", 0, watermark_ms=1_000))
+    source.tell("planes-1", SplitPiece("", 0, watermark_ms=900_000))
+    chosen = replace(settings(), feed=FeedSettings(max_drift_s=1.0))
+
+    def feed() -> FeedStatistics:
+        statistics = dimension.refresh_statistics().feed
+        assert statistics is not None
+        return statistics
+
+    async with running(customers(), chosen, sources=followed(source)) as dimension:
+        await until(lambda: [each.is_paused for each in feed().splits] == [False, True])
+
+        assert feed().state is FeedState.STARTING
+
+
+async def test_reason_of_a_flush_is_logged() -> None:
+    """Whoever wonders why all rows are read anew finds it there."""
+    source = changelog()
+    with capture_logs() as logs:
+        async with running(customers(), sources=followed(source)) as dimension:
+            await until_feed_is(dimension, FeedState.LIVE)
+            source.tell("planes-0", SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
+            await until(lambda: any(entry["event"] == "feed.flushed" for entry in logs))
+
+    assert [entry["reason"] for entry in logs if entry["event"] == "feed.flushed"] == ["truncated"]

@@ -32,7 +32,7 @@ from tests.service.engine.refreshing import (
     until_told,
     until_whole,
 )
-from tests.service.engine.running import customers, running
+from tests.service.engine.running import customers, running, typed
 
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
 
@@ -258,3 +258,19 @@ async def test_silent_feed_takes_the_table_back() -> None:
         await until_feed_is(dimension, FeedState.LIVE)
 
         assert (silent, await lookup(dimension, 7)) == ({0: "fetched Ada"}, {0: "hit Adele"})
+
+
+async def test_table_that_was_forgotten_by_whomever_is_loaded_anew() -> None:
+    """After a failover nobody has to say that the rows are gone."""
+    store, source = customers(), table(rows((7, "Adele")))
+    chosen = full(FullSettings(WhileLoading.FETCH))
+    store.store = "first"
+    async with running(store, chosen, sources=loaded(source)) as dimension:
+        await until_whole(dimension)
+        dimension.invalidate(typed(7, 8), origin=InvalidationOrigin.ADMIN)
+        await lookup(dimension, 7)
+        store.store = "second"
+        await lookup(dimension, 8)
+        await until(lambda: counts(dimension)[LoadResult.OK] == 2)
+
+        assert await lookup(dimension, 7) == {0: "hit Adele"}

@@ -151,7 +151,7 @@ def followed_customers() -> RefreshSources:
     """The same, and their changes, of which there are none up to now."""
     changes = FakeSource(is_bounded=False)
     changes.add("partition 0", SplitPiece("", 0, watermark_ms=int(time.time() * 1000)))
-    return RefreshSources(changes=changes, table=whole_customers())
+    return RefreshSources(changes=lambda: changes, table=whole_customers())
 
 
 async def until_started(service: Served) -> None:
