@@ -127,6 +127,7 @@ def test_change_in_an_outage_is_not_missed(
     assert beating.look_up(*NAMES) == [("hit", "uno"), ("hit", "two"), ("hit", "three")]
 
 
+@pytest.mark.nightly
 def test_silent_broker_is_not_believed(
     broker: KafkaBroker, followed: Mapping[str, FollowedTable]
 ) -> None:
