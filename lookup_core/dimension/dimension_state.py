@@ -126,20 +126,21 @@ class DimensionState:
         ordinals: npt.NDArray[np.int32],
         rows: pa.RecordBatch,
         snapshot: TableSnapshot | None = None,
+        read_at: float | None = None,
         now: float,
     ) -> Effects:
         """A query brought its rows; those that no change has overtaken are kept.
 
-        `snapshot` is what it saw, if the store can tell. Keys without a row are asked again, if
-        tries and time are left; the others are answered. What Arrow raises, for rows that it cannot
-        hold, comes before anything is answered.
+        `snapshot` is what it saw, if the store can tell, `read_at` when, if before it was sent.
+        Keys without a row are asked again, if tries and time are left; the others are answered.
+        What Arrow raises, for rows that it cannot hold, comes before anything is answered.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
         absent = max(len(query.flights) - rows.num_rows, 0)
         self._batcher.on_rows(rows.num_rows, rows.nbytes, absent=absent)
-        age_ms = int((now - query.sent_at) * 1000)
+        age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
         landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
         postponed = self._missing.postponed(query, landing, waiters, now=now)

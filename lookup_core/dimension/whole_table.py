@@ -22,6 +22,7 @@ class TableRows:
 
     ordinals: npt.NDArray[np.int32]  # [m] which of the keys each row belongs to
     rows: pa.RecordBatch  # [m]
+    read_at: float  # from that moment on the store may have had others
 
 
 class WholeTable:
@@ -80,7 +81,8 @@ class WholeTable:
             return None
         at = np.flatnonzero(probe.is_row).astype(np.int32)
         gathered = self._table.rows(probe.slots[at], self._known.schema.columns.names)
-        return TableRows(at[gathered.order], gathered.rows)
+        oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
+        return TableRows(at[gathered.order], gathered.rows, now - oldest_s)
 
     def _canonical(self, keys: pa.RecordBatch) -> CanonicalKeys:
         return self._known.canonical(keys, np.arange(keys.num_rows, dtype=np.int32))

@@ -68,7 +68,7 @@ class RecentChanges:
     def note(self, hashes: Hashes, transaction_ids: TransactionIds, now: float) -> None:
         """Rows of these keys were changed by these transactions, or by UNKNOWN_TRANSACTION."""
         surplus = max(len(hashes) - self._capacity, 0)
-        self._table.note(transaction_ids[:surplus], now)
+        self._table.fold(transaction_ids[:surplus], now)
         self._make_room(len(hashes) - surplus)
         news = slice(self._count, self._count + len(hashes) - surplus)
         self._columns["hash"][news] = hashes[surplus:]
@@ -79,7 +79,7 @@ class RecentChanges:
 
     def note_table(self, transaction_id: int, now: float) -> None:
         """Any row may have been changed by this transaction, or by UNKNOWN_TRANSACTION."""
-        self._table.note(np.array([transaction_id], np.uint32), now)
+        self._table.note(transaction_id, now)
 
     def admits(
         self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
@@ -136,7 +136,7 @@ class RecentChanges:
         if surplus > 0:
             folded = min(max(surplus, self._capacity // _FOLDED_SHARE), self._count)
             ids, noted_at = self._column("transaction_id"), self._column("noted_at")
-            self._table.note(ids[:folded], float(noted_at[folded - 1]))
+            self._table.fold(ids[:folded], float(noted_at[folded - 1]))
             self._keep(np.arange(folded, self._count))
         places = len(self._columns["hash"])
         needed = self._count + count

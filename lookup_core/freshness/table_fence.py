@@ -1,6 +1,7 @@
-"""Changes that may have touched any row of a table, as one line that a read has to be beyond.
+"""Changes that may have touched any row of a table: a few by name, the others as one line.
 
-Changes of single keys that are known stand in `recent_changes`.
+A read has to see the ones, and to be beyond the other, which a transaction that stays open can
+hold up. Changes of single keys that are known stand in `recent_changes`.
 """
 
 import numpy as np
@@ -9,6 +10,7 @@ from lookup_core.changelog.change import UNKNOWN_TRANSACTION
 from lookup_core.freshness.table_snapshot import TableSnapshot, TransactionIds
 
 _NEVER = -np.inf
+_MOST_LISTED = 64  # the oldest of more count for the line
 
 
 class TableFence:
@@ -21,17 +23,27 @@ class TableFence:
     def __init__(self, *, age_s: float, hold_off_s: float) -> None:
         self._age_s = age_s
         self._hold_off_s = hold_off_s
-        self._latest_id: int | None = None  # of those that are known
+        self._latest_id: int | None = None  # of the line
+        self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
         self._latest_at = _NEVER
         self._latest_unknown_at = _NEVER
         self._passed_at = np.inf
 
-    def note(self, transaction_ids: TransactionIds, noted_at: float) -> None:
-        """These transactions may have changed anything; UNKNOWN_TRANSACTION may be among them."""
+    def note(self, transaction_id: int, noted_at: float) -> None:
+        """Anything may have been changed by this transaction, or by UNKNOWN_TRANSACTION."""
+        self._begin(noted_at)
+        if transaction_id == UNKNOWN_TRANSACTION:
+            self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
+            return
+        self._listed = np.append(self._listed, np.uint32(transaction_id))
+        self.fold(self._listed[:-_MOST_LISTED], noted_at)
+        self._listed = self._listed[-_MOST_LISTED:]
+
+    def fold(self, transaction_ids: TransactionIds, noted_at: float) -> None:
+        """So many have changed something that it counts as anything; some may be unknown."""
         if not len(transaction_ids):
             return
-        self._latest_at = max(self._latest_at, noted_at)
-        self._passed_at = np.inf
+        self._begin(noted_at)
         is_unknown = transaction_ids == UNKNOWN_TRANSACTION
         if is_unknown.any():
             self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
@@ -43,7 +55,8 @@ class TableFence:
         if not self._is_behind(snapshot, sent_at):
             return False
         if self._passed_at + self._age_s <= now:
-            self._latest_id = None  # before it lies in the future again, of 32 bits
+            # Before they lie in the future again, of 32 bits.
+            self._latest_id, self._listed = None, self._listed[:0]
         self._passed_at = min(self._passed_at, now)
         return True
 
@@ -55,7 +68,12 @@ class TableFence:
         if snapshot is None:
             return self._latest_at + self._hold_off_s <= sent_at
         is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
+        is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
         return is_beyond and self._latest_unknown_at + self._hold_off_s <= sent_at
+
+    def _begin(self, noted_at: float) -> None:
+        self._latest_at = max(self._latest_at, noted_at)
+        self._passed_at = np.inf
 
     def _latest_of(self, transaction_ids: TransactionIds) -> int:
         start = int(transaction_ids[0]) if self._latest_id is None else self._latest_id

@@ -23,6 +23,7 @@ class FetchedRows:
     rows: pa.RecordBatch  # [m] all columns of the dimension
     store: str = ""  # which store answered, if it can say: another one may hold other rows
     snapshot: TableSnapshot | None = None  # which transactions the read saw, if it can say
+    read_at: float | None = None  # monotonic seconds; None: after it was asked for them
 
 
 class Backend(Protocol):

@@ -17,6 +17,9 @@ from lookup_core.settings import (
 from service.config.quantity import duration, size
 from service.config.section import Section, written
 
+_DEFAULTS = CacheSettings(ttl_jitter=0.1)
+_OF_EXPIRY = ("ttl_s", "negative_ttl_s", "ttl_jitter", "stale_while_revalidate_s")
+
 
 class Cache(Section):
     """Bounds of a dimension's cache; an entry expires at age >= its time to live.
@@ -32,7 +35,7 @@ class Cache(Section):
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
     negative_ttl_s: Annotated[float, duration()] = written("5s", alias="negative_ttl")
     ttl_jitter: float = Field(
-        default=0.1,
+        default=_DEFAULTS.ttl_jitter,
         ge=0.0,
         le=0.5,
         description="each key's times to live are shorter by up to this share of them",
@@ -56,6 +59,18 @@ class Cache(Section):
         is_written = self.full_settings(ReloadSettings()) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
             raise ValueError("while_loading and warmup_max_wait have no effect but in mode full")
+        return self
+
+    @model_validator(mode="after")
+    def _expires_in_other_modes_only(self) -> Self:
+        written = self.engine_settings()
+        vain = [
+            type(self).model_fields[name].alias or name
+            for name in _OF_EXPIRY
+            if getattr(written, name) != getattr(_DEFAULTS, name)
+        ]
+        if self.mode is CacheMode.FULL and vain:
+            raise ValueError(f"{', '.join(vain)}: no effect in mode full, where nothing expires")
         return self
 
     def engine_settings(self) -> CacheSettings:

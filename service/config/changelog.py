@@ -15,6 +15,7 @@ from service.config.quantity import duration
 from service.config.secret_file import SecretFile, read_secret
 from service.config.section import Section, written
 
+_STALENESS_S = 30.0  # unless it is written
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -64,12 +65,26 @@ class Changelog(Section):
         default=None, description="where Debezium tells that it lives, if its heartbeats are on"
     )
     max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
-        "30s",
+        f"{_STALENESS_S:.0f}s",
         alias="max_staleness",
         description="of the heartbeats, if there are; older: nothing is served from the cache",
     )
     alignment: Alignment = Field(default_factory=Alignment)
     security: Security = Field(default_factory=Security)
+
+    @field_validator("heartbeat_topic", mode="after")
+    @classmethod
+    def _is_another_topic(cls, heartbeat_topic: str | None, info: ValidationInfo) -> str | None:
+        if heartbeat_topic is not None and heartbeat_topic == info.data.get("topic"):
+            raise ValueError("is the topic of the changes; heartbeats have one of their own")
+        return heartbeat_topic
+
+    @field_validator("max_staleness_s", mode="after")
+    @classmethod
+    def _has_heartbeats(cls, staleness_s: float, info: ValidationInfo) -> float:
+        if staleness_s != _STALENESS_S and not info.data.get("heartbeat_topic", True):
+            raise ValueError("has no effect without changelog.heartbeat_topic")
+        return staleness_s
 
     @field_validator("brokers", mode="after")
     @classmethod

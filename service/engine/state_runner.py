@@ -197,7 +197,9 @@ class StateRunner:
         """What the table that is held whole by now knows of all these keys, which waited for it."""
         whole = self.state.whole
         known = None if whole is None else whole.rows_of(order.keys, now)
-        return None if known is None else FetchedRows(known.ordinals, known.rows)
+        if known is None:
+            return None
+        return FetchedRows(known.ordinals, known.rows, read_at=known.read_at)
 
     def _landed(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
         self._note_store(fetched.store)
@@ -207,6 +209,7 @@ class StateRunner:
                 ordinals=fetched.ordinals,
                 rows=fetched.rows,
                 snapshot=fetched.snapshot,
+                read_at=fetched.read_at,
                 now=self._parts.clock(),
             )
         except Exception as error:

@@ -3,6 +3,7 @@
 Pure: it is shown what the consumer knows, and the time.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from lookup_core.watermark_valve import NO_WATERMARK_MS
@@ -10,6 +11,7 @@ from lookup_core.watermark_valve import NO_WATERMARK_MS
 # A heartbeat is no word on what was told before it: it has a topic of its own, and overtakes
 # changes that a source or a producer is behind with. Those follow close upon it, as a rule.
 _OVERTAKEN_WITHIN_S = 1.0
+_MOST_HEARTBEATS = 1_000  # that wait for the changes before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class KafkaProgress:
         self._heard_s = self._looked_s = at.monotonic_s
         self._complete_s = at.monotonic_s  # what was there at this moment is read
         self._stalled_s: float | None = None  # since when an open transaction is in the way
-        self._heartbeat: tuple[int, float] | None = None  # its source time, and when it came
+        # Source times, and when they came.
+        self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MOST_HEARTBEATS)
 
     @property
     def position(self) -> int:
@@ -61,7 +64,7 @@ class KafkaProgress:
         self._poll = poll
         if poll.answered_at_ms is not None:
             self.is_caught_up |= poll.position >= self._end
-        self._apply_heartbeat()
+        self._apply_heartbeats()
 
     def resumed(self, *, at: Clocks) -> None:
         """Nobody was asked on purpose until now: brokers that said nothing are not away."""
@@ -74,12 +77,12 @@ class KafkaProgress:
 
     def heartbeat(self, source_time_ms: int, *, at: Clocks) -> None:
         """The source says that it has told all up to then; part of it may still be on its way."""
-        self._heartbeat = self._heartbeat or (source_time_ms, at.monotonic_s)
+        self._heartbeats.append((source_time_ms, at.monotonic_s))
 
     def overtaken(self, source_time_ms: int) -> None:
         """A change of this source time came, in any partition: a later heartbeat came too early."""
-        if self._heartbeat is not None and source_time_ms < self._heartbeat[0]:
-            self._heartbeat = None
+        while self._heartbeats and source_time_ms < self._heartbeats[-1][0]:
+            self._heartbeats.pop()
 
     def silent_s(self, *, at: Clocks) -> float:
         """How long ago all was read that there was.
@@ -115,13 +118,11 @@ class KafkaProgress:
         elif self._stalled_s is None or poll.stable_end != self._poll.stable_end:
             self._stalled_s = at.monotonic_s
 
-    def _apply_heartbeat(self) -> None:
-        if self._heartbeat is None:
-            return
-        source_time_ms, came_s = self._heartbeat
+    def _apply_heartbeats(self) -> None:
         end = self._poll.high_watermark
-        # Asked after the heartbeat came, the broker had everything that was sent before it.
-        is_settled = self._heard_s > came_s + _OVERTAKEN_WITHIN_S
-        if is_settled and end is not None and self.position >= end:
-            self.told(source_time_ms)
-            self._heartbeat = None
+        if end is None or self.position < end:
+            return
+        # Asked after a heartbeat came, the broker had everything that was sent before it.
+        settled_s = self._heard_s - _OVERTAKEN_WITHIN_S
+        while self._heartbeats and self._heartbeats[0][1] < settled_s:
+            self.told(self._heartbeats.popleft()[0])

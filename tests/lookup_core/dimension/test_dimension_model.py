@@ -352,11 +352,13 @@ class AgesFromTheLanding(DimensionState):
         ordinals: npt.NDArray[np.int32],
         rows: pa.RecordBatch,
         snapshot: TableSnapshot | None = None,
+        read_at: float | None = None,
         now: float,
     ) -> Effects:
         """Forget how long it took."""
+        del snapshot, read_at  # nobody tells them here
         self._queries._at_backend[batch_id].sent_at = now
-        return super().on_rows(batch_id, ordinals=ordinals, rows=rows, snapshot=snapshot, now=now)
+        return super().on_rows(batch_id, ordinals=ordinals, rows=rows, now=now)
 
 
 class BlamesTheBatch(DimensionState):

@@ -156,7 +156,7 @@ def test_unseen_keys_are_told(changes: Changes) -> None:
     picture = TableSnapshot.parse("103:105:103")
 
     unseen = changes.unseen(picture, sent_at=1.0, now=2.0)
-    changes.note_table(104, 1.0)
+    changes.note_table(106, 1.0)
 
     assert unseen is not None
     assert unseen.tolist() == [2]

@@ -15,8 +15,8 @@ class Fence(TableFence):
         super().__init__(age_s=60.0, hold_off_s=5.0)
 
     def told(self, *ids: int, at: float = 0.0) -> None:
-        """These transactions have changed something."""
-        self.note(np.array(ids, np.uint32), at)
+        """These transactions have changed something, and too many to name what."""
+        self.fold(np.array(ids, np.uint32), at)
 
     def lets_in(self, snapshot: str | None, *, sent_at: float = 1.0, now: float = 1.0) -> bool:
         """A read lands."""
@@ -86,3 +86,39 @@ def test_passed_change_is_forgotten(fence: Fence) -> None:
     assert fence.lets_in("101:101:", now=70.0)
 
     assert fence.lets_in(f"{100 - 2**31 + 1 + 2**32}:{2**33}:", now=71.0)
+
+
+def test_named_change_waits_for_itself_alone(fence: Fence) -> None:
+    """An older transaction that stays open holds up nobody who sees the change."""
+    fence.note(100, 0.0)
+    fence.note(103, 0.0)
+
+    assert fence.lets_in("90:110:90")
+    assert not fence.lets_in("90:110:100")
+    assert not fence.lets_in("90:102:90")
+
+
+def test_many_named_changes_become_a_line(fence: Fence) -> None:
+    """What is remembered is bounded: the oldest of them have to have ended, with all before."""
+    for transaction_id in range(100, 165):
+        fence.note(transaction_id, 0.0)
+
+    assert not fence.lets_in("90:200:90")
+    assert fence.lets_in("101:200:")
+
+
+def test_named_change_is_forgotten_in_time(fence: Fence) -> None:
+    """Its id will lie in the future again."""
+    fence.note(100, 0.0)
+    fence.lets_in("104:110:", now=1.0)
+    fence.lets_in("104:110:", now=61.0)
+
+    assert fence.lets_in("90:95:", now=62.0)
+
+
+def test_unknown_change_holds_off_by_name_too(fence: Fence) -> None:
+    """Nobody can see a transaction that was not told."""
+    fence.note(UNKNOWN_TRANSACTION, 0.0)
+
+    assert not fence.lets_in("104:110:", sent_at=4.9)
+    assert fence.lets_in("104:110:", sent_at=5.0)

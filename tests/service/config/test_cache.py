@@ -78,6 +78,14 @@ def test_loading_is_of_mode_full() -> None:
     ]
 
 
+def test_nothing_expires_in_mode_full() -> None:
+    """Times to live would be wishes without effect; those that stand in for a failure are not."""
+    assert dimension_faults(cache={"mode": "full", "ttl": "1s", "ttl_jitter": 0}) == [
+        "cache: ttl, ttl_jitter: no effect in mode full, where nothing expires"
+    ]
+    assert Cache.model_validate({"mode": "full", "stale_if_error": "1h"}).stale_if_error_s == 3600
+
+
 def test_other_modes_are_unknown() -> None:
     """A word that is no mode is refused with those that are."""
     assert dimension_faults(cache={"mode": "fast"}) == [

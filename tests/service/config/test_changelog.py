@@ -70,3 +70,13 @@ def test_password_is_read_from_its_file(tmp_path: Path) -> None:
         "secret",
         None,
     )
+
+
+def test_heartbeats_have_their_own_topic() -> None:
+    """Without one nothing could be too old, and the topic of the changes is none."""
+    assert changelog_faults(max_staleness="1m") == [
+        "max_staleness: has no effect without changelog.heartbeat_topic"
+    ]
+    assert changelog_faults(heartbeat_topic="shop.customers") == [
+        "heartbeat_topic: is the topic of the changes; heartbeats have one of their own"
+    ]

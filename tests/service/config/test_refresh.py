@@ -39,8 +39,8 @@ def test_engine_gets_the_feeds_bounds() -> None:
 
     Without heartbeats nobody knows a quiet source from a dead one.
     """
-    changelog = CHANGELOG | {"max_staleness": "1m", "alignment": {"max_drift": "2s"}}
-    beating = changelog | {"heartbeat_topic": "heartbeats"}
+    changelog = CHANGELOG | {"alignment": {"max_drift": "2s"}}
+    beating = changelog | {"heartbeat_topic": "heartbeats", "max_staleness": "1m"}
     followed = ({"changelog": each} for each in (changelog, beating))
     refreshes = ({"listen": {"max_staleness": "7s"}}, *followed)
 

@@ -216,8 +216,9 @@ async def test_paused_split_is_not_believed() -> None:
 
     async with running(customers(), chosen, sources=followed(source)) as dimension:
         await until(lambda: [each.is_paused for each in feed().splits] == [False, True])
+        await until_feed_is(dimension, FeedState.STARTING)
 
-        assert feed().state is FeedState.STARTING
+        assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
 async def test_reason_of_a_flush_is_logged() -> None:

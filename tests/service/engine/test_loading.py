@@ -32,7 +32,7 @@ from tests.service.engine.refreshing import (
     until_told,
     until_whole,
 )
-from tests.service.engine.running import customers, running, typed
+from tests.service.engine.running import customers, running, told, typed
 
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
 
@@ -62,17 +62,23 @@ async def test_whole_table_answers_without_a_query() -> None:
 
 
 async def test_lookups_wait_for_the_first_load() -> None:
-    """They are answered by the table, and the store is not asked for any of them."""
-    store, source = customers(), table(rows((1, "Zoe")))
+    """They are answered by the table, and the store is not asked for any of them.
+
+    Their rows are as old as the load, which may have begun before they were asked for.
+    """
+    store, source, clock = customers(), table(rows((1, "Zoe"))), Clock()
     source.hold("read")
 
-    async with running(store, full(), sources=loaded(source)) as dimension:
-        waiting = asyncio.create_task(lookup(dimension, 1, 7))
+    async with running(store, full(), sources=loaded(source), clock=clock) as dimension:
+        await source.wait_for(lambda: "read" in source.diary)
+        clock.ahead_s += 5.0
+        waiting = asyncio.create_task(dimension.lookup(typed(1, 7), columns=None, timeout_s=None))
         await until(lambda: dimension.is_waited_for)
         source.release("read")
+        answers = await waiting
 
-        assert await waiting == {0: "fetched Zoe", 1: "missing"}
-
+    assert told(answers) == {0: "fetched Zoe", 1: "missing"}
+    assert all((answer.ages_ms >= 5_000).all() for answer in answers)
     assert store.batches == []
 
 

@@ -133,18 +133,19 @@ def test_watermark_is_the_largest_source_time() -> None:
 
 
 def test_heartbeat_waits_for_the_next_answer() -> None:
-    """It counts when a broker, asked afterwards, has nothing that is not read."""
+    """It counts when a broker, asked afterwards, has nothing that is not read; each in its turn."""
     progress = KafkaProgress(9, end=9, at=at(0))
     progress.look(poll(9, answered_s=1, end=9), at=at(1))
     marks = []
 
     progress.heartbeat(700, at=at(2))
-    progress.heartbeat(800, at=at(2.5))  # the earlier one counts first
-    for seen in (poll(9, answered_s=1), poll(9, answered_s=3, end=10), poll(10, answered_s=4)):
-        progress.look(seen, at=at(4))
+    progress.heartbeat(800, at=at(2.5))
+    for position, answered_s in ((9, 1), (9, 3), (10, 3.2), (10, 4)):
+        seen = poll(position, answered_s=answered_s, end=9 if answered_s == 1 else 10)
+        progress.look(seen, at=at(max(answered_s, 2.5)))
         marks.append(progress.watermark_ms)
 
-    assert marks == [NO_WATERMARK_MS, NO_WATERMARK_MS, 700]
+    assert marks == [NO_WATERMARK_MS, NO_WATERMARK_MS, 700, 800]
 
 
 def test_overtaking_heartbeat_does_not_count() -> None:
