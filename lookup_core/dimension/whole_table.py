@@ -17,7 +17,7 @@ from lookup_core.table.full_table import FullTable
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class KnownRows:
     """The rows of some keys, as a backend would have fetched them."""
 
     ordinals: npt.NDArray[np.int32]  # [m] which of the keys each row belongs to
@@ -72,7 +72,7 @@ class WholeTable:
         """All changes till then are told."""
         self._table.confirm(told_until)
 
-    def rows_of(self, keys: pa.RecordBatch, now: float) -> TableRows | None:
+    def rows_of(self, keys: pa.RecordBatch, now: float) -> KnownRows | None:
         """What is known of distinct keys; None unless that is all of them."""
         if not self.is_whole or not self._known.is_trusted:
             return None
@@ -82,7 +82,7 @@ class WholeTable:
         at = np.flatnonzero(probe.is_row).astype(np.int32)
         gathered = self._table.rows(probe.slots[at], self._known.schema.columns.names)
         oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
-        return TableRows(at[gathered.order], gathered.rows, now - oldest_s)
+        return KnownRows(at[gathered.order], gathered.rows, now - oldest_s)
 
     def _canonical(self, keys: pa.RecordBatch) -> CanonicalKeys:
         return self._known.canonical(keys, np.arange(keys.num_rows, dtype=np.int32))

@@ -28,6 +28,7 @@ from lookup_core.summed_statistics import summed_statistics
 from service.backends.interface import Backend
 from service.engine.gathering import FIRST_KEYS, Gathering, Take
 from service.engine.observer import NullObserver, Observer
+from service.engine.pause import pause
 from service.engine.refresher import Refresher
 from service.engine.runner_refresh import RefreshSources
 from service.engine.schema_watch import SchemaWatch
@@ -279,12 +280,7 @@ class Dimension:
         log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=forgotten)
 
     async def _pause(self, until: float | None) -> None:
-        delay_s = None if until is None else max(0.0, until - self._clock())
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass  # the deadline itself is what was waited for
+        await pause(self._wake, None if until is None else until - self._clock())
         self._wake.clear()
 
 

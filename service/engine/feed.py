@@ -18,6 +18,7 @@ from lookup_core.sources.failure_backoff import FailureBackoff
 from lookup_core.statistics import InvalidationOrigin
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.engine.jitter import jitter
+from service.engine.pause import pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
 from service.engine.warning_gate import WarningGate
@@ -139,11 +140,8 @@ class Feed:
             self._parts.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
-            try:
-                async with asyncio.timeout(None if deadline_s is None else deadline_s - now):
-                    await self._news.wait()
-            except TimeoutError:
-                pass  # silence is news, too
+            # Silence is news, too.
+            await pause(self._news, None if deadline_s is None else deadline_s - now)
 
     def _state_now(self, now: float) -> FeedState:
         assert self._coordinator is not None  # it is what is judged

@@ -17,6 +17,7 @@ from lookup_core.settings import FullSettings, WhileLoading
 from lookup_core.sources.failure_backoff import FailureBackoff
 from lookup_core.table.load_schedule import next_load_at
 from service.engine.jitter import jitter
+from service.engine.pause import pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
 from service.sources.interface import Source, SplitPiece
@@ -83,13 +84,9 @@ class Loading:
         )
 
     async def _wait_until_due(self) -> None:
-        # Whatever has forgotten the table need not say so: this is looked at every second.
+        # Whatever has forgotten the table need not say so: this is looked at again and again.
         while self.table.is_whole and not self._is_asked.is_set() and not self._is_due():
-            try:
-                async with asyncio.timeout(_LOOK_S):
-                    await self._is_asked.wait()
-            except TimeoutError:
-                pass  # looked at again
+            await pause(self._is_asked, _LOOK_S)
 
     def _is_due(self) -> bool:
         return self._due_at is not None and self._parts.clock() >= self._due_at

@@ -39,7 +39,6 @@ class RunnerRefresh:
         *,
         new_id: Callable[[], LookupId],
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._runner = runner
         self.waiting = WaitingForChanges(runner, new_id=new_id, clock=clock)
@@ -48,15 +47,23 @@ class RunnerRefresh:
         self.loading: Loading | None = None
         if sources.changes is not None:
             feed = FeedParts(
-                *(settings.name, sources.changes, sources.origin, settings.feed),
-                *(self.waiting.on_changes, self.waiting.on_watermark, clock, wall_clock),
+                dimension=settings.name,
+                source=sources.changes,
+                origin=sources.origin,
+                settings=settings.feed,
+                on_changes=self.waiting.on_changes,
+                on_watermark=self.waiting.on_watermark,
+                clock=clock,
             )
             self.feed = Feed(runner, feed)
         if settings.cache.mode is CacheMode.FULL:
             assert sources.table is not None  # as the application wires it
             loading = LoadingParts(
-                *(settings.name, sources.table, settings.full, self._wait_for_feed),
-                *(clock, wall_clock),
+                dimension=settings.name,
+                source=sources.table,
+                settings=settings.full,
+                may_begin=self._wait_for_feed,
+                clock=clock,
             )
             self.loading = Loading(runner, loading)
 

@@ -15,6 +15,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import Backend
 from service.engine.backend_call import backend_call
 from service.engine.jitter import jitter
+from service.engine.pause import pause
 from service.engine.recheck_pace import RecheckPace
 from service.engine.warning_gate import WarningGate
 
@@ -74,12 +75,8 @@ class SchemaWatch:
         """
         if self._was_known.is_set():
             return self.known()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._was_known.wait()
-        except TimeoutError:
-            pass  # `known` raises what is really wrong
-        return self.known()
+        await pause(self._was_known, timeout_s)
+        return self.known()  # it raises what is really wrong
 
     async def is_unchanged(self) -> bool:
         """Whether the store, asked anew, still describes itself as it did; for a refused query.
@@ -101,16 +98,9 @@ class SchemaWatch:
             doubts, self._doubts = self._doubts, []
             fault = await self._describe_once(doubts)
             if fault is None:
-                await self._wait_for_doubt()
+                await pause(self._is_doubted, self._recheck_s)
             else:
                 await self._pause(self._pace.pause_s(fault, jitter=jitter()), finding=False)
-
-    async def _wait_for_doubt(self) -> None:
-        try:
-            async with asyncio.timeout(self._recheck_s):
-                await self._is_doubted.wait()
-        except TimeoutError:
-            pass  # long enough
 
     async def _describe_once(self, doubts: list["asyncio.Future[bool]"]) -> ErrorCode | None:
         """What is wrong, None if nothing is; a rest is taken after what was no news."""

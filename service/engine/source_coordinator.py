@@ -21,6 +21,7 @@ from lookup_core.sources.split_progress import SplitProgress
 from lookup_core.sources.split_watermarks import SplitWatermarks
 from lookup_core.sources.splits_ahead import splits_ahead
 from service.engine.jitter import jitter
+from service.engine.pause import pause
 from service.engine.split_buffer import SplitBuffer
 from service.engine.split_discovery import SplitDiscovery
 from service.engine.split_reading import ReadingFault, ReadingParts, SplitReading
@@ -193,12 +194,7 @@ class SourceCoordinator:
         # A reader that has all splits takes those that are due by itself.
         retry_at = self._ledger.next_due() if self._may_start_reader() else None
         times = [at for at in (retry_at, self._watermarks.next_deadline()) if at is not None]
-        pause_s = max(min(times) - self._clock(), 0.0) if times else None
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass  # something is due
+        await pause(self._wake, min(times) - self._clock() if times else None)
         self._wake.clear()
 
     def _on_parcel(self, parcel: SplitPiece | ReadingFault) -> None:

@@ -18,6 +18,7 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.held_lookups import Released
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.outcome import Outcome
+from service.engine.pause import pause
 from service.engine.state_runner import StateRunner
 from service.engine.submitted import Deliver, Submitted
 
@@ -99,13 +100,8 @@ class WaitingForChanges:
 
     async def _pause(self) -> None:
         deadline_s = self._wait.held.next_deadline()
-        pause_s = None if deadline_s is None else max(deadline_s - self._clock(), 0.0)
         self._news.clear()
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._news.wait()
-        except TimeoutError:
-            pass  # the deadline itself is what was waited for
+        await pause(self._news, None if deadline_s is None else deadline_s - self._clock())
 
     def _ask(self, released: Iterable[Released]) -> None:
         now = self._clock()

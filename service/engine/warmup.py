@@ -20,11 +20,9 @@ class Warmup:
         self._is_over |= now >= self._latest_end or (load is not None and load.is_whole)
         if self._is_over:
             return None
-        if load is None or not load.is_loading:
-            return (
-                "its load has not begun"
-                if load is None or not load.last_error
-                else (f"its load failed: {load.last_error}")
-            )
-        about = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
-        return f"loading: {load.rows:,}{about} rows"
+        if load is not None and load.is_loading:
+            about = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
+            return f"loading: {load.rows:,}{about} rows"
+        if load is not None and load.last_error:
+            return f"its load failed: {load.last_error}"
+        return "its load has not begun"

@@ -12,6 +12,7 @@ from typing import Protocol
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.protocol.chunk_pace import ChunkPace
 from lookup_core.protocol.lookup_turns import LookupTurns, Ticket
+from service.engine.pause import pause
 
 
 class LookupInLine(Protocol):
@@ -124,10 +125,5 @@ class LookupLine:
         del self._tickets[self._lookups.pop(ticket)]
 
     async def _pause(self, until: float | None) -> None:
-        delay_s = None if until is None else max(0.0, until - self._clock())
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass  # the deadline itself is what was waited for
+        await pause(self._wake, None if until is None else until - self._clock())
         self._wake.clear()
