@@ -5,43 +5,23 @@ error, which is the engine's to say.
 """
 
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.settings import Match
+from service.backends.around_backend import AroundBackend
 from service.backends.interface import Backend, FetchedRows
 from service.backends.row_lists import list_columns, row_lists
 
 
-class RowMatch:
+class RowMatch(AroundBackend):
     """Asks `backend`, and makes one row of those of each key."""
 
     def __init__(self, backend: Backend, match: Match) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._match = match
-
-    @property
-    def uses_index(self) -> bool | None:
-        """As the backend says."""
-        return self._backend.uses_index
-
-    async def __aenter__(self) -> Self:
-        """Open the backend."""
-        await self._backend.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the backend."""
-        await self._backend.__aexit__(kind, error, traceback)
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """The backend's types; columns that hold all rows of a key are lists of them."""
@@ -49,10 +29,6 @@ class RowMatch:
         columns = schema.columns if self._match is Match.FIRST else list_columns(schema.columns)
         origin = schema.origin and schema.origin.without_rows()
         return DimensionSchema(schema.key, columns, origin)
-
-    async def probe(self, *, timeout_s: float) -> None:
-        """Ask the backend."""
-        await self._backend.probe(timeout_s=timeout_s)
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """At most one row for each key, by ascending ordinal."""

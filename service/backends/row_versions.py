@@ -5,8 +5,6 @@ the same for everybody, so that they are read and kept once.
 """
 
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,35 +14,17 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.nearest_name import nearest_name
 from lookup_core.operator.moments import EARLIEST_US, is_moment, moments_us
 from lookup_core.version_columns import VersionColumns
+from service.backends.around_backend import AroundBackend
 from service.backends.interface import Backend, FetchedRows
 from service.backends.row_lists import list_columns, row_lists
 
 
-class RowVersions:
+class RowVersions(AroundBackend):
     """Asks `backend`, and makes one row of lists of the versions of each key."""
 
     def __init__(self, backend: Backend, versions: VersionColumns) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._versions = versions
-
-    @property
-    def uses_index(self) -> bool | None:
-        """As the backend says."""
-        return self._backend.uses_index
-
-    async def __aenter__(self) -> Self:
-        """Open the backend."""
-        await self._backend.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the backend."""
-        await self._backend.__aexit__(kind, error, traceback)
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Lists of the backend's types; those that say when a version is valid are marked.
@@ -57,10 +37,6 @@ class RowVersions:
         columns = self._versions.marked(list_columns(schema.columns))
         origin = schema.origin and schema.origin.without_rows()
         return DimensionSchema(schema.key, columns, origin)
-
-    async def probe(self, *, timeout_s: float) -> None:
-        """Ask the backend."""
-        await self._backend.probe(timeout_s=timeout_s)
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """One row for each key that has versions, by ascending ordinal.

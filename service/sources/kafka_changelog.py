@@ -4,7 +4,7 @@ Its splits are the topic's partitions. There is no group: each reader reads all 
 is committed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.dimension_schema import DimensionSchema
@@ -16,18 +16,14 @@ from service.sources.kafka_topic import KafkaTopic
 
 
 class KafkaChangelog:
-    """Unbounded; begins at `begins`, or a minute before its partitions are looked for first."""
+    """Unbounded; begins a minute before its partitions are looked for first."""
 
     def __init__(
-        self,
-        settings: KafkaSettings,
-        decoder: Callable[[DimensionSchema], ChangeDecoder],
-        *,
-        begins: Mapping[str, int] | None = None,
+        self, settings: KafkaSettings, decoder: Callable[[DimensionSchema], ChangeDecoder]
     ) -> None:
         self._settings = settings
         self._decoder = decoder
-        self._topic = KafkaTopic(begins)
+        self._topic = KafkaTopic()
 
     @property
     def is_bounded(self) -> bool:
@@ -46,11 +42,3 @@ class KafkaChangelog:
     def reader(self, schema: DimensionSchema) -> KafkaReader:
         """What reads them."""
         return KafkaReader(self._settings, self._decoder(schema), topic=self._topic)
-
-    async def positions(self) -> Mapping[str, int]:
-        """Where each partition ends now, by split, to begin there later; raises BackendError.
-
-        What is read from the table afterwards has, together with the changes from there on, all.
-        """
-        async with KafkaEnumerator(self._settings, self._topic) as enumerator:
-            return await enumerator.ends()

@@ -5,6 +5,7 @@ Decides nothing: what is read from where, and what it means, stands in the reade
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -15,6 +16,7 @@ from aiokafka.errors import (
 )
 
 from service.sources.kafka_client import KafkaClient
+from service.sources.kafka_errors import mapped_errors
 from service.sources.kafka_settings import RETRY_BACKOFF_MS, KafkaSettings
 
 log = structlog.get_logger()
@@ -40,6 +42,18 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         # In place of its own, which has not connected yet: that one would create topics.
         self.client = self._client = client
         self._topic = settings.topic
+
+    @classmethod
+    async def opened(cls, settings: KafkaSettings) -> Self:
+        """A consumer that is connected, to be closed with `close`; raises BackendError."""
+        with mapped_errors(settings):
+            consumer = cls(settings)
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.close()
+                raise
+        return consumer
 
     async def start(self) -> None:
         """Connect, and learn what there is of our topics; raises what `mapped_errors` maps."""

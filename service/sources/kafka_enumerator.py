@@ -31,13 +31,7 @@ class KafkaEnumerator:
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
-        with mapped_errors(self._settings):
-            self._consumer = KafkaConsumer(self._settings)
-            try:
-                await self._consumer.start()
-            except BaseException:
-                await self._consumer.close()
-                raise
+        self._consumer = await KafkaConsumer.opened(self._settings)
         return self
 
     async def __aexit__(
@@ -58,13 +52,6 @@ class KafkaEnumerator:
                 self._topic.begins = await self._recent(addresses)
         begin = self._topic.begin
         return [KafkaPartition.of(each, begin=begin(partition_id(each))) for each in addresses]
-
-    async def ends(self) -> Mapping[str, int]:
-        """Where each partition ends now, by the id of its split; raises BackendError."""
-        with mapped_errors(self._settings):
-            addresses = self._consumer.changelog_partitions()
-            found = await self._consumer.end_offsets(addresses)
-        return {partition_id(address): offset for address, offset in found.items()}
 
     async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
         since_ms = int((time.time() - self._settings.lookback_s) * 1000)

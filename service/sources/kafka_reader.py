@@ -50,13 +50,7 @@ class KafkaReader:
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
-        with mapped_errors(self._settings):
-            self._consumer = KafkaConsumer(self._settings)
-            try:
-                await self._consumer.start()
-            except BaseException:
-                await self._consumer.close()
-                raise
+        self._consumer = await KafkaConsumer.opened(self._settings)
         self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
         return self
 

@@ -108,14 +108,9 @@ async def reading(
         yield opened
 
 
-def changelog(
-    settings: KafkaSettings,
-    *,
-    decoder: ChangeDecoder | None = None,
-    begins: Mapping[str, int] | None = None,
-) -> KafkaChangelog:
+def changelog(settings: KafkaSettings, *, decoder: ChangeDecoder | None = None) -> KafkaChangelog:
     """A changelog whose messages have numbers as keys, unless there is a decoder for others."""
-    return KafkaChangelog(settings, lambda _: decoder or KeysDecoder(), begins=begins)
+    return KafkaChangelog(settings, lambda _: decoder or KeysDecoder())
 
 
 @asynccontextmanager

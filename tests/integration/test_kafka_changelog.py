@@ -81,21 +81,6 @@ async def test_quiet_topic_is_read_from_its_end(settings: KafkaSettings, topic: 
     assert told.keys == [2]
 
 
-async def test_reading_begins_at_given_positions(settings: KafkaSettings, topic: str) -> None:
-    """Positions that were taken before a snapshot are where the changes begin."""
-    brokers = settings.brokers[0]
-    await create_topic(brokers, topic)
-    await send_keys(brokers, topic, [1, 2])
-    begins = await changelog(settings).positions()
-    await send_keys(brokers, topic, [3])
-
-    async with reading(settings, source=changelog(settings, begins=begins)) as told:
-        await told.until(lambda: told.is_caught_up)
-
-    assert begins == {f"{topic}-0": 2}
-    assert told.keys == [3]
-
-
 async def test_added_partition_is_read_whole(settings: KafkaSettings, topic: str) -> None:
     """A partition that appears later is read from its first message, however old that is."""
     brokers = settings.brokers[0]

@@ -21,6 +21,4 @@ class TestKafkaChangelog(RepeatableSourceContract):
             for start in (first, first + 3):  # batches, so that there are several pieces
                 keys = range(start, start + 3)
                 await send_keys(kafka.address, topic, keys, partition=partition)
-        settings = KafkaSettings((kafka.address,), topic)
-        begins = {f"{topic}-{partition}": 0 for partition in (0, 1)}
-        return SourceCase(changelog(settings, begins=begins), SCHEMA)
+        return SourceCase(changelog(KafkaSettings((kafka.address,), topic)), SCHEMA)

@@ -24,10 +24,11 @@ def test_changelog_has_no_end() -> None:
     assert (changelog.is_bounded, changelog.reading_mode) == (False, ReadingMode.MULTIPLEXED)
 
 
-async def test_positions_need_a_broker() -> None:
-    """Where the partitions end is not made up."""
+async def test_partitions_need_a_broker() -> None:
+    """Which there are is not made up."""
     with pytest.raises(BackendError) as caught:
-        await source().positions()
+        async with source().enumerator(SCHEMA):
+            pass
 
     assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
     assert "127.0.0.1:1" in caught.value.detail
