@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+
 TIERS = ("unit", "conformance", "integration", "end_to_end", "chaos")
 TESTS = Path(__file__).parent
 
@@ -33,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
         may_skip=os.environ.get("CI", "").lower() not in {"1", "true"},
     )
     config.pluginmanager.register(ledger, "tier-ledger")
+
+
+@pytest.fixture(scope="session")
+def libraries() -> Path:
+    """What Kafka is made of."""
+    try:
+        return kafka_libraries()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Kafka: {error}")
 
 
 class TierLedger:

@@ -26,7 +26,9 @@ ALLOWED = {
     "spark_client": (),
     **{adapter: (port,) for adapter, port in ADAPTER_PORTS.items()},
     # The words for what a server or the network raises, and how a name is quoted, stand there once.
-    "service.sources.postgres_notifications_session": ("service.backends.postgres_errors",),
+    "service.sources.postgres_notifications_session": (
+        *("service.sources", "service.backends.postgres_errors"),
+    ),
     "service.sources.trigger_sql": ("service.backends.postgres_table",),
     # Rows of a picture are read as lookups read theirs: by the same catalog, types and files.
     **dict.fromkeys(

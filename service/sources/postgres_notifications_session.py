@@ -15,8 +15,8 @@ from asyncpg.connect_utils import SessionAttribute
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_errors import mapped_errors
+from service.sources.postgres_goodbye import say_goodbye
 
-_CLOSE_TIMEOUT_S = 0.9
 # Else a session that waits for its commit would stay when its client has given it up.
 _GREETING = """
 SELECT pg_catalog.pg_backend_pid(),
@@ -103,13 +103,7 @@ class PostgresNotificationsSession:
         """Say goodbye; a server that does not answer is left without."""
         assert self._connection is not None
         self._connection.remove_termination_listener(self._end)
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._connection.close()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pass  # it is gone, and nothing is lost: the session only listened
-        finally:
-            self._terminate()
+        await say_goodbye(self._connection)
 
     async def beat(self) -> None:
         """Notify itself; raises BackendError after the heartbeat timeout at the latest."""

@@ -14,10 +14,10 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_connections import Records
 from service.backends.postgres_errors import mapped_errors
 from service.backends.postgres_settings import PostgresSettings
+from service.sources.postgres_goodbye import say_goodbye
 
 QUERY_TIMEOUT_S = 30.0  # of one page, also while somebody holds a lock on the table
 _GRACE_S = 2.0  # the server ends it first
-_CLOSE_TIMEOUT_S = 0.9
 # A wish of the role for short transactions must not end a load; a client that is gone must. Those
 # of the names that a server does not know are left out.
 _SETTINGS = f"""
@@ -78,13 +78,7 @@ class PostgresSnapshotSession:
         """Say goodbye; a server that does not answer is left without. Never raises."""
         if self._connection is None or self._connection.is_closed():
             return
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._connection.close()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pass  # it is gone, and nothing is lost: the session only read
-        finally:
-            self._terminate()
+        await say_goodbye(self._connection)
 
     async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
         settings = self._settings

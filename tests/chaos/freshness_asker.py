@@ -4,14 +4,11 @@ Judges nothing but age: what is wrong shows when nothing is written any more.
 """
 
 import http.client
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +16,7 @@ import numpy.typing as npt
 from lookup_core.errors import SidelookError
 from tests.chaos.freshness_answers import LookupConnection, Told
 from tests.chaos.freshness_table import KEYS, ReplacedVersions
-from tests.chaos.rest_gate import RestGate
+from tests.chaos.resting_worker import RestingWorker
 
 BULK_KEYS = 1_000
 LATE_S = 13.0  # a hit that was replaced so long ago is noted; feeds are believed for 12 s
@@ -43,45 +40,22 @@ class Asked:
         return self.outcomes.total()
 
 
-class FreshnessAsker:
+class FreshnessAsker(RestingWorker):
     """One thread that asks one dimension, some keys far more often than others."""
 
     def __init__(
         self, connection: LookupConnection, replaced: ReplacedVersions, *, seed: int
     ) -> None:
+        super().__init__(f"asker {seed}")
         self.asked = Asked()
         self.is_waiting = False  # for an answer
         self._connection = connection
         self._replaced = replaced
         self._chance = np.random.default_rng(seed)
-        self._gate = RestGate()
-        self._thread = threading.Thread(target=self._run, name=f"asker {seed}")
 
-    def __enter__(self) -> Self:
-        """Start, and wait for `go_on`."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End with the request that is under way."""
-        self._gate.end()
-        self._thread.join()
-
-    def go_on(self) -> None:
-        """Ask from now on."""
-        self._gate.open()
-
-    def pause(self) -> None:
-        """Ask nothing more; returns when nothing is under way any more."""
-        self._gate.close()
-
-    def _run(self) -> None:
-        while self._gate.pass_through():
+    def work(self) -> None:
+        """Ask, many keys and single ones, until the end."""
+        while self.gate.pass_through():
             try:
                 self._ask_once()
             except (OSError, http.client.HTTPException, SidelookError):

@@ -4,16 +4,14 @@ What cannot be written while the server is away is not made good later.
 """
 
 import random
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
 from tests.chaos.freshness_table import KEYS, NAME, ReplacedVersions
-from tests.chaos.rest_gate import RestGate
+from tests.chaos.resting_worker import RestingWorker
 from tests.integration.postgres_server import Database
 
 _MOST_KEYS = 20  # of one transaction
@@ -40,43 +38,20 @@ _MOVE = f"""WITH old AS MATERIALIZED ({_PICKED} LIMIT 1),
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class FreshnessWriter:
+class FreshnessWriter(RestingWorker):
     """One thread with one connection at a time; its errors are those of a server that is away."""
 
     def __init__(self, database: Database, replaced: ReplacedVersions, *, seed: int) -> None:
+        super().__init__(f"writer {seed}")
         self.commits = 0
         self.failures = 0  # transactions that nobody knows the end of
         self._database = database
         self._replaced = replaced
         self._chance = random.Random(seed)  # noqa: S311 -- a seed is the point
-        self._gate = RestGate()
-        self._thread = threading.Thread(target=self._run, name=f"writer {seed}")
 
-    def __enter__(self) -> Self:
-        """Start, and wait for `go_on`."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End with the transaction that is under way."""
-        self._gate.end()
-        self._thread.join()
-
-    def go_on(self) -> None:
-        """Write from now on."""
-        self._gate.open()
-
-    def pause(self) -> None:
-        """Write nothing more; returns when nothing is under way any more."""
-        self._gate.close()
-
-    def _run(self) -> None:
-        while self._gate.pass_through():
+    def work(self) -> None:
+        """Write, over new connections where the server was away, until the end."""
+        while self.gate.pass_through():
             try:
                 with psycopg.connect(self._database.dsn(), autocommit=True) as connection:
                     self._write(connection)
@@ -85,7 +60,7 @@ class FreshnessWriter:
                 time.sleep(_AWAY_S)
 
     def _write(self, connection: Connection) -> None:
-        while self._gate.pass_through():
+        while self.gate.pass_through():
             self._transact(connection)
             self.commits += 1
             time.sleep(_PAUSE_S)

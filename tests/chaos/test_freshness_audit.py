@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
 from tests.chaos.freshness_audit import AuditReport, audit_faults
 from tests.chaos.freshness_faults import (
     Fault,
@@ -31,14 +30,6 @@ from tests.chaos.naive_sidecar import NAIVE, UNFENCED
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
 
 
-@pytest.fixture
-def _kafka() -> None:
-    try:
-        kafka_libraries()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Kafka: {error}")
-
-
 def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
     """What an audit with these faults shows; printed, too."""
     report = audit_faults(plan, faults)
@@ -46,7 +37,7 @@ def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
     return report
 
 
-@pytest.mark.usefixtures("_kafka")
+@pytest.mark.usefixtures("libraries")
 def test_followed_changelog_leaves_nothing_stale() -> None:
     """By Kafka, some changes too early: all answers at rest are right, of whole tables, too."""
     faults = [freeze_standby, kill_broker, freeze_sidecar, freeze_standby]
@@ -72,7 +63,7 @@ def test_heard_notifications_leave_nothing_stale() -> None:
     assert report.checked["hit"] > 0
 
 
-@pytest.mark.usefixtures("_kafka")
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.nightly
 def test_missing_fence_is_found() -> None:
     """A sidecar that takes each read after a change for one that saw it has stale rows."""

@@ -12,8 +12,6 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
-
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000
 TIMEOUT_S = 240.0
@@ -40,16 +38,7 @@ def test_every_flight_comes_out_once(folder: Path) -> None:
     assert sorted(enriched["flight_id"].to_pylist()) == list(range(FLIGHTS))
 
 
-@pytest.fixture
-def kafka() -> None:
-    """Skips where Kafka cannot be had."""
-    try:
-        kafka_libraries()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Kafka: {error}")
-
-
-@pytest.mark.usefixtures("kafka")
+@pytest.mark.usefixtures("libraries")
 def test_changes_show_in_the_stream(folder: Path) -> None:
     """A live run follows tables that change, and each change is seen and right in the end."""
     with _running(folder, "--live", str(LIVE_SECONDS)) as demo:
@@ -86,7 +75,7 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
     assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
 
 
-@pytest.mark.usefixtures("kafka")
+@pytest.mark.usefixtures("libraries")
 def test_ctrl_c_ends_a_live_run(folder: Path) -> None:
     """Interrupted while tables change, the run ends Kafka, Debezium and all the rest, too."""
     with _running(folder, "--live") as demo:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
 from tests.integration.postgres_server import Database, PostgresServer, running_postgres
 
 GUEST_PASSWORD = "opens-sesame"  # of a user of Kafka who may do nothing
@@ -45,15 +44,6 @@ def followed_server() -> Iterator[PostgresServer]:
 def followed(followed_server: PostgresServer) -> Database:
     """An empty database of this test, whose changes can be decoded."""
     return followed_server.new_database()
-
-
-@pytest.fixture(scope="session")
-def libraries() -> Path:
-    """What Kafka is made of."""
-    try:
-        return kafka_libraries()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Kafka: {error}")
 
 
 @pytest.fixture(scope="session")

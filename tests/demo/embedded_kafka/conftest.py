@@ -6,16 +6,6 @@ from pathlib import Path
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
-
-
-@pytest.fixture(scope="session")
-def libraries() -> Path:
-    """What Kafka is made of."""
-    try:
-        return kafka_libraries()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Kafka: {error}")
 
 
 @pytest.fixture(scope="session")
