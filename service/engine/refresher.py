@@ -67,7 +67,10 @@ class Refresher:
 
     def cold_reason(self) -> str | None:
         """What is waited for before the dimension counts as started; None when it does."""
-        return self._warmup.cold_reason(self.statistics(), self._clock())
+        # Not by all statistics: this is asked some times a second, and those look at all rows.
+        loading = None if self._refresh is None else self._refresh.loading
+        load = None if loading is None else loading.statistics()
+        return self._warmup.cold_reason(load, self._clock())
 
     def statistics(self) -> RefreshStatistics:
         """How it is loaded and followed; little before the first runner."""

@@ -3,7 +3,7 @@
 Only a table that is to be held whole is waited for; its load is others' business.
 """
 
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.refresh_statistics import LoadStatistics
 from lookup_core.settings import CacheMode, DimensionSettings
 
 
@@ -14,9 +14,8 @@ class Warmup:
         self._is_over = settings.cache.mode is not CacheMode.FULL
         self._latest_end = began_at + settings.full.warmup_max_wait_s
 
-    def cold_reason(self, refresh: RefreshStatistics, now: float) -> str | None:
+    def cold_reason(self, load: LoadStatistics | None, now: float) -> str | None:
         """What is waited for; None when there is nothing, or when it has taken too long."""
-        load = refresh.load
         self._is_over |= now >= self._latest_end or (load is not None and load.is_whole)
         if self._is_over:
             return None

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lookup_core.refresh_statistics import LoadStatistics, RefreshStatistics
+from lookup_core.refresh_statistics import LoadStatistics
 from lookup_core.settings import FullSettings
 from service.engine.warmup import Warmup
 from tests.service.engine.refreshing import full
@@ -14,7 +14,7 @@ CHOSEN = full(FullSettings(warmup_max_wait_s=60.0))
 
 def reason(warmup: Warmup, load: LoadStatistics | None, now: float = 1.0) -> str | None:
     """What is waited for."""
-    return warmup.cold_reason(RefreshStatistics(load=load), now)
+    return warmup.cold_reason(load, now)
 
 
 def test_nothing_is_waited_for_without_a_load() -> None:
