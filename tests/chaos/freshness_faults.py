@@ -23,6 +23,7 @@ Fault = Callable[[FreshnessWorld, Chance], bool]  # does it, and says whether it
 _BACK_WITHIN_S = 90.0
 _SILENT_AFTER_S = 11.0  # a feed is believed for ten
 _POOL, _LISTENING = "sidelook", "sidelook listen"  # what sessions call themselves
+_FIRST_OF_POOL = f"application_name\0{_POOL}\0".encode()  # in the first message
 _FAILED_SPLITS = "sidelook_dimension_split_failures_total"
 
 
@@ -50,6 +51,17 @@ def freeze_network(world: FreshnessWorld, chance: Chance) -> bool:
         return world.network.held_chunks > 0
     finally:
         world.network.release()
+
+
+def delay_answers(world: FreshnessWorld, chance: Chance) -> bool:
+    """Rows arrive that were read before the sidecar heard of their changes."""
+    with rising(world, "sidelook_invalidations_total") as has_risen:
+        world.network.hold_answers(_FIRST_OF_POOL)
+        try:
+            time.sleep(chance.uniform(0.2, 1.0))  # the fault itself
+            return has_risen() and world.network.held_chunks > 0
+        finally:
+            world.network.release()
 
 
 def freeze_sidecar(world: FreshnessWorld, chance: Chance) -> bool:
@@ -227,6 +239,7 @@ _COMMON: Mapping[Fault, int] = {  # how often in one round
     end_pool: 1,
     cut_network: 1,
     freeze_network: 2,
+    delay_answers: 3,
     freeze_sidecar: 2,
     lock_table: 2,
     commit_late: 3,

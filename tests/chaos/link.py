@@ -27,6 +27,7 @@ class Link:
         self._writers: set[asyncio.StreamWriter] = set()  # both ends of every connection
         self._to_clients: set[asyncio.StreamWriter] = set()  # those that still get something
         self._passes = asyncio.Event()
+        self._only_answers_to: bytes | None = None  # None: all is held, if anything
         self._held_chunks = 0
         self._bytes_left: int | None = None  # to clients, until all connections are cut
         self._server: asyncio.Server | None = None
@@ -77,8 +78,11 @@ class Link:
 
     def hold(self) -> None:
         """Swallow everything from now on."""
-        self._held_chunks = 0
-        self._loop.call_soon_threadsafe(self._passes.clear)
+        self._hold(None)
+
+    def hold_answers(self, to: bytes) -> None:
+        """Swallow only what is sent to those in whose first message these bytes are."""
+        self._hold(to)
 
     @property
     def held_chunks(self) -> int:
@@ -88,6 +92,11 @@ class Link:
     def release(self) -> None:
         """Let what was swallowed through, and all that follows."""
         self._loop.call_soon_threadsafe(self._passes.set)
+
+    def _hold(self, only_answers_to: bytes | None) -> None:
+        self._held_chunks = 0
+        self._only_answers_to = only_answers_to
+        self._loop.call_soon_threadsafe(self._passes.clear)
 
     def _run(self, do: Callable[[], Awaitable[int]]) -> int:
         async def done() -> int:
@@ -142,9 +151,10 @@ class Link:
         self._writers |= {writer, upper}
         self._to_clients.add(writer)
         try:
+            first = bytearray()  # what the client began with
             async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(self._pump(reader, upper, is_answer=False))
-                pumps.create_task(self._pump(upper_reader, writer, is_answer=True))
+                pumps.create_task(self._pump(reader, upper, first, is_answer=False))
+                pumps.create_task(self._pump(upper_reader, writer, first, is_answer=True))
         finally:
             self._to_clients.discard(writer)
             for each in (writer, upper):
@@ -152,11 +162,18 @@ class Link:
                 each.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        first: bytearray,
+        *,
+        is_answer: bool,
     ) -> None:
         with suppress(ConnectionError):  # cut, or closed by either side: it ends either way
             while chunk := await reader.read(_CHUNK_BYTES):
-                if not self._passes.is_set():
+                if not is_answer and not first:
+                    first += chunk
+                if self._holds(first, is_answer=is_answer):
                     self._held_chunks += 1
                     await self._passes.wait()
                 if is_answer and writer not in self._to_clients:
@@ -169,3 +186,8 @@ class Link:
                 if self._bytes_left == 0:
                     await self._cut()
         writer.close()  # what it has is sent before the end of the connection
+
+    def _holds(self, first: bytearray, *, is_answer: bool) -> bool:
+        to = self._only_answers_to
+        is_meant = to is None or (is_answer and to in first)
+        return is_meant and not self._passes.is_set()
