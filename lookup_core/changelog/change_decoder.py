@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from lookup_core.changelog.change import Change
+from lookup_core.changelog.told_log import ToldLog
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 # From the bytes of a JSON document; raises ValueError. A parameter of the decoders, because whoever
@@ -45,10 +46,11 @@ class Decoded:
 class ChangeDecoder(Protocol):
     """Decodes the messages of one topic; remembers none of them."""
 
-    def decode(self, messages: Sequence[ChangeMessage]) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
         """What the messages of one partition say; never raises.
 
-        Whatever cannot be decoded is a TableChange at its place, and stands in `faults`.
+        Whatever cannot be decoded is a TableChange at its place, and stands in `faults`. Rows are
+        not told if a later one was: `log` knows that, and notes what is told now. None: the first.
         """
 
 

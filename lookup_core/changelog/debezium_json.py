@@ -15,7 +15,8 @@ timestamptz, and none that may be NULL has a default: Kafka Connect writes the d
 NULL, unless the converter has `replace.null.with.default=false`. A bytea, or a numeric of 38
 digits, needs REPLICA IDENTITY FULL: stored outside its row it may be NULL in an update's event. The
 key must hold the primary key, whose changes are in one partition, and which is not deferrable.
-Truncations are told with `skipped.operations=none` only.
+Truncations are told with `skipped.operations=none` only. A row that a connector tells once more is
+known by the position in `source.sequence`, and is not told here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,14 +37,16 @@ from lookup_core.changelog.gathered_changes import (
     refuse_unnameable,
 )
 from lookup_core.changelog.json_documents import JsonDocuments
+from lookup_core.changelog.told_log import ToldLog, log_position, snapshot_position
 from lookup_core.dimension_schema import DimensionSchema
 
 _UNKNOWN_KEY = (
     "an event does not tell the old key of its row: that is not in the message's key; "
     "ALTER TABLE … REPLICA IDENTITY FULL makes events tell it"
 )
-_DELETE, _TRUNCATE = "d", "t"
-_OPERATIONS = {"c", "r", "u", _DELETE}
+_OTHER_LOG = "the connector tells of another log, as of a database that was restored"
+_DELETE, _TRUNCATE, _SNAPSHOT_READ = "d", "t", "r"
+_OPERATIONS = {"c", _SNAPSHOT_READ, "u", _DELETE}
 _WITH_OLD_KEY = {"u", _DELETE}
 _HEARTBEAT = {"ts_ms"}
 # What is in messages about transactions, and in those about changes of the schema.
@@ -63,8 +66,9 @@ class DebeziumDecoder:
         self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
 
-    def decode(self, messages: Sequence[ChangeMessage]) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
         """See ChangeDecoder."""
+        log = log or ToldLog()
         gathered = GatheredChanges(
             self._schema, with_rows=self._settings.with_rows, rewrite=plain_json
         )
@@ -74,22 +78,25 @@ class DebeziumDecoder:
                 gathered.ignored += 1  # each deletion is followed by a tombstone of the same key
                 continue
             try:
-                is_deletion = self._read(message, gathered) == _DELETE
+                is_deletion = self._read(message, gathered, log=log) == _DELETE
             except ValueError as error:
                 gathered.add_fault(str(error))
                 is_deletion = False
             deleted = message.key if is_deletion else None
         return gathered.decoded()
 
-    def _read(self, message: ChangeMessage, gathered: GatheredChanges) -> str | None:
+    def _read(
+        self, message: ChangeMessage, gathered: GatheredChanges, *, log: ToldLog
+    ) -> str | None:
         """The operation, if the message has one; raises ValueError where it is undecodable."""
         event = debezium_document(self._documents.read(message.value))
         if event is None:
+            gathered.is_news = log.is_news(None)
             self._read_tombstone(message, gathered)
             return None
         operation = event.payload.get("op")
         if isinstance(operation, str):
-            self._read_event(message, event, gathered)
+            self._read_event(message, event, gathered=gathered, log=log)
             return operation
         names = event.payload.keys()
         if names != _HEARTBEAT and not any(expected <= names for expected in _OTHER_MESSAGES):
@@ -107,7 +114,12 @@ class DebeziumDecoder:
             gathered.ignored += 1
 
     def _read_event(
-        self, message: ChangeMessage, event: DebeziumDocument, gathered: GatheredChanges
+        self,
+        message: ChangeMessage,
+        event: DebeziumDocument,
+        *,
+        gathered: GatheredChanges,
+        log: ToldLog,
     ) -> None:
         source = event.within("source")
         if source is None:
@@ -117,7 +129,10 @@ class DebeziumDecoder:
         transaction_id = given if type(given) is int else UNKNOWN_TRANSACTION
         if not self._is_of_table(source.payload):
             gathered.ignored += 1
-        elif event.payload["op"] == _TRUNCATE:
+            return
+        if self._settings.with_rows:
+            _place(event.payload["op"], source.payload, gathered=gathered, log=log)
+        if event.payload["op"] == _TRUNCATE:
             gathered.add_table("the table was truncated", transaction_id)
         else:
             self._read_row(message, event, transaction_id=transaction_id, gathered=gathered)
@@ -162,6 +177,23 @@ class DebeziumDecoder:
         # A NULL in it would be one that Debezium does not know, in a key of the user's own.
         is_known = old is not None and gathered.has_whole_key(old.payload)
         return old if is_known else None
+
+
+def _place(
+    operation: str, source: Mapping[str, Any], *, gathered: GatheredChanges, log: ToldLog
+) -> None:
+    """See whether the event's row may be told, and note the event."""
+    sequence = source.get("sequence")
+    if operation == _SNAPSHOT_READ:  # the log goes on from where it was
+        gathered.is_news = log.is_news(snapshot_position(sequence))
+        return
+    position = log_position(sequence)
+    time_ms = source.get("ts_ms")
+    time_ms = time_ms if type(time_ms) is int else 0
+    if log.begins_anew(position, time_ms):
+        gathered.add_table(_OTHER_LOG)
+    log.note(position, time_ms)
+    gathered.is_news = log.is_news(position)
 
 
 def _add(

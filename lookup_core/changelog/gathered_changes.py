@@ -56,6 +56,7 @@ class GatheredChanges:
 
     def __init__(self, schema: DimensionSchema, *, with_rows: bool, rewrite: Rewrite) -> None:
         self.position = 0  # of the message that is read
+        self.is_news = True  # the message; else its rows are not told, as they may be former ones
         self.ignored = 0
         self.source_time_ms = NO_WATERMARK_MS
         self._schema, self._with_rows, self._rewrite = schema, with_rows, rewrite
@@ -97,7 +98,7 @@ class GatheredChanges:
         """A row changed: `values` holds its key and, if it is told, the row itself."""
         self._values.append(values)
         self._forms.append(forms)
-        self._told.append(told if self._with_rows else Told.NOTHING)
+        self._told.append(told if self._with_rows and self.is_news else Told.NOTHING)
         self._transaction_ids.append(transaction_id & _LOW_HALF)
         self._messages.append(self.position)
 

@@ -5,7 +5,8 @@ Not Debezium's flattened events: its dates, bytes and decimals have other forms.
 The key is a value, a list of values, or an object by the names of the key's columns; the value an
 object by the names of the columns, or null where there is no row any more. Values have the forms
 of `json_keys`: ISO 8601 texts, uuids, decimals as texts, bytes in base64. A row that lacks a column
-of the dimension, or has something else in it, is not told. There are no transaction ids.
+of the dimension, or has something else in it, is not told. There are no transaction ids, nor
+positions: rows that a writer tells once more are taken for news.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from lookup_core.changelog.gathered_changes import (
     refuse_unnameable,
 )
 from lookup_core.changelog.json_documents import JsonDocuments
+from lookup_core.changelog.told_log import ToldLog
 from lookup_core.dimension_schema import DimensionSchema
 
 
@@ -42,8 +44,9 @@ class UpsertDecoder:
         self._schema, self._with_rows = schema, settings.with_rows
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
 
-    def decode(self, messages: Sequence[ChangeMessage]) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
         """See ChangeDecoder."""
+        del log
         gathered = GatheredChanges(self._schema, with_rows=self._with_rows, rewrite=_as_they_are)
         for gathered.position, message in enumerate(messages):
             if message.timestamp >= 0:

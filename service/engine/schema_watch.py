@@ -12,12 +12,12 @@ import structlog
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.warning_gate import WarningGate
 from service.backends.interface import Backend
 from service.engine.backend_call import backend_call
 from service.engine.jitter import jitter
 from service.engine.pause import pause
 from service.engine.recheck_pace import RecheckPace
-from service.engine.warning_gate import WarningGate
 
 log = structlog.get_logger()
 

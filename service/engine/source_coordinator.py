@@ -20,12 +20,12 @@ from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.split_progress import SplitProgress
 from lookup_core.sources.split_watermarks import SplitWatermarks
 from lookup_core.sources.splits_ahead import splits_ahead
+from lookup_core.warning_gate import WarningGate
 from service.engine.jitter import jitter
 from service.engine.pause import pause
 from service.engine.split_buffer import SplitBuffer
 from service.engine.split_discovery import SplitDiscovery
 from service.engine.split_reading import ReadingFault, ReadingParts, SplitReading
-from service.engine.warning_gate import WarningGate
 from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()

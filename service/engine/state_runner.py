@@ -22,13 +22,13 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.outcome import Outcome
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
+from lookup_core.warning_gate import WarningGate
 from service.backends.interface import Backend, FetchedRows
 from service.engine.backend_call import backend_call
 from service.engine.fetching import checked_fetch
 from service.engine.jitter import jitter
 from service.engine.observer import Observer, QueryResult
 from service.engine.submitted import Deliver, Submitted
-from service.engine.warning_gate import WarningGate
 
 log = structlog.get_logger()
 
@@ -138,6 +138,10 @@ class StateRunner:
         """Nobody waits for this lookup any more; harmless when it has ended."""
         if self._callers.pop(lookup_id, None) is not None:
             self._carry_out(self.state.leave(lookup_id))
+
+    async def is_unchanged(self) -> bool:
+        """Whether the store, asked anew, still describes itself as this runner has it."""
+        return await self._parts.is_unchanged()
 
     def end(self, code: ErrorCode) -> int:
         """The schema is no longer true: end all lookups with this error, and forget all rows.

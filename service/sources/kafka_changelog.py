@@ -16,7 +16,7 @@ from service.sources.kafka_topic import KafkaTopic
 
 
 class KafkaChangelog:
-    """Unbounded; begins a minute before its partitions are looked for first."""
+    """Unbounded; begins a bit more than a minute before its partitions are looked for first."""
 
     def __init__(
         self, settings: KafkaSettings, decoder: Callable[[DimensionSchema], ChangeDecoder]

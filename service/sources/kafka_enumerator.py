@@ -58,7 +58,11 @@ class KafkaEnumerator:
         # The ends first: what comes between both questions must lie behind them.
         ends = await self._consumer.end_offsets(addresses)
         found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
+        firsts = await self._consumer.beginning_offsets(addresses)
         return {
-            partition_id(address): first.offset if first else ends[address]
+            partition_id(address): max(
+                (first.offset if first else ends[address]) - self._settings.lookback_messages,
+                firsts[address],
+            )
             for address, first in found.items()
         }

@@ -6,7 +6,8 @@ by itself, and goes on where it was.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,7 @@ from lookup_core.changelog.change import Change, TableChange
 from lookup_core.changelog.change_decoder import ChangeDecoder, Decoded
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
+from lookup_core.warning_gate import WarningGate
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.sources.interface import SplitPiece
 from service.sources.kafka_assignment import KafkaAssignment
@@ -25,12 +27,12 @@ from service.sources.kafka_consumer import KafkaConsumer
 from service.sources.kafka_errors import mapped_errors
 from service.sources.kafka_partition import KafkaPartition, partition_id
 from service.sources.kafka_progress import Clocks, KafkaProgress
+from service.sources.kafka_read_size import KafkaReadSize
 from service.sources.kafka_settings import KafkaSettings
 from service.sources.kafka_topic import KafkaTopic
 
 log = structlog.get_logger()
 
-_MOST_MESSAGES = 1000  # in one read, so that lookups have their turn between two
 _WAIT_MS = 500
 _SHORT_WAIT_MS = 50  # while it is not known yet whether there is something to read
 
@@ -47,6 +49,8 @@ class KafkaReader:
         self._decoder = decoder
         self._topic = topic
         self._addresses: dict[str, TopicPartition] = {}  # {split id: partition}
+        self._read_size = KafkaReadSize()
+        self._warnings = WarningGate()
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
@@ -67,6 +71,7 @@ class KafkaReader:
         """Read this partition, too; raises BackendError."""
         assert isinstance(split, KafkaPartition)
         self._addresses[split.id] = split.address
+        self._topic.log(split.id)  # before anything is read of those that come with it
         begin = split.begin if position is None else position
         with mapped_errors(self._settings):
             await self._assignment.add(split.address, position=begin)
@@ -78,13 +83,14 @@ class KafkaReader:
             await self._assignment.update(at=_now())
             try:
                 records = await self._consumer.getmany(
-                    timeout_ms=self._wait_ms(), max_records=_MOST_MESSAGES
+                    timeout_ms=self._wait_ms(), max_records=self._read_size.messages
                 )
             except OffsetOutOfRangeError as error:
                 self._assignment.lose(error.args[0])
                 await self._consumer.client.refresh()  # it may be another topic by now
                 await self._assignment.update(at=_now())
                 records = {}
+        self._read_size.note(_sizes_bytes(records))
         return await self._pieces(records, at=_now())
 
     def pause(self, split_ids: Collection[str]) -> None:
@@ -114,11 +120,12 @@ class KafkaReader:
         self, address: TopicPartition, messages: Sequence[ConsumerRecord], *, at: Clocks
     ) -> SplitPiece:
         progress = self._assignment.progress[address]
-        decoded = self._decoder.decode(messages)
-        self._log_faults(messages, decoded)
+        split_id = partition_id(address)
+        decoded = self._decoder.decode(messages, self._topic.log(split_id))
+        self._log_faults(messages, decoded, at=at)
         self._note_time(progress, decoded.source_time_ms)
         return SplitPiece(
-            split_id=partition_id(address),
+            split_id=split_id,
             position=progress.position,
             changes=(*self._restart(address), *decoded.changes),
             nbytes=decoded.nbytes,
@@ -158,19 +165,22 @@ class KafkaReader:
         for progress in self._assignment.progress.values() if told else ():
             progress.heartbeat(max(told), at=at)
 
-    def _log_faults(self, messages: Sequence[ConsumerRecord], decoded: Decoded) -> None:
-        if not decoded.faults:
-            return
-        index, reason = next(iter(decoded.faults.items()))
-        first = messages[index]  # its value stays out of the log: it may be anybody's secret
-        log.warning(
-            "changelog.not_understood",
-            topic=first.topic,
-            partition=first.partition,
-            offset=first.offset,
-            reason=reason,
-            messages=len(decoded.faults),
-        )
+    def _log_faults(
+        self, messages: Sequence[ConsumerRecord], decoded: Decoded, *, at: Clocks
+    ) -> None:
+        counts = Counter(decoded.faults.values())
+        for index, reason in decoded.faults.items():
+            count = counts.pop(reason, 0)  # the first one of each reason stands for all
+            if count and self._warnings.is_due(reason, at.monotonic_s):
+                first = messages[index]  # its value stays out of the log: it may be a secret
+                log.warning(
+                    "changelog.not_understood",
+                    topic=first.topic,
+                    partition=first.partition,
+                    offset=first.offset,
+                    reason=reason,
+                    messages=count,
+                )
 
     def _check_silence(self, at: Clocks) -> None:
         silence_s = self._assignment.unanswered_s(at=at)
@@ -178,6 +188,12 @@ class KafkaReader:
             # New connections tell what is wrong, and find brokers that have moved.
             detail = f"{self._settings.address}: no answer for {silence_s:.0f} s"
             raise BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, detail)
+
+
+def _sizes_bytes(records: Records) -> Iterator[int]:
+    for messages in records.values():
+        for message in messages:  # a part that is not there counts as -1
+            yield message.serialized_key_size + message.serialized_value_size + 2
 
 
 def _now() -> Clocks:

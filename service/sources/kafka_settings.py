@@ -29,6 +29,8 @@ class KafkaSettings:
     request_timeout_s: float = 10.0
     discovery_interval_s: float = 10.0  # new partitions are found within
     lookback_s: float = 60.0  # how far back reading begins
+    # And so many before that: by the last ones it is known what a connector tells once more.
+    lookback_messages: int = 10
     give_up_after_s: float = 30.0  # of silence, to find out with new connections what is wrong
     # What one answer of a broker may bring; a single batch that is larger is sent all the same.
     partition_fetch_bytes: int = 2**20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import psycopg
 
-from tests.chaos.freshness_signs import is_doubted, positions, rising, rising_lines
+from tests.chaos.freshness_signs import is_doubted, positions, rising, rising_lines, rising_nonsense
 from tests.chaos.freshness_table import EMPTY_AND_FILL, KEYS, NAME
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld
 from tests.chaos.freshness_writer import UPDATE
@@ -196,7 +196,7 @@ def restart_broker(world: FreshnessWorld, _: Chance) -> bool:
 
 def write_nonsense(world: FreshnessWorld, _: Chance) -> bool:
     """A message that nobody understands: any row may have changed."""
-    with rising_lines(world, "changelog.not_understood") as has_risen:
+    with rising_nonsense(world) as has_risen:
         world.changelog.write(b"?")
         return has_risen()
 

@@ -37,6 +37,16 @@ def rising_lines(world: FreshnessWorld, event: str) -> AbstractContextManager[Ca
     return _growing(lambda: world.log.read_text().count(event))
 
 
+def rising_nonsense(world: FreshnessWorld) -> AbstractContextManager[Callable[[], bool]]:
+    """Whether a message was met since then, or soon is, that nobody understands."""
+
+    def count() -> int:
+        unused = [feed_of(world.sidecar, name)["unused_messages"] for name in world.dimensions]
+        return sum(each.get("undecodable", 0) for each in unused)
+
+    return _growing(count)
+
+
 @contextmanager
 def _growing(count: Callable[[], float]) -> Iterator[Callable[[], bool]]:
     before = count()

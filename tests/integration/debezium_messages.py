@@ -35,6 +35,13 @@ class TableMessages:
         """The row is so now: by an update, or as `operation` says."""
         return self._event(operation, row["id"], after=row, transaction_id=transaction_id)
 
+    @staticmethod
+    def placed(message: Message, place: int) -> Message:
+        """The same, with its place in the server's log."""
+        event = json.loads(message.value or b"")
+        event["source"]["sequence"] = f'["{place}","{place + 1}"]'
+        return Message(message.key, json.dumps(event).encode())
+
     def deletion(self, key: int, *, transaction_id: int | None) -> Message:
         """There is no row of this key any more."""
         return self._event("d", key, after=None, transaction_id=transaction_id)

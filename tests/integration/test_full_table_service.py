@@ -31,7 +31,7 @@ def database_of_all(postgres_server: PostgresServer) -> Database:
 @pytest.fixture(scope="module")
 def unused(kafka: KafkaBroker, database_of_all: Database) -> Iterator[list[FollowedTable]]:
     """Tables that one sidecar holds whole, and that no test has used; the last has no feed."""
-    names = ["whole_0", "whole_1", "whole_2", "whole_3", "unfollowed"]
+    names = ["whole_0", "whole_1", "whole_2", "whole_3", "whole_4", "unfollowed"]
     tables = [ToldTable(name, database_of_all, kafka.address) for name in names]
     for table in tables:
         table.create()
@@ -84,6 +84,19 @@ def test_value_left_out_is_fetched_once(planes: FollowedTable) -> None:
     assert planes.look_up(1, 2) == [("fetched", "uno"), ("hit", "two")]
     assert planes.look_up(1, 2) == [("hit", "uno"), ("hit", "two")]
     assert planes.sidecar.queries(planes.name) == 1
+
+
+def test_row_told_again_is_fetched(planes: FollowedTable) -> None:
+    """A connector that begins anew tells a former row; the one that there is now is fetched."""
+    placed = planes.table.messages.placed
+    former = placed(planes.table.rename(1, "uno"), 10)
+    planes.tell(former, placed(planes.table.rename(1, "eins"), 20))
+    told = planes.look_up(1)
+    planes.tell(former)
+
+    again = planes.look_up(1) + planes.look_up(1)
+
+    assert (told, again) == ([("hit", "eins")], [("fetched", "eins"), ("hit", "eins")])
 
 
 def test_truncation_is_followed_by_a_load(planes: FollowedTable) -> None:

@@ -1,10 +1,13 @@
 """Changes of a real table, through PostgreSQL's logical decoding, Debezium and Kafka."""
 
 import asyncio
+import shutil
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import orjson
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -19,7 +22,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from service.backends.postgres import PostgresBackend
 from service.sources.kafka_changelog import KafkaChangelog
 from service.sources.kafka_settings import KafkaSettings
-from tests.integration.kafka_reading import Reading, reading
+from tests.end_to_end.until import until
+from tests.integration.kafka_reading import PATIENCE_S, Reading, reading
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 
@@ -45,6 +49,7 @@ EXPECTED = {  # {key: what was told of it, in this order}
     "N3": [GONE],
 }
 PROBE = "probe"
+KEEPS_LOG = "flush.lsn.source=false"  # the server, so that any place can be gone back to
 
 
 @pytest.mark.parametrize("has_schemas", [False, True], ids=["bare", "with_schemas"])
@@ -96,6 +101,64 @@ def source_of(
         loads=orjson.loads,
     )
     return settings, KafkaChangelog(settings, lambda _: decoder)
+
+
+async def test_rows_told_again_are_not_applied(
+    kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path
+) -> None:
+    """A connector that begins anew at a former place brings no former row, and goes on."""
+    table = put_table(followed, PLANES, key=["tailnum"], name="planes")
+    async with PostgresBackend(table) as backend:
+        schema = await backend.describe(timeout_s=5.0)
+    offsets, former = tmp_path / "offsets", tmp_path / "former"
+    with unix_relay(f"{followed.socket_folder}/.s.PGSQL.5432") as port:
+        captured = CapturedTable(
+            port, followed.name, "public.planes", prefix="again", options=(KEEPS_LOG,)
+        )
+        settings, source = source_of(captured, kafka, schema)
+        await create_topic(kafka.address, captured.topic)
+        connector = partial(
+            debezium_connector, tmp_path, captured, brokers=kafka.address, libraries=libraries
+        )
+        async with reading(settings, source=source) as told:
+            with connector():
+                await connected(told, followed)
+                await asyncio.to_thread(until, offsets.exists, within_s=PATIENCE_S)
+                shutil.copy(offsets, former)
+                await change_and_read(followed, told, seats=10)
+            shutil.copy(former, offsets)
+            with connector():
+                await change_and_read(followed, told, seats=20)
+
+    assert (told.flushes, seats_of(told)) == ([], [10, 11, 12, *(None, None, 12), 20, 21, 22])
+
+
+async def change_and_read(database: Database, told: Reading, *, seats: int) -> None:
+    """Change planes three times, the second time by what was written before the first."""
+    update = "UPDATE planes SET seats = %s WHERE tailnum = %s"
+    async with await psycopg.AsyncConnection.connect(database.dsn()) as late:
+        await late.execute(update, [seats + 1, "N1"])
+        async with await psycopg.AsyncConnection.connect(database.dsn()) as early:
+            await early.execute(update, [seats, "N2"])
+        await late.commit()
+        await late.execute(update, [seats + 2, "N1"])
+    await told.until(lambda: seats_of(told)[-1:] == [seats + 2])
+
+
+def seats_of(told: Reading) -> list[int | None]:
+    """What was told of the planes, in its order; None: only that something has changed."""
+    return [
+        row["seats"] if has_row else None
+        for change in told.changes
+        if isinstance(change, RowChanges)
+        for key, row, has_row in zip(
+            change.keys["tailnum"].to_pylist(),
+            change.rows.to_pylist(),
+            change.has_row,
+            strict=True,
+        )
+        if not key.startswith(PROBE)
+    ]
 
 
 async def connected(told: Reading, database: Database) -> None:

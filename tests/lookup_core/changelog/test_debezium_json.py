@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lookup_core.changelog.change import TableChange
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings
 from lookup_core.changelog.debezium_json import DebeziumDecoder
+from lookup_core.changelog.told_log import ToldLog
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.key_casts import UUID_FIELD
@@ -75,9 +76,10 @@ def decoded(
     schema: DimensionSchema = BY_ID,
     *,
     settings: DecoderSettings = SETTINGS,
+    log: ToldLog | None = None,
 ) -> Decoded:
     """What they say."""
-    return DebeziumDecoder(schema, settings, loads=orjson.loads).decode(messages)
+    return DebeziumDecoder(schema, settings, loads=orjson.loads).decode(messages, log)
 
 
 def event(
@@ -86,6 +88,19 @@ def event(
     """An event of the table, with what is said of it."""
     source = {"schema": "public", "table": "t", "db": "postgres", "txId": transaction_id}
     return message(key, {"op": operation, "source": {**source, "ts_ms": 5}, **parts})
+
+
+def at(sequence: str | None, operation: str = "u", *, time_ms: object = 5) -> Message:
+    """An event of the row 1, which stands there in the log."""
+    source = {"schema": "public", "table": "t", "txId": 7, "ts_ms": time_ms}
+    after = {"id": 1, "code": "A", "n2": 1}
+    parts = {"op": operation, "after": after, "source": {**source, "sequence": sequence}}
+    return message({"id": 1}, parts)
+
+
+def words(said: Decoded) -> list[str]:
+    """What is said of the row 1, in short."""
+    return ["row" if isinstance(each[1], dict) else str(each[1]) for each in told([*said.changes])]
 
 
 def test_real_events_tell_keys_and_transactions() -> None:
@@ -321,6 +336,68 @@ def test_unnameable_keys_are_refused() -> None:
     """A key of a type that JSON cannot name is refused when the decoder is made."""
     with pytest.raises(InvalidRequest):
         decoded([], schema_of({"id": pa.float64()}, {}))
+
+
+def test_replayed_rows_are_not_told() -> None:
+    """What was told before the newest record of the log is no news when it is told again."""
+    log, messages = ToldLog(), captured("plain t")[:6]  # the last but one is a tombstone
+    first = decoded(messages, log=log)
+
+    again = decoded(messages, log=log)
+
+    assert words(first) == ["row", "row", "row", "gone", "row"]
+    assert words(again) == ["changed", "changed", "changed", "gone", "row"]
+
+
+def test_mixed_transactions_are_told() -> None:
+    """What was written earlier by a transaction that ended later is news."""
+    said = decoded([at('["10","25"]'), at('["30","15"]'), at('["30","40"]')], log=ToldLog())
+
+    assert words(said) == ["row"] * 3
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"), [('[null,"30"]', "row"), ('["10","25"]', "row"), (None, "changed")]
+)
+def test_rows_that_were_read_are_told(sequence: str | None, expected: str) -> None:
+    """A snapshot shows what had ended by then; the changes that follow are told as before."""
+    said = decoded([at('["20","25"]'), at(sequence, "r"), at('["20","26"]')], log=ToldLog())
+
+    assert words(said) == ["row", expected, "row"]
+
+
+def test_old_snapshots_are_not_told() -> None:
+    """Rows that were read before the newest change are not told."""
+    said = decoded([at('["20","25"]'), at('[null,"19"]', "r")], log=ToldLog())
+
+    assert words(said) == ["row", "changed"]
+
+
+def test_restored_database_changes_the_table() -> None:
+    """A former place at a later time is of another log; the rows after it are news."""
+    restored = [at('["2","5"]', time_ms=100_000), at('["7","8"]', time_ms=100_001)]
+
+    said = decoded([at('["20","25"]'), *restored], log=ToldLog())
+
+    assert told(list(said.changes))[1] == ("table", 0)
+    assert words(said) == ["row", "0", "row", "row"]
+    assert said.faults == {}
+
+
+def test_lone_tombstones_may_be_replayed() -> None:
+    """A tombstone stands nowhere; where changes do, it ends no row."""
+    said = decoded([at('["20","25"]', time_ms=None), message({"id": 1})], log=ToldLog())
+
+    assert words(said) == ["row", "changed"]
+
+
+def test_keys_are_told_wherever_they_stand() -> None:
+    """If no rows are told, what is told again is the same."""
+    other = at('["2","5"]', time_ms=100_000)
+
+    said = decoded([at('["20","25"]'), at('["2","5"]'), other], settings=KEYS, log=ToldLog())
+
+    assert words(said) == ["changed"] * 3
 
 
 @given(st.data())

@@ -57,6 +57,21 @@ def test_changes_keep_their_order() -> None:
     assert told(list(gathered.decoded().changes)) == [*rows, ("table", 9), ((2,), "changed", 0)]
 
 
+def test_former_rows_are_not_told() -> None:
+    """Of a message that is no news, only the key is told: what is now, it does not know."""
+    gathered = gathering()
+
+    for gathered.is_news, told_of_row in (
+        (False, Told.ROW),
+        (False, Told.ABSENCE),
+        (True, Told.ROW),
+    ):
+        gathered.add({"id": 1, **ANN}, told_of_row)
+
+    words = [each[1] for each in told(list(gathered.decoded().changes))]
+    assert words == ["changed", "changed", ANN]
+
+
 def test_rows_change_in_runs() -> None:
     """Changes of rows are one value, but for where the table changed between them."""
     gathered = gathering()

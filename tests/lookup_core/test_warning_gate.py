@@ -1,6 +1,6 @@
 """Warnings that are written, of those that could be."""
 
-from service.engine.warning_gate import WarningGate
+from lookup_core.warning_gate import WarningGate
 
 
 def test_reason_is_warned_of_every_30_s() -> None:

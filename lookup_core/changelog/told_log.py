@@ -1,0 +1,74 @@
+"""How far one partition has told the log of its database, and what is told once more.
+
+Knows positions only, not what was told. A connector that begins anew tells again what it had told
+since it last noted how far it was: former rows, after newer ones. Positions are ordered as those
+are who tell them, after Materialize: by where the transaction before ended, then by the change's
+own place. Its own place does not do: transactions are told by their ends, one after the other, and
+what a later one has changed may stand before what an earlier one did.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Self, TypeAlias
+
+LogPosition: TypeAlias = tuple[int, int]  # where the transaction before ended; the change's place
+
+# What is told again is no later than what was told; but clocks of servers are set, and set back.
+_ANEW_MS = 60_000
+# Debezium's `source.sequence`; null before the first transaction that it has seen the end of.
+_SEQUENCE = re.compile(r'\[\s*(?:null|"([0-9]{1,20})")\s*,\s*"([0-9]{1,20})"\s*\]')
+_BEGINNING = 0
+
+
+class ToldLog:
+    """Of one partition; a database may tell no positions at all: None throughout."""
+
+    def __init__(self) -> None:
+        self._newest: LogPosition | None = None
+        self._latest_ms = 0
+
+    def is_news(self, position: LogPosition | None) -> bool:
+        """Whether nothing later was told.
+
+        So is what stands where the newest does: rows that are written at once share their place,
+        and no key is there twice.
+        """
+        if self._newest is None:
+            return True
+        return position is not None and position >= self._newest
+
+    def begins_anew(self, position: LogPosition | None, time_ms: int) -> bool:
+        """Whether it is of another log, as after a restore: later than all, at a former place."""
+        return not self.is_news(position) and time_ms > self._latest_ms + _ANEW_MS
+
+    def note(self, position: LogPosition | None, time_ms: int) -> None:
+        """A change was told; the log goes on from there, unless it was told again."""
+        if self.is_news(position) or self.begins_anew(position, time_ms):
+            self._newest = position
+        self._latest_ms = max(self._latest_ms, time_ms)
+
+    def catch_up(self, other: Self) -> None:
+        """Be as far as another partition, if that is further."""
+        if other._newest is not None:
+            self.note(other._newest, other._latest_ms)
+
+
+def level(logs: Collection[ToldLog]) -> None:
+    """Let all partitions be as far as the furthest: what was told in one may be told in others."""
+    furthest = ToldLog()
+    for log in logs:
+        furthest.catch_up(log)
+    for log in logs:
+        log.catch_up(furthest)
+
+
+def log_position(sequence: object) -> LogPosition | None:
+    """The position of a change, from what Debezium tells of it; None if it does not."""
+    found = _SEQUENCE.fullmatch(sequence) if isinstance(sequence, str) else None
+    return found and (int(found[1] or _BEGINNING), int(found[2]))
+
+
+def snapshot_position(sequence: object) -> LogPosition | None:
+    """The position of a row that a connector has read: behind all that had ended by then."""
+    position = log_position(sequence)
+    return position and (position[1], position[1])
