@@ -13,6 +13,7 @@ class TableOrigin:
 
     schema_name: str
     table_name: str
+    table_id: int = 0  # its number in the catalog: another table under the name has another one
     tells_rows: bool = False  # a row in its changelog is, for sure, what a query brings of its key
     has_full_identity: bool = False  # its changelog tells all of a row's former values
 

@@ -16,12 +16,12 @@ from lookup_core.refresh_statistics import FeedStatistics, UnusedMessage
 from lookup_core.settings import FeedSettings
 from lookup_core.sources.failure_backoff import FailureBackoff
 from lookup_core.statistics import InvalidationOrigin
+from lookup_core.warning_gate import WarningGate
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.engine.jitter import jitter
 from service.engine.pause import pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
-from service.engine.warning_gate import WarningGate
 from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()
@@ -88,12 +88,14 @@ class Feed:
         """How far it is."""
         if self._coordinator is None:
             return FeedStatistics(self._state)
-        fault = self._coordinator.discovery_fault
+        fault, progress = self._coordinator.discovery_fault, self._coordinator.progress()
+        faults = [] if fault is None else [fault.detail]
+        faults += [split.last_error for split in progress if split.last_error is not None]
         return FeedStatistics(
             self._state,
             self.watermark_ms,
-            self._coordinator.progress(),
-            last_error=None if fault is None else fault.detail,
+            progress,
+            last_error=faults[0] if faults else None,
             unused_messages=dict(self._unused_messages),
         )
 

@@ -16,6 +16,8 @@ from lookup_core.sources.reading_mode import ReadingMode
 from lookup_core.sources.split import Split
 from service.sources.postgres_notifications_reader import PostgresNotificationsReader
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
+from service.sources.trigger_sql import trigger_names
 
 _SPLIT = Split("notifications")
 
@@ -42,8 +44,14 @@ class PostgresNotifications:
 
     def reader(self, schema: DimensionSchema) -> PostgresNotificationsReader:
         """A reader with a connection of its own."""
-        decoder = NotificationDecoder(schema, loads=orjson.loads)
-        return PostgresNotificationsReader(self._settings, decoder)
+        settings, origin = self._settings, schema.origin
+        assert origin is not None  # as every table of PostgreSQL has one
+        names = trigger_names(settings.table, schema.key.names, channel=settings.channel)
+        return PostgresNotificationsReader(
+            settings,
+            NotificationDecoder(schema, loads=orjson.loads),
+            triggers=PostgresNotificationsTriggers(origin, names, dimension=settings.dimension),
+        )
 
 
 class NotificationsEnumerator:

@@ -1,4 +1,4 @@
-"""What came over a session that listens, until it is read: bounded, and nothing is lost unseen.
+"""What came over a session that listens, until it is read: in order, and bounded.
 
 Not the session: it knows no connection and no clock.
 """
@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lookup_core.changelog.change import TableChange
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 _JUST_CONNECTED = "notifications may have been lost before the connection was made"
-_OVERFLOWED = "notifications were dropped: more came than were read"
+_LOW_HALF = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Taken:
     """What was next, in the order of arrival; the loss comes first, if there was one."""
 
     payloads: Sequence[str]
-    lost: str | None  # why notifications before these are gone
+    lost: TableChange | None  # that notifications before these are gone
     heartbeat_ms: int  # the server's clock at the last heartbeat among these, or NO_WATERMARK_MS
 
     @property
@@ -32,7 +33,7 @@ class PostgresNotificationsInbox:
     """Payloads and heartbeats; begins with a loss, because nobody knows what came before."""
 
     def __init__(self, *, max_bytes: int) -> None:
-        self.lost: str | None = _JUST_CONNECTED
+        self._lost: TableChange | None = TableChange(_JUST_CONNECTED)
         self._max_bytes = max_bytes
         self._entries: deque[str | int] = deque()  # payloads, and heartbeats in ms
         self._nbytes = 0
@@ -40,21 +41,24 @@ class PostgresNotificationsInbox:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to take."""
-        return self.lost is None and not self._entries
+        return self._lost is None and not self._entries
 
-    def put(self, entry: str | int) -> None:
-        """A payload or a heartbeat; instead of too much of them the loss of all is kept."""
+    def on_connected(self, last_transaction_id: int) -> None:
+        """No later transaction than this one of the primary is among what is lost."""
+        self._lost = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF)
+
+    def put(self, entry: str | int) -> bool:
+        """A payload or a heartbeat; whether there was room for it."""
         size = sys.getsizeof(entry)
         if self._nbytes + size > self._max_bytes:
-            self._entries.clear()
-            self._nbytes, self.lost = 0, _OVERFLOWED
-            return
+            return False
         self._entries.append(entry)
         self._nbytes += size
+        return True
 
     def take(self, max_bytes: int) -> Taken:
         """At least one entry, if there is any, and no more than so many bytes beyond it."""
-        lost, self.lost = self.lost, None
+        lost, self._lost = self._lost, None
         payloads: list[str] = []
         heartbeat_ms, room = NO_WATERMARK_MS, max_bytes
         while self._entries and room > 0:

@@ -4,21 +4,27 @@ How messages are decoded stands in `lookup_core.changelog.notification`.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from lookup_core.changelog.change import TableChange
+import structlog
+
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
+from lookup_core.warning_gate import WarningGate
 from service.sources.interface import SplitPiece
 from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
 from service.sources.postgres_notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
+from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
+
+log = structlog.get_logger()
 
 _WAIT_S = 1.0
 _PIECE_BYTES = 256 * 2**10  # of payloads: decoded in a few milliseconds
@@ -29,13 +35,17 @@ class PostgresNotificationsReader:
     """Of one split; a connection that was lost is an error, and its successor tells of the gap."""
 
     def __init__(
-        self, settings: PostgresNotificationsSettings, decoder: NotificationDecoder
+        self,
+        settings: PostgresNotificationsSettings,
+        decoder: NotificationDecoder,
+        *,
+        triggers: PostgresNotificationsTriggers,
     ) -> None:
         self._settings = settings
         self._decoder = decoder
         self._inbox = PostgresNotificationsInbox(max_bytes=settings.max_waiting_bytes)
         self._session = PostgresNotificationsSession(
-            settings, hear=self._on_heard, on_end=self._on_end
+            settings, triggers, hear=self._on_heard, on_end=self._on_end
         )
         self._stack = AsyncExitStack()
         self._news = asyncio.Event()
@@ -45,11 +55,13 @@ class PostgresNotificationsReader:
         self._position = 0  # how many notifications were told
         self._is_paused = False
         self._is_caught_up = False
+        self._warnings = WarningGate()
 
     async def __aenter__(self) -> Self:
         """Connect, listen, and begin to send heartbeats; raises BackendError."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._session)
+            self._inbox.on_connected(self._session.last_transaction_id)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._heard_at_s = asyncio.get_running_loop().time()
             stack.callback(tasks.create_task(self._beat()).cancel)
@@ -86,7 +98,8 @@ class PostgresNotificationsReader:
 
     def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
         decoded = self._decoder.decode(taken.payloads)
-        lost = () if taken.lost is None else (TableChange(taken.lost),)
+        self._log_faults(decoded.faults.values())
+        lost = () if taken.lost is None else (taken.lost,)
         changes = (*lost, *decoded.changes)
         self._position += len(taken.payloads)
         self._is_caught_up = self._is_caught_up or taken.has_heartbeat
@@ -101,6 +114,17 @@ class PostgresNotificationsReader:
             ignored=decoded.ignored,
             undecodable=len(decoded.faults),
         )
+
+    def _log_faults(self, reasons: Collection[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        for reason, count in Counter(reasons).items():
+            if self._warnings.is_due(reason, now):  # without payloads, which hold keys
+                log.warning(
+                    "notifications.not_understood",
+                    channel=self._settings.channel,
+                    reason=reason,
+                    messages=count,
+                )
 
     async def _wait(self) -> None:
         self._news.clear()
@@ -121,11 +145,16 @@ class PostgresNotificationsReader:
 
     def _on_heard(self, entry: str | int) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
-        self._inbox.put(entry)
+        if not self._inbox.put(entry):
+            # The next session tells up to which transaction something is lost.
+            self._on_lost("more notifications came than were read")
         self._news.set()
 
     def _on_end(self) -> None:
-        detail = f"{self._settings.table}: the session that listens was lost"
+        self._on_lost("the session that listens was lost")
+
+    def _on_lost(self, reason: str) -> None:
+        detail = f"{self._settings.table}: {reason}"
         self._fail(BackendError(ErrorCode.CONNECTION_LOST, detail))
 
     def _fail(self, error: BackendError) -> None:

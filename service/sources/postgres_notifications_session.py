@@ -1,5 +1,7 @@
 """A session of its own that listens to a channel, and to itself, to see that it still hears.
 
+With each heartbeat it looks whether there still are triggers to be told by.
+
 Not of the pool: there a session forgets what it listens to when it is given back. What is heard is
 handed on as it comes; who reads it stands in `postgres_notifications_reader`.
 """
@@ -16,6 +18,7 @@ from asyncpg.connect_utils import SessionAttribute
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_errors import mapped_errors
 from service.sources.postgres_goodbye import say_goodbye
+from service.sources.postgres_notifications_triggers import TRIGGERS, PostgresNotificationsTriggers
 
 # Else a session that waits for its commit would stay when its client has given it up.
 _GREETING = """
@@ -23,13 +26,16 @@ SELECT pg_catalog.pg_backend_pid(),
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
 """
-# Its own channel: else each sidecar would hear the heartbeats of all others. The clock is read
-# before the commit, so that whatever is committed after this heartbeat is told later than that.
-_HEARTBEAT = """
-SELECT pg_catalog.pg_notify(
-    $1, pg_catalog.floor(
-        pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint::text)
+# Whatever has changed before it listens was done by this transaction of the primary, or an earlier
+# one: a standby that lags may show what was before.
+_LAST_TRANSACTION = """
+SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
 """
+_CLOCK = """
+SELECT pg_catalog.floor(
+    pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint::text
+"""
+_HEARTBEAT = "SELECT pg_catalog.pg_notify($1, $2)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,9 @@ class PostgresNotificationsSettings:
     """Whom to listen to; the DSN is that of the table, and any role may listen."""
 
     dsn: str = field(repr=False)  # may hold a password
-    table: str  # for people
+    table: str  # as SQL reads it
     channel: str
+    dimension: str = "DIMENSION"  # as `gen-triggers` knows it; for people
     connect_timeout_s: float = 3.0
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 15.0  # then the connection is given up
@@ -72,18 +79,24 @@ class PostgresNotificationsSession:
     def __init__(
         self,
         settings: PostgresNotificationsSettings,
+        triggers: PostgresNotificationsTriggers,
         *,
         hear: Callable[[str | int], None],
         on_end: Callable[[], None],
     ) -> None:
+        self.last_transaction_id = 0  # of the server, at the moment when it began to listen
         self._settings = settings
+        self._triggers = triggers
         self._hear = hear
         self._on_end = on_end
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._heartbeat_channel = ""
 
     async def __aenter__(self) -> Self:
-        """Connect and listen; raises BackendError within the connect timeout."""
+        """Connect and listen; raises BackendError within the connect timeout.
+
+        It is one also that nothing would be told, because triggers are missing.
+        """
         try:
             with mapped_errors(self._settings.table):
                 async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -106,16 +119,21 @@ class PostgresNotificationsSession:
         await say_goodbye(self._connection)
 
     async def beat(self) -> None:
-        """Notify itself; raises BackendError after the heartbeat timeout at the latest."""
+        """Notify itself; raises BackendError after the heartbeat timeout at the latest.
+
+        It is one also that the triggers are not what they were when the session began.
+        """
         assert self._connection is not None
         try:
             with mapped_errors(self._settings.table):
                 async with asyncio.timeout(self._settings.heartbeat_timeout_s):
-                    await self._connection.execute(_HEARTBEAT, self._heartbeat_channel)
+                    fault = await self._notify(self._connection)
         except BackendError as error:
             self._terminate()
             reason = "no heartbeat came back from the session that listens"
             raise self._failure(ErrorCode.CONNECTION_LOST, reason) from error
+        if fault is not None:
+            raise self._failure(ErrorCode.UPSTREAM_REJECTED, fault)
 
     async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
         try:
@@ -135,10 +153,27 @@ class PostgresNotificationsSession:
             # It would give the session to others, and what it is told meanwhile to nobody.
             reason = "the DSN leads to a pooler; to listen, name the server itself"
             raise self._failure(ErrorCode.UPSTREAM_REJECTED, reason)
+        # Its own channel: else each sidecar would hear the heartbeats of all others.
         self._heartbeat_channel = f"sidelook_heartbeat_{process}"
         connection.add_termination_listener(self._end)
         await connection.add_listener(self._settings.channel, self._on_payload)
         await connection.add_listener(self._heartbeat_channel, self._on_heartbeat)
+        fault = await self._fault(connection)
+        if fault is not None:
+            raise self._failure(ErrorCode.UPSTREAM_REJECTED, fault)
+        # Behind the look: who switched triggers off till then is among those before it.
+        self.last_transaction_id = await connection.fetchval(_LAST_TRANSACTION)
+
+    async def _notify(self, connection: "asyncpg.Connection[asyncpg.Record]") -> str | None:
+        """Send a heartbeat; if not all is told that is older than it, none, but the reason."""
+        time_ms = await connection.fetchval(_CLOCK)
+        fault = await self._fault(connection)
+        if fault is None:
+            await connection.execute(_HEARTBEAT, self._heartbeat_channel, time_ms)
+        return fault
+
+    async def _fault(self, connection: "asyncpg.Connection[asyncpg.Record]") -> str | None:
+        return self._triggers.fault(await connection.fetch(TRIGGERS, *self._triggers.arguments))
 
     def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as asyncpg has it
         self._hear(str(payload))

@@ -9,7 +9,8 @@ Tables: the triggers run once for each statement and send keys, never values. Pa
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from string import Template
 
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -49,8 +50,9 @@ _SCRIPT = Template("""\
 -- What to know before:
 -- * Commits that notify wait for one another. PREPARE TRANSACTION is refused to those that did.
 -- * A statement that changes more than a few thousand rows tells that all may have changed.
--- * Nothing is told of what logical replication applies to this table, of statements on its
---   partitions or children instead of itself, and while its triggers are disabled.
+-- * Nothing is told of what logical replication applies to this table, nor of statements on its
+--   partitions or children instead of itself. Who listens sees, some seconds later, that triggers
+--   are gone, disabled or made anew, and believes nothing that was cached before.
 BEGIN;
 SET LOCAL lock_timeout = '5s';  -- who waits for the table would hold up all who use it
 SET LOCAL client_min_messages = warning;  -- that a trigger was not there is no news
@@ -110,22 +112,26 @@ BEGIN
 END""")
 
 
+@dataclass(frozen=True, slots=True)
+class TriggerNames:
+    """What the script makes, by the names that the catalog has for it."""
+
+    function: str
+    triggers: Mapping[str, str]  # {kind of statement: trigger}
+
+
 def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
     """A script that makes the triggers, or makes them anew.
 
     `table` is read as SQL would read it, the names of the key's columns are as the catalog has
     them. Raises InvalidRequest for names that PostgreSQL cannot have, or that no script can show.
     """
-    parts = _parts(table)
-    for name in (*parts, *key, channel):
-        _refuse_unusable(name)
-    # Its name tells what is in it: two tables or keys never share, nor overwrite, a function.
-    digest = hashlib.sha256(repr((parts, tuple(key))).encode()).hexdigest()[:8]
-    function = ".".join(quoted(part) for part in (*parts[:-1], _fitting(channel, digest)))
+    parts, names = _parts(table), trigger_names(table, key, channel=channel)
+    function = ".".join(quoted(part) for part in (*parts[:-1], names.function))
     quoted_table = ".".join(quoted(part) for part in parts)
     triggers = (
-        _trigger(_fitting(channel, event), event, table=quoted_table, function=function)
-        for event in _EVENTS
+        _trigger(name, event, table=quoted_table, function=function)
+        for event, name in names.triggers.items()
     )
     return _SCRIPT.substitute(
         channel=channel,
@@ -134,6 +140,20 @@ def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
         body=_dollar_quoted(_body(key, channel)),
         triggers="\n".join(triggers),
     )
+
+
+def trigger_names(table: str, key: Sequence[str], *, channel: str) -> TriggerNames:
+    """What is there after the script of the same table, key and channel has run.
+
+    The same whether or not the table is named with its schema. Raises as `trigger_sql` does.
+    """
+    parts = _parts(table)
+    for name in (*parts, *key, channel):
+        _refuse_unusable(name)
+    # Its name tells what is in it: two tables or keys never share, nor overwrite, a function.
+    digest = hashlib.sha256(repr((parts[-1], tuple(key))).encode()).hexdigest()[:8]
+    triggers = {event: _fitting(channel, event) for event in _EVENTS}
+    return TriggerNames(_fitting(channel, digest), triggers)
 
 
 def _parts(table: str) -> tuple[str, ...]:

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from lookup_core.changelog.change import Change, RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
+from lookup_core.sources.split import Split
+from lookup_core.table_origin import TableOrigin
 from service.sources.interface import SplitPiece, SplitReader
 from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
@@ -23,8 +26,8 @@ from tests.integration.trigger_messages import CHANNEL, make_triggers
 Keys: TypeAlias = list[int]
 
 PATIENCE_S = 10.0  # what would be a failure of the test
-SCHEMA = DimensionSchema(pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}))
-GAP = TableChange("notifications may have been lost before the connection was made")
+KEY, COLUMNS = pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()})
+SCHEMA = DimensionSchema(KEY, COLUMNS, TableOrigin("public", "t"))  # of no table that is there
 IS_LISTENING = "application_name = 'sidelook listen' AND datname = current_database()"
 
 
@@ -39,16 +42,18 @@ def listened(database: Database) -> PostgresNotificationsSettings:
 
 @asynccontextmanager
 async def reading(
-    settings: PostgresNotificationsSettings, schema: DimensionSchema = SCHEMA
+    settings: PostgresNotificationsSettings, schema: DimensionSchema | None = None
 ) -> AsyncIterator[SplitReader]:
     """A reader that has the split, and is caught up."""
     source = PostgresNotifications(settings)
+    if schema is None:
+        schema = await asyncio.to_thread(schema_of, settings)
     async with source.enumerator(schema) as enumerator:
         (split,) = await enumerator.discover()
     async with source.reader(schema) as reader:
         await reader.assign(split, position=None)
         pieces = await read_until(reader, lambda piece: piece.is_caught_up)
-        assert [change for piece in pieces for change in piece.changes] == [GAP]
+        gap_in([change for piece in pieces for change in piece.changes])
         yield reader
 
 
@@ -81,12 +86,40 @@ def ids(change: RowChanges) -> list[int]:
     return keys
 
 
-async def failure_of(settings: PostgresNotificationsSettings) -> BackendError:
+async def failure_of(
+    settings: PostgresNotificationsSettings, schema: DimensionSchema = SCHEMA
+) -> BackendError:
     """What opening a reader ends with."""
     with pytest.raises(BackendError) as failure:
-        async with PostgresNotifications(settings).reader(SCHEMA):
+        async with PostgresNotifications(settings).reader(schema):
             pass
     return failure.value
+
+
+def schema_of(settings: PostgresNotificationsSettings) -> DimensionSchema:
+    """The schema of the table `t` that there is now, which this role may not even see."""
+    with psycopg.connect(settings.dsn) as session:
+        row = session.execute("SELECT oid FROM pg_class WHERE relname = 't'").fetchone()
+    assert row is not None
+    return DimensionSchema(KEY, COLUMNS, TableOrigin("public", "t", table_id=row[0]))
+
+
+def gap_in(changes: Sequence[Change]) -> TableChange:
+    """That something was lost, and up to which transaction; they must tell nothing else."""
+    (gap,) = changes
+    assert isinstance(gap, TableChange)
+    assert gap.reason == "notifications may have been lost before the connection was made"
+    assert gap.transaction_id > 0
+    return gap
+
+
+async def gap_of(settings: PostgresNotificationsSettings) -> TableChange:
+    """What a reader that is opened now tells first."""
+    schema = await asyncio.to_thread(schema_of, settings)
+    async with PostgresNotifications(settings).reader(schema) as reader:
+        await reader.assign(Split("notifications"), position=None)
+        (piece,) = await reader.read()
+    return gap_in(piece.changes)
 
 
 def plain(change: Change) -> Keys | TableChange:

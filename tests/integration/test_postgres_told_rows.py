@@ -1,5 +1,7 @@
 """What a real catalog says decides whether rows in a changelog are relied upon."""
 
+from dataclasses import replace
+
 import pytest
 
 from lookup_core.table_origin import TableOrigin
@@ -19,7 +21,14 @@ async def origin(
     database.execute(*statements)
     settings = PostgresSettings(database.dsn(user=user), "things", key)
     async with PostgresBackend(settings) as backend:
-        return (await backend.describe(timeout_s=5.0)).origin
+        return nameable((await backend.describe(timeout_s=5.0)).origin)
+
+
+def nameable(origin: TableOrigin | None) -> TableOrigin | None:
+    """Without its number, which each table has another one of."""
+    assert origin is not None
+    assert origin.table_id > 0
+    return replace(origin, table_id=0)
 
 
 async def test_names_are_the_catalogs(database: Database) -> None:
@@ -32,7 +41,7 @@ async def test_names_are_the_catalogs(database: Database) -> None:
     async with PostgresBackend(settings) as backend:
         schema = await backend.describe(timeout_s=5.0)
 
-    assert schema.origin == TableOrigin("My", "a.B", tells_rows=True)
+    assert nameable(schema.origin) == TableOrigin("My", "a.B", tells_rows=True)
 
 
 @pytest.mark.parametrize(

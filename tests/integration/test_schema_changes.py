@@ -34,6 +34,12 @@ ROWS = pa.table(
 )
 SETTINGS = replace(running.settings(), cache=CacheSettings(mode=CacheMode.NONE))
 CHANGED = "error schema_changed"
+SWAP = (
+    "CREATE TABLE successor (LIKE dimension INCLUDING ALL)",
+    "INSERT INTO successor VALUES (1, 'uno', 1), (2, 'due', 2)",
+    "GRANT SELECT ON successor TO watcher",
+    "BEGIN; ALTER TABLE dimension RENAME TO former; ALTER TABLE successor RENAME TO dimension; END",
+)
 HEALED_S = 2.0  # from the end of a trouble on
 
 
@@ -279,20 +285,26 @@ async def test_swapped_table_shows_when_rows_expire(
     table: PostgresSettings, database: Database
 ) -> None:
     """A table exchanged for one of the same columns is no change that a query would meet."""
-    database.execute(
-        "CREATE TABLE successor (LIKE dimension INCLUDING ALL)",
-        "INSERT INTO successor VALUES (1, 'uno', 1), (2, 'due', 2)",
-        "GRANT SELECT ON successor TO watcher",
-    )
     async with at_work(table) as dimension:
         assert await _names(dimension, 1) == {0: "fetched one"}
-        await asyncio.to_thread(
-            database.execute,
-            "BEGIN; ALTER TABLE dimension RENAME TO former;"
-            " ALTER TABLE successor RENAME TO dimension; COMMIT",
-        )
+        await asyncio.to_thread(database.execute, *SWAP)
 
         assert await _names(dimension, 1, 2) == {0: "hit one", 1: "fetched due"}
+
+
+async def test_swapped_table_is_described_as_another(
+    table: PostgresSettings, database: Database
+) -> None:
+    """Whoever describes a followed table now and then sees that, and forgets what was cached."""
+    async with PostgresBackend(table) as backend:
+        former = await backend.describe(timeout_s=PATIENCE_S)
+        again = await backend.describe(timeout_s=PATIENCE_S)
+        await asyncio.to_thread(database.execute, *SWAP)
+        present = await backend.describe(timeout_s=PATIENCE_S)
+
+    assert former.is_same(again)
+    assert not former.is_same(present)
+    assert present.still_offers(former)
 
 
 async def _names(dimension: Dimension, *keys: int) -> dict[int, str]:

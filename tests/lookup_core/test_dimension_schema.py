@@ -90,6 +90,17 @@ def test_origin_is_a_part_of_the_schema() -> None:
     assert followed.still_offers(schema)
 
 
+def test_another_table_is_another_schema() -> None:
+    """A table that was put in another's place has rows of its own, with the same columns."""
+    former, present = (
+        DimensionSchema(SCHEMA.key, SCHEMA.columns, TableOrigin("public", "t", table_id=number))
+        for number in (1, 2)
+    )
+
+    assert not present.is_same(former)
+    assert present.still_offers(former)
+
+
 def test_uuid_is_not_its_bytes() -> None:
     """A key that turns from uuid to bytes of the same length is another one."""
     uuid = DimensionSchema(pa.schema([UUID_KEY]), SCHEMA.columns)

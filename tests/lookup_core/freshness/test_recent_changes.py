@@ -119,6 +119,18 @@ def test_change_of_anything_fends_off_all(changes: Changes) -> None:
     assert changes.lets_in(1, 2, snapshot="104:105:104") == [True, True]
 
 
+def test_late_standby_is_fended_off_by_an_id(changes: Changes) -> None:
+    """Long after a loss a standby may not show what was lost; time alone would let it in."""
+    lagging = TableSnapshot(800, 800, np.zeros(0, np.uint32), is_of_standby=True)
+    unnamed, key = Changes(), np.array([1], np.uint64)
+
+    unnamed.note_table(UNKNOWN_TRANSACTION, 0.0)
+    changes.note_table(900, 0.0)
+
+    assert unnamed.admits(key, lagging, sent_at=6.0, now=6.0).tolist() == [True]
+    assert changes.admits(key, lagging, sent_at=6.0, now=6.0).tolist() == [False]
+
+
 def test_overflow_counts_for_the_whole_table() -> None:
     """The oldest of too many changes are not forgotten: reads must be beyond them."""
     changes = Changes(capacity=4)

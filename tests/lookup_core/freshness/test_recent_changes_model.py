@@ -138,7 +138,7 @@ class FenceMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_stays_stale(self) -> None:
         """What is cached of a key is no older than what was told of it."""
-        if self.script.state.statistics(0.0).cache.rows:
+        if self.script.state.statistics().cache.rows:
             answers = self.script.submit(0, *KEYS, deadline=self.script.now)
             self._check(self.script.expire())
             for key, word in answers.items():

@@ -121,6 +121,17 @@ async def test_failed_search_for_splits_is_told() -> None:
         assert _last_error(dimension) is None
 
 
+async def test_failed_reading_is_told() -> None:
+    """The reason stands where people look first, until the feed lives again."""
+    source = changelog()
+    source.fail_next("read", LOST)
+    async with running(customers(), sources=followed(source)) as dimension:
+        await until(lambda: _last_error(dimension) == str(LOST))
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert _last_error(dimension) is None
+
+
 async def test_silence_lets_nothing_be_believed() -> None:
     """Rows of a source that was not heard for too long are asked for; they come back with it."""
     source, clock = changelog(), Clock()

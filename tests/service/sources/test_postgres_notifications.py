@@ -7,10 +7,13 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.reading_mode import ReadingMode
 from lookup_core.sources.split import Split
+from lookup_core.table_origin import TableOrigin
 from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
 
-SCHEMA = DimensionSchema(pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}))
+SCHEMA = DimensionSchema(
+    pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
+)
 NOWHERE = PostgresNotificationsSettings("postgresql://127.0.0.1:1/shop", "t", "changes")
 
 

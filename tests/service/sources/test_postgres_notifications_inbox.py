@@ -1,13 +1,13 @@
-"""Notifications that wait to be read: in order, bounded, and what is lost is told."""
+"""Notifications that wait to be read: in order, bounded, and what was lost before is told."""
 
 import sys
 
+from lookup_core.changelog.change import TableChange
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
 
 GAP = "notifications may have been lost before the connection was made"
 FOUR_BYTES = sys.getsizeof("aaaa")
-OVERFLOW = "notifications were dropped: more came than were read"
 
 
 def connected(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
@@ -15,7 +15,7 @@ def connected(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificat
     inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
     inbox.take(1)
     for entry in entries:
-        inbox.put(entry)
+        assert inbox.put(entry)
     return inbox
 
 
@@ -25,8 +25,16 @@ def test_begins_with_a_loss() -> None:
     inbox.put("a")
 
     assert not inbox.is_empty
-    assert inbox.take(1_000) == Taken(["a"], GAP, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["a"], TableChange(GAP), NO_WATERMARK_MS)
     assert inbox.is_empty
+
+
+def test_loss_has_its_last_transaction() -> None:
+    """Up to which transaction something may be lost is known when somebody listens; in 32 bits."""
+    inbox = PostgresNotificationsInbox(max_bytes=1_000)
+    inbox.on_connected(2**32 + 5)
+
+    assert inbox.take(1_000) == Taken([], TableChange(GAP, 5), NO_WATERMARK_MS)
 
 
 def test_payloads_keep_their_order() -> None:
@@ -65,14 +73,13 @@ def test_a_take_is_bounded() -> None:
     assert inbox.take(FOUR_BYTES + 1).payloads == ["cccc"]
 
 
-def test_too_much_becomes_a_loss() -> None:
-    """What does not fit is dropped with all that waits; what comes later is told behind it."""
+def test_too_much_is_not_taken() -> None:
+    """What does not fit is refused; what waits stays."""
     inbox = connected("aaaa", "bbbb", "cccc", max_bytes=3 * FOUR_BYTES)
 
-    inbox.put("dddd")
-    inbox.put("eeee")
+    assert not inbox.put("dddd")
 
-    assert inbox.take(1_000) == Taken(["eeee"], OVERFLOW, NO_WATERMARK_MS)
+    assert inbox.take(1_000) == Taken(["aaaa", "bbbb", "cccc"], None, NO_WATERMARK_MS)
 
 
 def test_taking_makes_room() -> None:
@@ -80,7 +87,7 @@ def test_taking_makes_room() -> None:
     inbox = connected("aaaa", 7, max_bytes=2 * FOUR_BYTES)
 
     inbox.take(1_000)
-    inbox.put("bbbb")
-    inbox.put("cccc")
+    assert inbox.put("bbbb")
+    assert inbox.put("cccc")
 
     assert inbox.take(1_000) == Taken(["bbbb", "cccc"], None, NO_WATERMARK_MS)

@@ -2,23 +2,28 @@
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from lookup_core.changelog.change import TableChange
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
+from lookup_core.table_origin import TableOrigin
 from service.sources.interface import SplitPiece
 from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_notifications_reader import PostgresNotificationsReader
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
 
-SCHEMA = DimensionSchema(pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}))
+SCHEMA = DimensionSchema(
+    pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
+)
 GAP = TableChange("notifications may have been lost before the connection was made")
 
 
 @pytest.fixture
 def reader() -> PostgresNotificationsReader:
     """A reader that is not connected."""
-    settings = PostgresNotificationsSettings("", "t", "changes")
+    settings = PostgresNotificationsSettings("", "t", "changes", max_waiting_bytes=1_000)
     return PostgresNotifications(settings).reader(SCHEMA)
 
 
@@ -50,3 +55,38 @@ async def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> 
     (piece,) = await reader.read()
 
     assert (paused, piece.changes) == ((), (GAP,))
+
+
+async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReader) -> None:
+    """Each reason once in a while, with how many had it, and without what was in them."""
+    await reader.assign(Split("notifications"), position=None)
+    with capture_logs() as logs:
+        for _ in range(2):
+            for payload in ("{secret", "{secret", "7"):
+                reader._on_heard(payload)
+            (piece,) = await reader.read()
+
+    told = [(each["event"], each["channel"], each["reason"], each["messages"]) for each in logs]
+    assert piece.undecodable == 3
+    assert told == [
+        ("notifications.not_understood", "changes", "it is not JSON", 2),
+        (
+            *("notifications.not_understood", "changes"),
+            *("it is no notification of a version that is known here", 1),
+        ),
+    ]
+
+
+async def test_too_many_payloads_end_it(reader: PostgresNotificationsReader) -> None:
+    """What it could not keep its successor knows to be lost, so that it tells nothing more."""
+    await reader.assign(Split("notifications"), position=None)
+    for _ in range(2):
+        reader._on_heard("x" * 600)
+
+    with pytest.raises(BackendError) as failure:
+        await reader.read()
+
+    assert (failure.value.code, failure.value.detail) == (
+        ErrorCode.CONNECTION_LOST,
+        "t: more notifications came than were read",
+    )

@@ -6,10 +6,13 @@ import socket
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.table_origin import TableOrigin
 from service.sources.postgres_notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
+from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
+from service.sources.trigger_sql import trigger_names
 
 GRACE_S = 0.5  # how much later than its timeout a connection attempt may end
 
@@ -18,7 +21,11 @@ async def failure_of(dsn: str, *, timeout_s: float = 3.0) -> BackendError:
     """What opening a session ends with."""
     heard: list[str | int] = []
     settings = PostgresNotificationsSettings(dsn, "t", "changes", connect_timeout_s=timeout_s)
-    session = PostgresNotificationsSession(settings, hear=heard.append, on_end=heard.clear)
+    names = trigger_names("t", ["id"], channel="changes")
+    triggers = PostgresNotificationsTriggers(TableOrigin("public", "t"), names, dimension="d")
+    session = PostgresNotificationsSession(
+        settings, triggers, hear=heard.append, on_end=heard.clear
+    )
     with pytest.raises(BackendError) as failure:
         await session.__aenter__()
     assert heard == []

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.sources.trigger_sql import trigger_sql
+from service.sources.trigger_sql import TriggerNames, trigger_names, trigger_sql
 
 TABLES = [  # as SQL reads them, and what they are in the catalog
     ("customers", '"customers"'),
@@ -34,12 +34,25 @@ def test_each_event_has_a_trigger() -> None:
     script = trigger_sql("public.customers", ["id"], channel="sidelook_customers")
 
     assert made_names(script) == [
-        '"public"."sidelook_customers_2420bfa6"()',
+        '"public"."sidelook_customers_0268add5"()',
         '"sidelook_customers_insert"',
         '"sidelook_customers_update"',
         '"sidelook_customers_delete"',
         '"sidelook_customers_truncate"',
     ]
+
+
+def test_names_are_those_of_the_script() -> None:
+    """Who looks for the triggers finds what the script has made, however the table was named."""
+    names = [trigger_names(each, ["id"], channel="c") for each in ("t", "public.T", '"t"')]
+    made = made_names(trigger_sql("public.t", ["id"], channel="c"))
+
+    assert names == [names[0]] * 3
+    assert made[0] == f'"public"."{names[0].function}"()'
+    assert made[1:] == [f'"{name}"' for name in names[0].triggers.values()]
+    assert names[0] == TriggerNames(
+        "c_94cf3072", {each: f"c_{each}" for each in ("insert", "update", "delete", "truncate")}
+    )
 
 
 def test_script_tells_how_to_remove_it() -> None:
