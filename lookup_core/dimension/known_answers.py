@@ -141,7 +141,9 @@ class KnownAnswers:
         row_of = landing.row_of[kept]
         rows = landing.rows.take(pa.array(row_of[row_of >= 0]))
         keys = self.canonical(query.keys, kept)
-        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=query.sent_at, now=now)
+        # What a store held before it was asked is as old as that.
+        read_at = min(query.sent_at, now - landing.age_ms / 1000)
+        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now)
         several = np.flatnonzero(landing.row_of == SEVERAL_ROWS).astype(np.int32)
         if several.size:  # an old row is not the answer any more, and must not be served as stale
             self.cache.invalidate(self.canonical(query.keys, several))

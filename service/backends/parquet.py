@@ -1,32 +1,64 @@
 """A dimension that is a Parquet file, held in memory: no database needed.
 
-Not a stream of a file's row groups, and it does not follow changes: what was read first stays.
+Not a stream of a file's row groups. A file that takes the place of the one that was read is read as
+soon as rows are asked for.
 """
 
-import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
+import structlog
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.warning_gate import WarningGate
+from service.backends.file_identity import FileIdentity
+from service.backends.file_thread import FileThread
 from service.backends.interface import FetchedRows
-from service.backends.parquet_file import ParquetFile, load_parquet_file
+from service.backends.parquet_file import ParquetFile, load_parquet_file, parquet_identities
+
+log = structlog.get_logger()
+
+_REST_S = 1.0  # after a try to read a file that failed: it may be large
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    file: ParquetFile
+    identities: Mapping[str, FileIdentity]
+    seen_at: float  # monotonic seconds; it was there then
+    looked_at: float  # the same; then it was there, or could not be read
+    fault: BackendError | None = None  # why it could not
 
 
 class ParquetBackend:
-    """The rows of a Parquet file, or of a folder of them; a key may have several rows."""
+    """The rows of a Parquet file, or of a folder of them; a key may have several rows.
+
+    While the file cannot be read, the former rows stay, and get older.
+    """
 
     def __init__(
-        self, path: Path, key: Sequence[str], *, columns: Sequence[str] | None = None
+        self,
+        path: Path,
+        key: Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
-        self._key = key
-        self._columns = columns
-        self._file: ParquetFile | None = None
+        self._load = partial(load_parquet_file, path, key, columns=columns)
+        self._clock = clock
+        self._thread = FileThread(path)
+        self._held: _Held | None = None  # changed in the thread only
+        self._told: ParquetFile | None = None  # to the log
+        self._warnings = WarningGate()
+        self._described: DimensionSchema | None = None
 
     @property
     def uses_index(self) -> bool:
@@ -44,35 +76,67 @@ class ParquetBackend:
         traceback: TracebackType | None,
     ) -> None:
         """Let go of the rows."""
-        self._file = None
+        self._thread.close()
+        self._held = None
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """Read the file in a thread, the first time; later it is only remembered.
+        """Read the file, if it is another one than was read before.
 
-        Raises BackendError (`table_unavailable`, `forbidden`; `timeout` when reading takes longer).
-        Cancellation and the timeout leave a thread behind that ends when it has read the file.
+        Raises BackendError (`table_unavailable`, `forbidden`, `timeout`) if there are no former
+        rows. The timeout leaves the thread to read on, for who asks next.
         """
-        if self._file is None:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    self._file = await asyncio.to_thread(
-                        load_parquet_file, self._path, self._key, columns=self._columns
-                    )
-            except TimeoutError as error:
-                detail = f"{self._path}: not read within {timeout_s} s"
-                raise BackendError(ErrorCode.TIMEOUT, detail) from error
-        return self._file.schema
+        held = await self._look(timeout_s)
+        self._described = held.file.schema
+        return held.file.schema
 
     async def probe(self, *, timeout_s: float) -> None:
         """Nothing: rows in memory do not go away."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows of the keys, from memory; it waits for nothing, so the timeout never comes."""
-        del timeout_s
-        assert self._file is not None, "describe comes first"
-        matches = self._file.index.find(keys)
-        found = self._file.rows.take(pa.array(matches.positions, pa.int64()))
-        columns = [column.combine_chunks() for column in found.columns]
-        return FetchedRows(
-            matches.ordinals, pa.record_batch(columns, schema=self._file.schema.columns)
-        )
+        """The rows of the keys, from memory, once the file that is there now was read.
+
+        Raises BackendError: `schema_changed` if that has other columns, `timeout`.
+        """
+        asked_at = self._clock()
+        held = await self._look(timeout_s)
+        assert self._described is not None, "describe comes first"
+        if not held.file.schema.is_same(self._described):
+            detail = f"{self._path}: has other columns than when it was described"
+            raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+        return replace(held.file.find(keys), read_at=min(asked_at, held.seen_at))
+
+    async def _look(self, timeout_s: float) -> _Held:
+        held = await self._thread.run(self._newest, timeout_s=timeout_s)
+        if held.fault is None:
+            self._warnings.on_success()
+        elif self._warnings.is_due(str(held.fault), self._clock()):
+            log.warning(
+                "dimension.file_unavailable", code=held.fault.code, detail=held.fault.detail
+            )
+        if held.file is not self._told:
+            self._told = held.file
+            log.info("dimension.file_read", path=str(self._path), row_count=held.file.row_count)
+        return held
+
+    def _newest(self) -> _Held:
+        """What is held of the file that is there now, or of the last one that could be read."""
+        held, now = self._held, self._clock()
+        if held is not None and held.fault is not None and now < held.looked_at + _REST_S:
+            return held
+        try:
+            self._held = self._looked_at(held, now)
+        except BackendError as error:
+            if held is None:
+                raise
+            self._held = replace(held, looked_at=now, fault=error)
+        return self._held
+
+    def _looked_at(self, held: _Held | None, now: float) -> _Held:
+        identities = parquet_identities(self._path)
+        if held is not None and held.identities == identities:
+            return replace(held, seen_at=now, looked_at=now, fault=None)
+        file = self._load()
+        if parquet_identities(self._path) != identities:
+            detail = f"{self._path}: was replaced while it was read"
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+        return _Held(file, identities, seen_at=now, looked_at=now)

@@ -1,20 +1,24 @@
 """A Parquet file (or folder of them) as a table of rows that can be looked up.
 
-All of it is read at once and blocks: the event loop's side is `parquet`.
+Whatever reads blocks: the event loop's side are `parquet` and `parquet_scan`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.nearest_name import nearest_name
+from service.backends.file_identity import FileIdentity
+from service.backends.interface import FetchedRows
 from service.backends.key_types import is_key_type
+from service.backends.parquet_batches import parquet_batches
 from service.backends.parquet_types import plain_type
 from service.backends.row_index import RowIndex
 
@@ -26,6 +30,18 @@ class ParquetFile:
     schema: DimensionSchema
     rows: pa.Table
     index: RowIndex
+
+    @property
+    def row_count(self) -> int:
+        """Its rows, those with a NULL in their keys included."""
+        return int(self.rows.num_rows)
+
+    def find(self, keys: pa.RecordBatch) -> FetchedRows:
+        """The rows of the keys, which are of the schema's types."""
+        matches = self.index.find(keys)
+        found = self.rows.take(pa.array(matches.positions, pa.int64()))
+        columns = [column.combine_chunks() for column in found.columns]
+        return FetchedRows(matches.ordinals, pa.record_batch(columns, schema=self.schema.columns))
 
 
 def load_parquet_file(
@@ -42,10 +58,27 @@ def load_parquet_file(
         fields = {field.name: field for field in (*schema.key, *schema.columns)}
         table = dataset.to_table(columns=list(fields))
     plain = {name: _plain_column(path, table.column(name), field) for name, field in fields.items()}
-    index = RowIndex([plain[name] for name in key])
-    rows = pa.table([plain[name] for name in schema.columns.names], schema=schema.columns)
-    # In one piece: to take rows out of several, Arrow makes one of them first, each time.
-    return ParquetFile(schema, rows.combine_chunks(), index)
+    return _indexed(schema, plain)
+
+
+def find_in_parquet_file(
+    path: Path, keys: pa.RecordBatch, *, described: DimensionSchema, columns: Sequence[str] | None
+) -> FetchedRows:
+    """The rows of these keys as the file has them now; all of it is read, and little held.
+
+    Raises BackendError: `schema_changed` if the file is not what was described.
+    """
+    with parquet_errors(path):
+        dataset = parquet_dataset(path)
+        check_parquet_schema(path, dataset, described, columns=columns)
+        fields = [*{field.name: field for field in (*described.key, *described.columns)}.values()]
+        batches = [
+            _among(batch, keys)
+            for fragment in dataset.get_fragments()
+            for batch in parquet_batches(fragment, described)
+        ]
+    found = pa.Table.from_batches(batches, pa.schema(fields))
+    return _indexed(described, {name: found.column(name) for name in found.column_names}).find(keys)
 
 
 def parquet_schema(
@@ -56,9 +89,43 @@ def parquet_schema(
         return _plain_schema(path, parquet_dataset(path).schema, key=key, columns=columns)
 
 
+def check_parquet_schema(
+    path: Path, dataset: ds.Dataset, described: DimensionSchema, *, columns: Sequence[str] | None
+) -> None:
+    """Raise BackendError, `schema_changed`, if the file's key and columns are others by now."""
+    found = _plain_schema(path, dataset.schema, key=described.key.names, columns=columns)
+    if not found.is_same(described):
+        detail = f"{path}: has other columns than when it was described"
+        raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+
+
 def parquet_dataset(path: Path) -> ds.Dataset:
     """The file, or all files of the folder; to be opened within `parquet_errors`."""
-    return ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
+    dataset = ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
+    if not dataset.files:
+        raise _unavailable(path, "no file is in this folder")
+    return dataset
+
+
+def parquet_identities(path: Path) -> Mapping[str, FileIdentity]:
+    """Which files there are now, by their paths; raises BackendError."""
+    with parquet_errors(path):
+        files = parquet_dataset(path).files if path.is_dir() else [str(path)]
+        return {file: FileIdentity.of(Path(file)) for file in files}
+
+
+def _indexed(schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> ParquetFile:
+    index = RowIndex([columns[name] for name in schema.key.names])
+    rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
+    # In one piece: to take rows out of several, Arrow makes one of them first, each time.
+    return ParquetFile(schema, rows.combine_chunks(), index)
+
+
+def _among(batch: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that could have one of the keys: each part of theirs is a part of some key."""
+    for name in keys.schema.names:
+        batch = batch.filter(pc.is_in(batch.column(name), value_set=keys.column(name)))
+    return batch
 
 
 def _plain_schema(

@@ -130,7 +130,7 @@ class PostgresBackend:
             reply.records,
             lookup.table,
             key_count=keys.num_rows,
-            tells_snapshot=self._settings.tells_snapshot,
+            tells_snapshot=self._settings.is_followed,
         )
         return replace(fetched, store=reply.store)
 
@@ -144,7 +144,7 @@ class PostgresBackend:
             tuple(reply.records[0]),
             lookup.table,
             key_count=keys.num_rows,
-            tells_snapshot=self._settings.tells_snapshot,
+            tells_snapshot=self._settings.is_followed,
         )
         return replace(fetched, ordinals=order[fetched.ordinals], store=reply.store)
 
@@ -168,7 +168,7 @@ class PostgresBackend:
         return self._asked_with(table, scanning, uses_index=False)
 
     def _asked_with(self, table: PostgresTable, query: str, *, uses_index: bool) -> _Lookup:
-        if self._settings.tells_snapshot:
+        if self._settings.is_followed:
             blocks = telling_blocks_query(table, query)
             return _Lookup(table, telling_query(table, query), blocks, uses_index)
         return _Lookup(table, query, blocks_query(table, query), uses_index)

@@ -21,7 +21,15 @@ from service.backends.postgres_types import KeySending, column_reading, key_send
 _TABLE = """
 SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
-       c.relreplident = 'f' AS has_full_identity, c.relhassubclass AS has_heirs,
+       c.relreplident = 'f' AS has_full_identity,
+       (SELECT pg_catalog.format('%I.%I', hn.nspname, h.relname)
+        FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid
+        JOIN pg_catalog.pg_namespace hn ON hn.oid = h.relnamespace
+        WHERE i.inhparent = c.oid ORDER BY 1 LIMIT 1) AS heir,
+       (SELECT pg_catalog.format('%I.%I', pn.nspname, p.relname)
+        FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
+        JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
+        WHERE i.inhrelid = c.oid ORDER BY 1 LIMIT 1) AS parent,
        ARRAY(SELECT pg_catalog.unnest(i.indkey[0:i.indnkeyatts - 1])
              FROM pg_catalog.pg_index i
              WHERE i.indrelid = c.oid AND i.indisprimary) AS primary_key,
@@ -111,6 +119,7 @@ class PostgresCatalog:
             name=entry["table_name"],
             keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
             columns=tuple((name, column_reading(postgres_type(columns[name]))) for name in names),
+            table_id=entry["oid"],
             primary_key=_readable(columns, entry["primary_key"]),
             tells_rows=tells_rows(
                 entry,
@@ -118,6 +127,7 @@ class PostgresCatalog:
                 columns=[columns[name] for name in names],
             ),
             has_full_identity=entry["has_full_identity"],
+            versions=settings.versions,
         )
 
     async def _entry(self, table: str) -> CatalogRow:
@@ -148,6 +158,20 @@ def _refuse_unsuitable(settings: PostgresSettings, entry: CatalogRow) -> None:
         raise _unavailable(settings, _REFUSED_KINDS.get(entry["kind"], "is not a table"))
     if entry["has_row_security"]:
         raise _unavailable(settings, "row-level security hides rows of it from this role")
+    _refuse_untold_changes(settings, entry)
+
+
+def _refuse_untold_changes(settings: PostgresSettings, entry: CatalogRow) -> None:
+    """Refuse a table whose rows would be kept, and may change without a word."""
+    heir, parent = entry["heir"], entry["parent"]
+    if settings.is_followed and heir is not None:
+        reason = f"{heir} inherits from it, and its changes are told under that name; "
+        remedy = "end that, or leave refresh.listen and refresh.changelog out"
+        raise _unavailable(settings, reason + remedy)
+    if settings.has_triggers and parent is not None:
+        reason = f"it inherits from {parent}, and statements on that do not run its triggers; "
+        remedy = "end that, or take refresh.changelog for refresh.listen"
+        raise _unavailable(settings, reason + remedy)
 
 
 def _refuse_unreadable(

@@ -119,9 +119,10 @@ def _block(name: str, reading: ColumnReading) -> str:
 
 
 def _matches(table: PostgresTable) -> str:
-    return " AND ".join(
+    is_asked = [
         f"t.{quoted(name)} = k.key{number}" for number, (name, _) in enumerate(table.keys, 1)
-    )
+    ]
+    return " AND ".join([*is_asked, *table.conditions])
 
 
 def _name(table: PostgresTable) -> str:

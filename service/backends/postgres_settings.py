@@ -6,6 +6,8 @@ Plain values: parsing units and reading secrets from files is the business of th
 import re
 from dataclasses import dataclass, field
 
+from lookup_core.version_columns import VersionColumns
+
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
 # Nothing behind an @ that could be the rest of a password with a / or a ? in it.
 _DSN = re.compile(rf"\w+://(?:[^@/?#]*@)?({_HOST}(?:,{_HOST})*)(?:[/?][^@]*)?", re.ASCII)
@@ -23,7 +25,9 @@ class PostgresSettings:
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # the server ends what we gave up; as long as a lookup takes
     has_several_rows: bool = False  # by key, so that their order matters
-    tells_snapshot: bool = False  # with the rows: which transactions their read saw
+    versions: VersionColumns | None = None  # when a row of a key is valid
+    is_followed: bool = False  # changes are told; rows come with the transactions that they show
+    has_triggers: bool = False  # which tell of the changes
     require_index: bool = False  # refuse a table that each batch would read from end to end
     pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
 

@@ -40,7 +40,7 @@ def _has_one_row_each(table: CatalogRow, key: Sequence[CatalogRow]) -> bool:
     """
     primary_key = {*table["primary_key"]}
     is_within = bool(primary_key) and primary_key <= {column["number"] for column in key}
-    return is_within and table["has_immediate_key"] and not table["has_heirs"]
+    return is_within and table["has_immediate_key"] and table["heir"] is None
 
 
 def _is_told(column: CatalogRow, *, is_sent_again: bool) -> bool:

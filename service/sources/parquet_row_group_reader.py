@@ -1,4 +1,4 @@
-"""Reads row groups, one after the other, in batches of rows that are not too large to take.
+"""Reads row groups, one after the other, a batch of rows at a time.
 
 The files may be replaced at any time; rows of a file that is not the one that was found are not
 told.
@@ -17,12 +17,12 @@ from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
+from service.backends.file_identity import FileIdentity
+from service.backends.parquet_batches import parquet_batches
 from service.backends.parquet_file import parquet_errors
 from service.sources.interface import SplitPiece
-from service.sources.parquet_row_group import FileIdentity, ParquetRowGroup
+from service.sources.parquet_row_group import ParquetRowGroup
 from service.sources.pending_read import WAIT_S, PendingRead
-
-_BATCH_ROWS = 16_384
 
 
 class ParquetRowGroupReader:
@@ -81,7 +81,7 @@ class ParquetRowGroupReader:
 
     def _next(self, split: ParquetRowGroup) -> pa.RecordBatch:
         with parquet_errors(self._path):
-            none = pa.RecordBatch.from_pylist([], pa.schema([*self._schema.key]))
+            none = pa.RecordBatch.from_pylist([], self._schema.key)
             batch = next(self._batches, none)
             # After it was read: what is still the file that was found was it before, too.
             if FileIdentity.of(Path(split.fragment.path)) == split.identity:
@@ -90,12 +90,7 @@ class ParquetRowGroupReader:
         raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
 
     def _read(self, split: ParquetRowGroup, position: int) -> Iterator[pa.RecordBatch]:
-        names = [*dict.fromkeys([*self._schema.key.names, *self._schema.columns.names])]
-        # In one thread, which keeps the order: a position is a number of rows.
-        batches = split.fragment.to_batches(
-            schema=split.schema, columns=names, batch_size=_BATCH_ROWS, use_threads=False
-        )
-        for batch in batches:
+        for batch in parquet_batches(split.fragment, self._schema):
             skipped = min(position, batch.num_rows)
             position -= skipped
             if skipped < batch.num_rows:
@@ -116,8 +111,7 @@ class ParquetRowGroupReader:
         )
 
     def _changes(self, batch: pa.RecordBatch) -> RowChanges:
-        with parquet_errors(self._path):
-            key, rows = (_plain(batch, each) for each in (self._schema.key, self._schema.columns))
+        key, rows = (batch.select(each.names) for each in (self._schema.key, self._schema.columns))
         is_whole = np.ones(batch.num_rows, np.bool_)
         for part in key.columns:
             is_whole &= part.is_valid().to_numpy(zero_copy_only=False)
@@ -128,8 +122,3 @@ class ParquetRowGroupReader:
             rows=rows.filter(pa.array(is_whole)),
             transaction_ids=np.full(int(is_whole.sum()), UNKNOWN_TRANSACTION, np.uint32),
         )
-
-
-def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [batch.column(field.name).cast(field.type) for field in schema]
-    return pa.record_batch(columns, schema=schema)

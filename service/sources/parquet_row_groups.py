@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.sources.reading_mode import ReadingMode
-from service.backends.parquet_file import parquet_dataset, parquet_errors
-from service.sources.parquet_row_group import FileIdentity, ParquetRowGroup
+from service.backends.file_identity import FileIdentity
+from service.backends.parquet_file import check_parquet_schema, parquet_dataset, parquet_errors
+from service.sources.parquet_row_group import ParquetRowGroup
 from service.sources.parquet_row_group_reader import ParquetRowGroupReader
 
 
@@ -28,13 +28,13 @@ class ParquetRowGroups:
     is_bounded = True
     reading_mode = ReadingMode.SEQUENTIAL
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, columns: Sequence[str] | None = None) -> None:
         self._path = path
+        self._columns = columns
 
     def enumerator(self, schema: DimensionSchema) -> "ParquetRowGroupEnumerator":
         """Notes which files there are, and how they are, when it is first asked."""
-        del schema  # what does not fit it fails when it is read
-        return ParquetRowGroupEnumerator(self._path)
+        return ParquetRowGroupEnumerator(self._path, schema, columns=self._columns)
 
     def reader(self, schema: DimensionSchema) -> ParquetRowGroupReader:
         """Reads the columns of the schema, in its types."""
@@ -46,8 +46,12 @@ class ParquetRowGroupEnumerator:
 
     discovery_interval_s = None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, schema: DimensionSchema, *, columns: Sequence[str] | None
+    ) -> None:
         self._path = path
+        self._schema = schema
+        self._columns = columns
         self._splits: Sequence[ParquetRowGroup] | None = None
 
     async def __aenter__(self) -> Self:
@@ -63,33 +67,29 @@ class ParquetRowGroupEnumerator:
         """Nothing to let go of."""
 
     async def discover(self) -> Sequence[ParquetRowGroup]:
-        """The row groups that there were when it was first asked; raises BackendError."""
+        """The row groups that there were when it was first asked.
+
+        Raises BackendError: `schema_changed` if the files are not what was described.
+        """
         if self._splits is None:
-            self._splits = await asyncio.to_thread(_row_groups, self._path)
+            self._splits = await asyncio.to_thread(self._row_groups)
         return self._splits
 
-
-def _row_groups(path: Path) -> Sequence[ParquetRowGroup]:
-    with parquet_errors(path):
-        dataset = parquet_dataset(path)
-        folder = path if path.is_dir() else path.parent
-        return [
-            group
-            for file in dataset.get_fragments()
-            for group in _groups(file, dataset.schema, folder)
-        ]
+    def _row_groups(self) -> Sequence[ParquetRowGroup]:
+        with parquet_errors(self._path):
+            dataset = parquet_dataset(self._path)
+            check_parquet_schema(self._path, dataset, self._schema, columns=self._columns)
+            folder = self._path if self._path.is_dir() else self._path.parent
+            return [group for file in dataset.get_fragments() for group in _groups(file, folder)]
 
 
-def _groups(
-    file: ds.ParquetFileFragment, schema: pa.Schema, folder: Path
-) -> Sequence[ParquetRowGroup]:
+def _groups(file: ds.ParquetFileFragment, folder: Path) -> Sequence[ParquetRowGroup]:
     identity = FileIdentity.of(Path(file.path))
     name = Path(file.path).relative_to(folder)
     return [
         ParquetRowGroup(
             id=f"{name} row group {group.id}",
             fragment=file.subset(row_group_ids=[group.id]),
-            schema=schema,
             identity=identity,
             total=group.num_rows,
         )

@@ -15,9 +15,19 @@ from tests.integration.postgres_server import Database, PostgresServer
 PATIENCE_S = 10.0
 
 
-async def refusal_of(dsn: str, table: str = "things", key: str = "id") -> BackendError:
+async def refusal_of(
+    dsn: str,
+    table: str = "things",
+    key: str = "id",
+    *,
+    is_followed: bool = False,
+    has_triggers: bool = False,
+) -> BackendError:
     """What describing the table fails with."""
-    async with PostgresBackend(PostgresSettings(dsn, table, (key,))) as backend:
+    chosen = PostgresSettings(
+        dsn, table, (key,), is_followed=is_followed, has_triggers=has_triggers
+    )
+    async with PostgresBackend(chosen) as backend:
         with pytest.raises(BackendError) as caught:
             await backend.describe(timeout_s=PATIENCE_S)
     return caught.value
@@ -183,3 +193,60 @@ async def test_unreadable_table_is_forbidden(database: Database) -> None:
     assert table.code is ErrorCode.FORBIDDEN
     assert table.detail == "things: the role of the DSN may not read column id"
     assert schema.code is ErrorCode.FORBIDDEN
+
+
+async def test_followed_table_may_have_no_heirs(database: Database) -> None:
+    """A query brings their rows, whose changes are told under other names; unfollowed is fine."""
+    database.execute(
+        "CREATE TABLE things (id int4 PRIMARY KEY, name text)",
+        'CREATE TABLE "Big" () INHERITS (things)',
+    )
+
+    refusal = await refusal_of(database.dsn(), is_followed=True)
+    async with PostgresBackend(PostgresSettings(database.dsn(), "things", ("id",))) as backend:
+        await backend.describe(timeout_s=PATIENCE_S)
+    database.execute('DROP TABLE "Big"')  # it is remembered that there was one
+    followed = PostgresSettings(database.dsn(), "things", ("id",), is_followed=True)
+    async with PostgresBackend(followed) as backend:
+        await backend.describe(timeout_s=PATIENCE_S)
+
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    expected = 'things: public."Big" inherits from it, and its changes are told under that name; '
+    assert refusal.detail.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE every (id int4, name text)", "CREATE TABLE things () INHERITS (every)"),
+        (
+            "CREATE TABLE every (id int4, name text) PARTITION BY LIST (id)",
+            "CREATE TABLE things PARTITION OF every DEFAULT",
+        ),
+    ],
+)
+async def test_heir_with_triggers_is_refused(
+    database: Database, statements: tuple[str, ...]
+) -> None:
+    """A statement on the table that it inherits from changes its rows, and runs no trigger of it.
+
+    A changelog tells them.
+    """
+    database.execute(
+        *statements,
+        "CREATE TABLE runs (what text)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$BEGIN INSERT INTO runs VALUES (TG_OP); RETURN NULL; END$$",
+        "CREATE TRIGGER note AFTER UPDATE ON things FOR EACH STATEMENT EXECUTE FUNCTION note()",
+        "INSERT INTO things VALUES (1, 'one')",
+        "UPDATE every SET name = 'uno'",
+    )
+
+    refusal = await refusal_of(database.dsn(), is_followed=True, has_triggers=True)
+    followed = PostgresSettings(database.dsn(), "things", ("id",), is_followed=True)
+    async with PostgresBackend(followed) as backend:
+        await backend.describe(timeout_s=PATIENCE_S)
+
+    assert database.query("SELECT name, (SELECT count(*) FROM runs) FROM things") == [("uno", 0)]
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    assert "it inherits from public.every" in refusal.detail

@@ -42,7 +42,7 @@ class TestTellingBackend(BackendContract):
 
         @asynccontextmanager
         async def opened(rows: pa.Table, key: Sequence[str]) -> AsyncIterator[PostgresBackend]:
-            settings = replace(put_table(database, rows, key=key), tells_snapshot=True)
+            settings = replace(put_table(database, rows, key=key), is_followed=True)
             async with PostgresBackend(settings) as backend:
                 yield backend
 
@@ -62,7 +62,7 @@ def table(database: Database) -> Database:
 
 async def fetched_of(database: Database, key_count: int, *, first: int = 1) -> FetchedRows:
     """The rows of so many keys, and what their read saw; the second, as blocks come then only."""
-    settings = PostgresSettings(database.dsn(), "small", ("id",), tells_snapshot=True)
+    settings = PostgresSettings(database.dsn(), "small", ("id",), is_followed=True)
     async with PostgresBackend(settings) as backend:
         schema = await backend.describe(timeout_s=PATIENCE_S)
         one = pa.record_batch([pa.array([1])], schema=schema.key)

@@ -22,12 +22,14 @@ def known_answers(*, mode: CacheMode = CacheMode.PARTIAL) -> KnownAnswers:
     return KnownAnswers(chosen, SCHEMA, seed=0)
 
 
-def keep(known: KnownAnswers, *keys: int, may_keep: bool = True) -> None:
+def keep(known: KnownAnswers, *keys: int, may_keep: bool = True, age_ms: int = 0) -> None:
     """A query has brought a row for each key, at 0 s."""
     flights = FlightTable()
     query = QueryTable(flights).start([run_of(flights, *keys)], 0.0)
     rows = pa.record_batch([pa.array([f"row {key}" for key in keys])], SCHEMA.columns)
-    landing = Landing.of_rows(len(keys), np.arange(len(keys), dtype=np.int32), rows=rows, age_ms=0)
+    landing = Landing.of_rows(
+        len(keys), np.arange(len(keys), dtype=np.int32), rows=rows, age_ms=age_ms
+    )
     keeps = np.full(len(keys), may_keep)
     known.keep(query, landing, may_keep=keeps, is_last_try=True, now=0.0)
 
@@ -62,6 +64,16 @@ def test_outdated_keys_are_told() -> None:
     assert just_beyond.outdated.positions.tolist() == [0]
     assert later.outdated.positions.size == 0
     assert look_up(known, 7, now=13.0).unknown.positions.tolist() == [0]
+
+
+def test_rows_are_as_old_as_their_store_says() -> None:
+    """What a store held before it was asked expires as though it had been kept here."""
+    known = known_answers()
+    keep(known, 7, age_ms=4_000)
+    keep(known, 8)
+
+    assert told(look_up(known, 7, 8, now=5.0).answers) == {0: "hit row 7", 1: "hit row 8"}
+    assert told(look_up(known, 7, 8, now=7.0).answers) == {0: "stale row 7", 1: "hit row 8"}
 
 
 @pytest.mark.parametrize("mode", CacheMode)

@@ -1,4 +1,4 @@
-"""The Parquet backend keeps the contract, reads once, and lets missing files come later."""
+"""The Parquet backend keeps the contract, and follows the file: it may come, go and be replaced."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
+from service.backends.interface import FetchedRows
 from service.backends.parquet import ParquetBackend
 from tests.service.backends.backend_contract import (
     AIRPORTS,
@@ -66,15 +68,93 @@ async def test_file_may_come_later(tmp_path: Path) -> None:
 
 
 async def test_file_is_read_once(tmp_path: Path) -> None:
-    """A file that goes away after it was read is not missed."""
+    """As long as it is the same, it is only looked at, and its rows are as new as the look."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(AIRPORTS, path)
+
+    with capture_logs() as logs:
+        async with ParquetBackend(path, ["code"], clock=iter(range(100)).__next__) as backend:
+            await backend.describe(timeout_s=TIMEOUT_S)
+            ages = [(await names_of(backend, "JFK")).read_at for _ in range(2)]
+
+    assert [entry["event"] for entry in logs] == ["dimension.file_read"]
+    assert ages == [1.0, 3.0]
+
+
+async def test_replaced_file_is_read(tmp_path: Path) -> None:
+    """Whoever asks after another file took its place gets the rows of that one."""
     path = tmp_path / "rows.parquet"
     pq.write_table(AIRPORTS, path)
 
     async with ParquetBackend(path, ["code"]) as backend:
-        before = await backend.describe(timeout_s=TIMEOUT_S)
-        path.unlink()
+        await backend.describe(timeout_s=TIMEOUT_S)
+        before = await names_of(backend, "JFK", "EWR")
+        pq.write_table(AIRPORTS.slice(1), tmp_path / "other.parquet")
+        (tmp_path / "other.parquet").replace(path)
+        after = await names_of(backend, "JFK", "EWR")
 
-        assert await backend.describe(timeout_s=TIMEOUT_S) == before
+    assert before.rows["name"].to_pylist() == ["Kennedy", "Newark"]
+    assert (after.ordinals.tolist(), after.rows["name"].to_pylist()) == ([1], ["Newark"])
+
+
+async def test_folder_may_get_another_file(tmp_path: Path) -> None:
+    """Rows of a file that came later are found, those of a file that went are not."""
+    pq.write_table(AIRPORTS.slice(0, 1), tmp_path / "a.parquet")
+
+    async with ParquetBackend(tmp_path, ["code"]) as backend:
+        await backend.describe(timeout_s=TIMEOUT_S)
+        pq.write_table(AIRPORTS.slice(1), tmp_path / "b.parquet")
+        (tmp_path / "a.parquet").unlink()
+
+        found = await names_of(backend, "JFK", "EWR")
+
+    assert found.rows["name"].to_pylist() == ["Newark"]
+
+
+async def test_other_columns_must_be_described(tmp_path: Path) -> None:
+    """A file with other columns is told as such, and after a description its rows are found."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(AIRPORTS, path)
+
+    async with ParquetBackend(path, ["code"]) as backend:
+        await backend.describe(timeout_s=TIMEOUT_S)
+        pq.write_table(AIRPORTS.select(["code", "altitude"]), path)
+        with pytest.raises(BackendError) as caught:
+            await names_of(backend, "JFK")
+        schema = await backend.describe(timeout_s=TIMEOUT_S)
+        found = await names_of(backend, "JFK")
+
+    expected = f"{path}: has other columns than when it was described"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
+    assert (schema.columns.names, found.rows.to_pylist()) == (["altitude"], [{"altitude": 13}])
+
+
+async def test_former_rows_stay_and_get_older(tmp_path: Path) -> None:
+    """While the file cannot be read they are told as old as they are, and the log says why, once.
+
+    As soon as it can be, a second later at most, its rows are found.
+    """
+    path, clock = tmp_path / "rows.parquet", [100.0]
+    pq.write_table(AIRPORTS, path)
+    with capture_logs() as logs:
+        async with ParquetBackend(path, ["code"], clock=lambda: clock[0]) as backend:
+            schema = await backend.describe(timeout_s=TIMEOUT_S)
+            path.write_bytes(path.read_bytes()[:-8])
+            clock[0] += 5.0
+            kept = [await names_of(backend, "JFK")]
+            assert await backend.describe(timeout_s=TIMEOUT_S) == schema
+            pq.write_table(AIRPORTS.slice(1), path)
+            kept.append(await names_of(backend, "JFK"))
+            clock[0] += 1.0
+            found = await names_of(backend, "JFK")
+
+    assert [(each.rows["name"].to_pylist(), each.read_at) for each in kept] == [
+        (["Kennedy"], 100.0)
+    ] * 2
+    assert (found.rows.num_rows, found.read_at) == (0, 106.0)
+    events = [entry["event"] for entry in logs]
+    assert events == ["dimension.file_read", "dimension.file_unavailable", "dimension.file_read"]
+    assert str(path) in logs[1]["detail"]
 
 
 async def test_reading_ends_at_its_timeout(tmp_path: Path) -> None:
@@ -91,3 +171,9 @@ async def test_reading_ends_at_its_timeout(tmp_path: Path) -> None:
 def test_rows_in_memory_have_an_index(tmp_path: Path) -> None:
     """Nothing is ever read from end to end for a lookup."""
     assert ParquetBackend(tmp_path / "rows.parquet", ["k"]).uses_index
+
+
+async def names_of(backend: ParquetBackend, *codes: str) -> FetchedRows:
+    """What is found of these airports."""
+    keys = pa.record_batch([pa.array(codes, pa.utf8())], names=["code"])
+    return await backend.fetch(keys, timeout_s=TIMEOUT_S)

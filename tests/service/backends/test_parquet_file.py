@@ -10,7 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.parquet_file import load_parquet_file, parquet_errors, parquet_schema
+from service.backends.file_identity import FileIdentity
+from service.backends.parquet_file import (
+    find_in_parquet_file,
+    load_parquet_file,
+    parquet_errors,
+    parquet_identities,
+    parquet_schema,
+)
 
 
 @pytest.fixture
@@ -157,3 +164,47 @@ def test_other_file_is_not_parquet(tmp_path: Path) -> None:
 
     assert code is ErrorCode.TABLE_UNAVAILABLE
     assert "cannot be read as Parquet" in detail
+
+
+def test_empty_folder_is_told(tmp_path: Path) -> None:
+    """A folder in which there is no file is no table without rows."""
+    expected = (ErrorCode.TABLE_UNAVAILABLE, f"{tmp_path}: no file is in this folder")
+
+    assert fault_of(tmp_path, ["code"]) == expected
+
+
+def test_keys_are_found_without_an_index(tmp_path: Path) -> None:
+    """Of the whole file only rows with the keys are kept, of composite keys, too."""
+    rows = {"a": ["x", "x", "y", None, "x"], "b": [1, 2, 1, 1, 1], "v": [*"pqrst"]}
+    pq.write_table(pa.table(rows), tmp_path / "p", row_group_size=2)
+    described = parquet_schema(tmp_path / "p", ["a", "b"], columns=None)
+    keys = pa.record_batch([["y", "x", "z"], [2, 1, 1]], schema=described.key)
+
+    found = find_in_parquet_file(tmp_path / "p", keys, described=described, columns=None)
+
+    assert found.ordinals.tolist() == [1, 1]
+    assert found.rows.to_pylist() == [{"v": "p"}, {"v": "t"}]
+    assert found.rows.schema.equals(described.columns)
+
+
+def test_other_columns_are_not_searched(path: Path) -> None:
+    """Rows of a file that is not what was described are rows of no dimension."""
+    described = parquet_schema(path, ["code"], columns=["name"])
+    keys = pa.record_batch([["JFK"]], schema=described.key)
+
+    with pytest.raises(BackendError) as caught:
+        find_in_parquet_file(path, keys, described=described, columns=["altitude"])
+
+    expected = f"{path}: has other columns than when it was described"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
+
+
+def test_files_are_known_by_their_identities(path: Path) -> None:
+    """Of a file its own, of a folder those of all files in it; what is missing is told."""
+    alone, inside = parquet_identities(path), parquet_identities(path.parent)
+    path.unlink()
+
+    assert alone == inside
+    assert [type(each) for each in alone.values()] == [FileIdentity]
+    with pytest.raises(BackendError, match="no such file"):
+        parquet_identities(path)

@@ -14,6 +14,7 @@ from service.backends.postgres_settings import PostgresSettings
 from service.backends.postgres_table import PostgresTable
 
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
+FOLLOWED = replace(SETTINGS, is_followed=True)
 ENTRY: dict[str, Any] = {
     "oid": 1,
     "kind": "r",
@@ -23,7 +24,8 @@ ENTRY: dict[str, Any] = {
     "primary_key": [1],
     "has_immediate_key": True,
     "has_full_identity": False,
-    "has_heirs": False,
+    "heir": None,
+    "parent": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
 }
@@ -191,7 +193,9 @@ async def test_origin_is_that_of_the_catalog() -> None:
     told = await read(CannedCatalog(entry, COLUMNS))
     untold = await read(CannedCatalog(entry, COLUMNS), settings)
 
-    expected = TableOrigin("public", "Customers", tells_rows=True, has_full_identity=True)
+    expected = TableOrigin(
+        "public", "Customers", table_id=1, tells_rows=True, has_full_identity=True
+    )
     assert told.schema.origin == expected
     assert untold.schema.origin == expected.without_rows()
 
@@ -211,3 +215,29 @@ async def test_bad_name_is_an_unavailable_table() -> None:
         await PostgresCatalog(run).read_table(SETTINGS)
 
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings", "expected"),
+    [
+        ({"heir": "public.big"}, FOLLOWED, "public.big inherits from it, and its"),
+        ({"heir": "public.big"}, SETTINGS, None),
+        ({"parent": "public.all"}, FOLLOWED, None),
+        (
+            {"parent": "public.all"},
+            replace(FOLLOWED, has_triggers=True),
+            "it inherits from public.all, and statements on that do not run its triggers; end",
+        ),
+    ],
+)
+async def test_untold_changes_are_refused(
+    entry: dict[str, Any], settings: PostgresSettings, expected: str | None
+) -> None:
+    """Rows would be kept, and change without a word; where nobody is to tell, they expire."""
+    catalog = CannedCatalog(ENTRY | entry, COLUMNS)
+
+    if expected is None:
+        assert (await read(catalog, settings)).name == "customers"
+    else:
+        fault = await fault_of(catalog, settings)
+        assert fault.startswith(f"table_unavailable: customers: {expected}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lookup_core.version_columns import VersionColumns
 from service.backends.postgres_lookup import (
     blocks_query,
     index_statement,
@@ -15,6 +16,7 @@ from service.backends.postgres_lookup import (
     telling_query,
     uses_index,
 )
+from tests.service.backends.described_tables import builtin, table_of
 from tests.service.backends.weather_table import WEATHER
 
 TABLE = replace(WEATHER, primary_key=("nr", "part"))
@@ -53,6 +55,15 @@ def test_table_without_index_is_joined() -> None:
 
     assert scanning_query(TABLE, is_ordered=False) == query
     assert scanning_query(TABLE, is_ordered=True) == query + ' ORDER BY k.ordinal, t."nr", t."part"'
+
+
+def test_versions_at_no_time_are_not_found() -> None:
+    """Whichever way the rows are looked for, they are asked to be of use, too."""
+    history = replace(table_of(builtin("date")), versions=VersionColumns("c0"))
+    asked = f't."id" = k.key1 AND {history.conditions[0]}'
+
+    assert f" WHERE {asked} OFFSET 0" in lookup_query(history, is_ordered=False)
+    assert scanning_query(history, is_ordered=False).endswith(f" ON {asked}")
 
 
 def test_blocks_are_made_of_what_is_found() -> None:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lookup_core.version_columns import VersionColumns
 from service.backends.postgres_table import quoted
+from tests.service.backends.described_tables import builtin, table_of
 from tests.service.backends.weather_table import WEATHER
 
 
@@ -21,6 +23,22 @@ def test_rows_are_ordered_by_the_primary_key() -> None:
 
     assert keyed.order == ('t."nr"', 't."a""b"')
     assert WEATHER.order == ("t.ctid",)
+
+
+def test_version_at_no_time_is_left_out() -> None:
+    """One that begins, or has ended, beyond all times that can be read, where null says "always".
+
+    Columns that are not there, or hold no times, are for others to refuse.
+    """
+    history = replace(table_of(builtin("date"), builtin("text")), versions=VersionColumns("c0"))
+    c0 = """CASE WHEN t."c0" BETWEEN date '0001-01-01' AND date '9999-12-31' THEN t."c0" END"""
+
+    since = f"""({c0} IS NULL AND t."c0" > 'epoch') IS NOT TRUE"""
+    until = f"""({c0} IS NULL AND t."c0" < 'epoch') IS NOT TRUE"""
+    assert history.conditions == (since,)
+    assert replace(history, versions=VersionColumns("c0", "c0")).conditions == (since, until)
+    assert replace(history, versions=VersionColumns("c1", "c9")).conditions == ()
+    assert WEATHER.conditions == ()
 
 
 @pytest.mark.parametrize(

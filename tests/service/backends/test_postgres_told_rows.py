@@ -10,7 +10,7 @@ TABLE: dict[str, Any] = {
     "primary_key": [1],
     "has_immediate_key": True,
     "has_full_identity": False,
-    "has_heirs": False,
+    "heir": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
 }
@@ -90,7 +90,7 @@ def test_values_outside_rows_need_full_identity(column: dict[str, Any]) -> None:
         {"primary_key": [3]},
         {"primary_key": [1, 3]},
         {"has_immediate_key": False},
-        {"has_heirs": True},
+        {"heir": "public.heirs"},
         {"has_unchecked_columns": True},
         {"has_exact_texts": False},
     ],

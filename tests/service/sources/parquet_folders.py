@@ -10,6 +10,7 @@ from lookup_core.dimension_schema import DimensionSchema
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "weight": pa.float32()})
 )
+OFFERED = SCHEMA.columns.names
 
 
 def write_rows(path: Path, numbers: range, *, row_group_size: int) -> None:

@@ -1,29 +1,20 @@
-"""Which file a row group is of."""
+"""What a row group knows of itself."""
 
-import os
 from pathlib import Path
 
-import pytest
-
-from service.sources.parquet_row_group import FileIdentity
-
-
-def test_replaced_file_is_another_one(tmp_path: Path) -> None:
-    """A file that was written to, or that stands in another's place, has another identity."""
-    path, other = tmp_path / "a", tmp_path / "b"
-    path.write_text("one")
-    other.write_text("two")
-    first = FileIdentity.of(path)
-    assert FileIdentity.of(path) == first
-
-    os.utime(path, ns=(0, 1))
-    assert FileIdentity.of(path) != first
-
-    other.replace(path)
-    assert FileIdentity.of(path) != first
+from service.backends.file_identity import FileIdentity
+from service.sources.parquet_row_groups import ParquetRowGroups
+from tests.service.sources.parquet_folders import OFFERED, SCHEMA, write_rows
 
 
-def test_missing_file_is_an_error(tmp_path: Path) -> None:
-    """There is no identity of what is not there."""
-    with pytest.raises(FileNotFoundError):
-        FileIdentity.of(tmp_path / "none")
+async def test_row_group_knows_its_file(tmp_path: Path) -> None:
+    """Of several in a file, each is one alone, and can tell whether the file is still the same."""
+    write_rows(tmp_path / "a.parquet", range(5), row_group_size=3)
+    source = ParquetRowGroups(tmp_path / "a.parquet", columns=OFFERED)
+
+    async with source.enumerator(SCHEMA) as enumerator:
+        splits = await enumerator.discover()
+
+    identity = FileIdentity.of(tmp_path / "a.parquet")
+    assert [(split.identity, split.total) for split in splits] == [(identity, 3), (identity, 2)]
+    assert [split.fragment.row_groups[0].id for split in splits] == [0, 1]

@@ -1,0 +1,176 @@
+"""A dimension of a Parquet file, wired as it is configured, while the file changes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.refresh_statistics import LoadResult, LoadStatistics
+from lookup_core.statistics import InvalidationOrigin
+from service.dimension_parts import dimension_backend, refresh_sources
+from service.engine.dimension import Dimension
+from tests.service.config.configuration import dimension as configured
+from tests.service.engine.refreshing import until, until_whole
+from tests.service.engine.running import told
+
+PATIENCE_S = 20.0
+FULL = {"mode": "full", "max_bytes": "1MiB"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of two planes, with two columns."""
+    write(tmp_path / "planes.parquet", ["Ada", "Bert"])
+    return tmp_path / "planes.parquet"
+
+
+def write(path: Path, names: list[str], column: str = "name") -> None:
+    """Put another file in its place; the number of a plane is its position."""
+    rows = pa.table({"id": pa.array(range(len(names)), pa.int64()), column: names})
+    pq.write_table(rows, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+def remove(path: Path) -> None:
+    """Let there be no file."""
+    path.unlink()
+
+
+def write_bomb(path: Path) -> None:
+    """Put a file of less than a megabyte in its place that unpacks to five hundred."""
+    rows, text = 10_000, "x" * 50_000
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
+    pq.write_table(pa.table({"id": range(rows), "name": names}), path)
+    assert path.stat().st_size < 1_000_000
+
+
+@asynccontextmanager
+async def running(path: Path, cache: object) -> AsyncIterator[Dimension]:
+    """The dimension, described."""
+    config = configured(source={"kind": "parquet", "path": str(path)}, key=["id"], cache=cache)
+    async with dimension_backend(config) as backend, asyncio.timeout(PATIENCE_S):
+        sources = refresh_sources("planes", config)
+        dimension = Dimension(config.engine_settings("planes"), backend, sources=sources)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(dimension.run())
+            await dimension.wait_until_described(PATIENCE_S)
+            yield dimension
+            task.cancel()
+
+
+def typed(*keys: int) -> TypedKeys:
+    """Numbers of planes."""
+    columns = pa.record_batch({"id": pa.array(keys, pa.int64())})
+    return TypedKeys(columns, np.zeros(0, np.int32), {})
+
+
+async def look_up(dimension: Dimension, *keys: int) -> dict[int, str]:
+    """Names of planes."""
+    return told(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=None))
+
+
+def load(dimension: Dimension) -> LoadStatistics:
+    """How it is loaded."""
+    statistics = dimension.load_statistics()
+    assert statistics is not None
+    return statistics
+
+
+async def test_reload_brings_the_new_file(path: Path) -> None:
+    """A key that has several rows in it is found out by who asks for it."""
+    async with running(path, FULL) as dimension:
+        await until_whole(dimension)
+        before = await look_up(dimension, 0, 1, 2)
+        rows = {"id": pa.array([0, 1, 1], pa.int64()), "name": ["Ada", "Bea", "Ben"]}
+        pq.write_table(pa.table(rows), path)
+        dimension.reload()
+        await until(lambda: load(dimension).counts[LoadResult.OK] == 2)
+        after = await look_up(dimension, 0, 1, 2)
+
+    assert before == {0: "hit Ada", 1: "hit Bert", 2: "missing"}
+    assert after == {0: "hit Ada", 1: "error ambiguous", 2: "missing"}
+
+
+async def test_reload_brings_other_columns(path: Path) -> None:
+    """They are described first; rows of the former file are not answered as those of the new."""
+    async with running(path, FULL) as dimension:
+        await until_whole(dimension)
+        write(path, ["737", "747"], column="model")
+        dimension.reload()
+        await until(lambda: dimension.schema.columns.names == ["model"])
+        await until_whole(dimension)
+        (answer,) = await dimension.lookup(typed(1), columns=None, timeout_s=None)
+
+    assert answer.rows is not None
+    assert answer.rows.to_pylist() == [{"model": "747"}]
+
+
+async def test_former_rows_outlast_their_file(path: Path) -> None:
+    """While there is none they are served, older and older; the next one is loaded by itself."""
+    with capture_logs() as logs:
+        async with running(path, FULL) as dimension:
+            await until_whole(dimension)
+            remove(path)
+            dimension.reload()
+            await until(lambda: "source.discovery_failed" in [entry["event"] for entry in logs])
+            kept, stale_s = await look_up(dimension, 1), staleness_s(dimension)
+            is_same = await dimension._schema.is_unchanged()
+            await until(lambda: staleness_s(dimension) > stale_s)
+            write(path, ["Ada", "Bea"])
+            await until(lambda: load(dimension).counts[LoadResult.OK] == 2)
+            found = await look_up(dimension, 1)
+
+    assert (kept, is_same, found) == ({0: "hit Bert"}, True, {0: "hit Bea"})
+    failure = next(entry for entry in logs if entry["event"] == "source.discovery_failed")
+    assert failure["detail"].startswith(f"{path}: no such file")
+
+
+async def test_file_that_unpacks_to_too_much_is_refused(path: Path) -> None:
+    """Some kilobytes may be hundreds of megabytes; the load ends as soon as its room does."""
+    async with running(path, FULL) as dimension:
+        await until_whole(dimension)
+        write_bomb(path)
+        dimension.reload()
+        await until(lambda: load(dimension).counts[LoadResult.ERROR] == 1)
+        kept, reason = await look_up(dimension, 1), load(dimension).last_error
+
+    assert kept == {0: "hit Bert"}
+    assert reason is not None
+    assert "max_bytes" in reason
+
+
+async def test_rows_expire_into_the_new_file(path: Path) -> None:
+    """Without mode full, cached rows of the former file are served until they expire, or go."""
+    async with running(path, {"ttl": "1h"}) as dimension:
+        first = await look_up(dimension, 0, 1)
+        write(path, ["Anna", "Bea"])
+        cached = await look_up(dimension, 0, 1)
+        dimension.invalidate(typed(1), origin=InvalidationOrigin.ADMIN)
+        found = await look_up(dimension, 0, 1)
+
+    assert first == {0: "fetched Ada", 1: "fetched Bert"}
+    assert cached == {0: "hit Ada", 1: "hit Bert"}
+    assert found == {0: "hit Ada", 1: "fetched Bea"}
+
+
+async def test_other_columns_are_found_by_lookups(path: Path) -> None:
+    """Without mode full, the lookup that meets them ends with an error, the next one has them."""
+    async with running(path, {"mode": "none"}) as dimension:
+        first = await look_up(dimension, 0)
+        write(path, ["737", "747"], column="model")
+        met = await look_up(dimension, 0)
+        names = dimension.schema.columns.names
+
+    assert (first, met, names) == ({0: "fetched Ada"}, {0: "error schema_changed"}, ["model"])
+
+
+def staleness_s(dimension: Dimension) -> float:
+    """How far what is held may lag its file."""
+    return dimension.refresh_statistics().staleness_s
