@@ -1,17 +1,16 @@
 """The command `python -m demo`, which `make demo` runs; arguments and exit codes only."""
 
 import argparse
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn, get_args
+from typing import get_args
 
 from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from demo.demonstration import Demonstration
 from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
+from demo.interrupt import Interrupt
 from demo.sidecar import SidecarFailed
 from demo.stream import Mode
 from demo.workspace import Workspace
@@ -27,16 +26,18 @@ def main() -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
+    interrupt = Interrupt()
     demonstration = Demonstration(
         workspace=Workspace(arguments.folder.resolve()),
         console=console,
+        interrupt=interrupt,
         mode=arguments.mode,
         limit=arguments.flights,
         live_seconds=arguments.live,
         stays_up=arguments.serve,
     )
-    signal.signal(signal.SIGTERM, _stop)
     try:
+        interrupt.heed()
         faults = demonstration.run()
     except (SidecarFailed, KafkaUnavailable, StreamingQueryException) as error:
         console.print(f"FAILED: {str(error)[:2000]}", f"logs: {arguments.folder}/*.log", sep="\n")
@@ -62,10 +63,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: out/demo")
     return parser.parse_args()
-
-
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

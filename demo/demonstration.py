@@ -17,7 +17,9 @@ from rich.console import Console
 
 from demo.audit import audit
 from demo.dimension import DIMENSIONS, FOLLOWED
+from demo.embedded_kafka.kafka_libraries import kafka_libraries
 from demo.flights import write_flights
+from demo.interrupt import Interrupt
 from demo.live.changelog import Settings, running_changelog
 from demo.live.live_run import LiveRun
 from demo.postgres import READER, Postgres, running_postgres
@@ -39,6 +41,7 @@ class Demonstration:
 
     workspace: Workspace
     console: Console
+    interrupt: Interrupt
     mode: Mode = "unordered"
     limit: int | None = None
     live_seconds: int | None = None  # how long tables change in the end; None: they never do
@@ -73,16 +76,18 @@ class Demonstration:
         return self.live_seconds is not None
 
     def _follow(self, postgres: Postgres, stack: ExitStack) -> Settings:
+        libraries = kafka_libraries(say=lambda what: self.console.print(f"  {what}"))
         with self._step("Kafka and Debezium started"):
             return stack.enter_context(
-                running_changelog(self.workspace.changelog, postgres, FOLLOWED)
+                running_changelog(self.workspace.changelog, postgres, FOLLOWED, libraries=libraries)
             )
 
     def _stream(self, flights: pa.Table, sidecar: Sidecar, postgres: Postgres) -> list[str]:
         log = query_log(postgres.log)
         with ExitStack() as stack:
             with self._step("Spark started"):
-                session = stack.enter_context(spark_session(self.workspace.spark_log))
+                spark = spark_session(self.workspace.spark_log, interrupt=self.interrupt)
+                session = stack.enter_context(spark)
             self._enrich(session, sidecar, flights.num_rows)
             faults = self._judge(flights, sidecar, log)
             if self.live_seconds is None:
@@ -93,6 +98,7 @@ class Demonstration:
                 admin_dsn=postgres.admin_dsn,
                 checkpoint=self.workspace.live_checkpoint,
                 console=self.console,
+                interrupt=self.interrupt,
                 mode=self.mode,
                 seconds=self.live_seconds,
             )
@@ -100,7 +106,7 @@ class Demonstration:
 
     def _enrich(self, session: SparkSession, sidecar: Sidecar, total: int) -> None:
         query = stream(session, self.workspace, endpoint=sidecar.endpoint, mode=self.mode)
-        seconds = show_progress(query, total, self.console)
+        seconds = show_progress(query, total, self.console, check=self.interrupt.check)
         self.console.print(
             f"{total:,} flights through {len(DIMENSIONS)} {self.mode} lookup joins "
             f"in {seconds:.1f} s: {total / seconds:,.0f} records/s"

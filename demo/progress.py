@@ -4,6 +4,7 @@ Only looks on; the query does not wait for it.
 """
 
 import time
+from collections.abc import Callable
 
 import rich.progress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -12,10 +13,12 @@ from rich.console import Console
 LOOK_INTERVAL_S = 1
 
 
-def show_progress(query: StreamingQuery, total: int, console: Console) -> float:
+def show_progress(
+    query: StreamingQuery, total: int, console: Console, *, check: Callable[[], None]
+) -> float:
     """Show the progress until the query ends, and return the seconds that it took.
 
-    Raises StreamingQueryException if the query failed.
+    Raises StreamingQueryException if the query failed, and whatever `check` does, each second.
     """
     started_s = time.monotonic()
     with _bar(console) as bar:
@@ -23,6 +26,7 @@ def show_progress(query: StreamingQuery, total: int, console: Console) -> float:
         shown = 0
         has_ended = False
         while not has_ended:
+            check()
             has_ended = bool(query.awaitTermination(LOOK_INTERVAL_S))
             reached = _records_read(query)
             bar.update(task, completed=reached)

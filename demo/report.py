@@ -27,8 +27,10 @@ SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with what stands b
 
 def report(console: Console, enriched: pa.Table, totals: Iterable[Totals]) -> None:
     """Print five enriched rows, and the figures of each dimension."""
-    console.print(_samples(enriched))
-    console.print(_figures(list(totals)))
+    for table in (_samples(enriched), _figures(list(totals))):
+        console.print()
+        console.print(table)
+    console.print()
 
 
 def _samples(enriched: pa.Table) -> Table:

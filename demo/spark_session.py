@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from demo.interrupt import Interrupt
 
 CORES = 2
 STDERR = 2  # the file descriptor
@@ -30,20 +32,25 @@ SETTINGS = {
 
 
 @contextmanager
-def spark_session(log: Path) -> Iterator[SparkSession]:
-    """A session that says what it has to say in `log`; stopped at the end."""
+def spark_session(log: Path, *, interrupt: Interrupt | None = None) -> Iterator[SparkSession]:
+    """A session that says what it has to say in `log`; stopped at the end.
+
+    While it is there an interrupt is deferred, for who uses it to check.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need what this process has
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("sidelook-demo")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    heeds = signal.getsignal(signal.SIGINT)
     with _stderr_to(log):
         session = builder.getOrCreate()
     # Its context took Ctrl-C for itself, to ask Spark something in the midst of another question.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield session
-    finally:
-        session.stop()
+    signal.signal(signal.SIGINT, heeds)
+    with nullcontext() if interrupt is None else interrupt.deferred():
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 @contextmanager

@@ -34,7 +34,12 @@ class JavaProcess:
         """Start the main class with its arguments."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(arguments), cwd=self._folder, stdout=log, stderr=log
+                self._command(arguments),
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                # A session of its own: Ctrl-C is for who has started it, and stops it in order.
+                start_new_session=True,
             )
 
     def run(self, *arguments: str) -> None:

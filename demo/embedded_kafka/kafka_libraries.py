@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 VERSIONS = {"kafka": "4.1.0", "debezium": "3.2.0.Final"}
@@ -34,10 +34,13 @@ class KafkaUnavailable(Exception):
     """Kafka cannot be had on this machine; the text says why."""
 
 
-def kafka_libraries(*, environ: Mapping[str, str] = os.environ) -> Path:
+def kafka_libraries(
+    *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = lambda _: None
+) -> Path:
     """The folder of the libraries, 60 MB; fetched at the first call, under a lock.
 
-    Raises KafkaUnavailable where there is no Java, no Maven or no network.
+    What is installed or fetched is told to `say` before, as it takes a while. Raises
+    KafkaUnavailable where there is no Java, no Maven or no network.
     """
     if not shutil.which("java", path=environ.get("PATH")):
         raise KafkaUnavailable("no Java to run Kafka with")
@@ -46,7 +49,9 @@ def kafka_libraries(*, environ: Mapping[str, str] = os.environ) -> Path:
     with (folder.parent / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds what the first one fetched
         if not (folder / _MAIN_LIBRARY).exists():
-            _fetch(folder, environ=environ)
+            maven = _maven(environ, say)
+            say(f"fetches Kafka and Debezium through Maven (58 MB) into {folder}")
+            _fetch(folder, maven, environ=environ)
     return folder
 
 
@@ -55,8 +60,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(home) / "sidelook"
 
 
-def _fetch(folder: Path, *, environ: Mapping[str, str]) -> None:
-    maven = _maven(environ)
+def _fetch(folder: Path, maven: str, *, environ: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         project = Path(work)
         (project / "pom.xml").write_text(_PROJECT.format(dependencies=_dependencies()))
@@ -75,12 +79,13 @@ def _dependencies() -> str:
     )
 
 
-def _maven(environ: Mapping[str, str]) -> str:
+def _maven(environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     found = shutil.which("mvn", path=environ.get("PATH"))
     if found:
         return found
     if not shutil.which("apt-get", path=environ.get("PATH")):
         raise KafkaUnavailable("no Maven to fetch Kafka with; install it")
+    say(f"installs Maven: {' '.join(_INSTALL_MAVEN)}")
     _run(("apt-get", "update"), Path("/"), environ=environ)
     _run(_INSTALL_MAVEN, Path("/"), environ=environ)  # says so where it may not
     return "mvn"

@@ -16,7 +16,7 @@ from demo.dimension import Dimension
 from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
 from demo.embedded_kafka.java_process import JavaProcess
 from demo.embedded_kafka.kafka_broker import kafka_broker
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
 from demo.embedded_kafka.kafka_topics import create_topic
 from demo.embedded_kafka.unix_relay import unix_relay
 from demo.postgres import DATABASE, Postgres
@@ -31,13 +31,12 @@ Settings = dict[str, dict[str, Any]]  # {dimension: what its `refresh.changelog`
 
 @contextmanager
 def running_changelog(
-    folder: Path, postgres: Postgres, dimensions: Sequence[Dimension]
+    folder: Path, postgres: Postgres, dimensions: Sequence[Dimension], *, libraries: Path
 ) -> Iterator[Settings]:
     """Follow the tables until the end; what is committed from the start on is told.
 
-    Raises KafkaUnavailable where Kafka cannot be had or Debezium does not start.
+    Raises KafkaUnavailable where Kafka or Debezium does not start.
     """
-    libraries = kafka_libraries()
     first, *others = (f"{SCHEMA}.{dimension.name}" for dimension in dimensions)
     with (
         kafka_broker(folder / "kafka", libraries=libraries) as broker,

@@ -20,7 +20,9 @@ COLUMNS = ("rows changed", "seen", "median ms", "p99 ms", "max ms")
 
 def live_report(console: Console, delays: ChangeDelays, sightings: Sequence[Sighting]) -> None:
     """Print the delays of each dimension, and the flights to airports that were missing."""
+    console.print()
     console.print(_delays(delays))
+    console.print()
     missing, found = (_flights_to_airports(sightings, version) for version in (ABSENT, ARRIVED))
     names = ", ".join(sorted({key for name, key in _keys(sightings) if name == AIRPORTS.name}))
     console.print(

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from demo.dimension import FOLLOWED
 from demo.flights import flights as all_flights
+from demo.interrupt import Interrupt
 from demo.live.change_delays import change_delays, live_faults
 from demo.live.change_writer import ChangeWriter
 from demo.live.day_of_flights import busiest_planes, day_of_flights
@@ -45,6 +46,7 @@ class LiveRun:
     admin_dsn: str
     checkpoint: Path
     console: Console
+    interrupt: Interrupt
     mode: Mode
     seconds: int
 
@@ -55,18 +57,22 @@ class LiveRun:
             busiest_planes(day, PLANES), count=round(self.seconds / INTERVAL_S)
         )
         observer = StreamObserver(watched_keys(changes))
+        self.console.print(
+            f"for {self.seconds} s planes change, and missing airports come, "
+            "while flights are enriched"
+        )
         with self._streaming(day, observer) as query:
-            _wait(query, lambda: len(observer.sightings) >= FIRST_BATCHES, START_TIMEOUT_S)
+            self._wait(query, lambda: len(observer.sightings) >= FIRST_BATCHES, START_TIMEOUT_S)
             with ChangeWriter(self.admin_dsn, changes, interval_s=INTERVAL_S) as writer:
                 self._watch(query, writer, observer)
             commits = writer.commits
-            _wait(
+            self._wait(
                 query,
                 lambda: not change_delays(commits, observer.sightings).unseen,
                 LAST_TIMEOUT_S,
             )
             seen = len(observer.sightings) + LAST_BATCHES
-            _wait(query, lambda: len(observer.sightings) >= seen, LAST_TIMEOUT_S)
+            self._wait(query, lambda: len(observer.sightings) >= seen, LAST_TIMEOUT_S)
         sightings = observer.sightings
         live_report(self.console, change_delays(commits, sightings), sightings)
         return live_faults(commits, sightings)
@@ -84,7 +90,7 @@ class LiveRun:
 
     def _watch(self, query: StreamingQuery, writer: ChangeWriter, observer: StreamObserver) -> None:
         while not writer.has_ended:
-            _wait(query, lambda: writer.has_ended, WORD_INTERVAL_S)
+            self._wait(query, lambda: writer.has_ended, WORD_INTERVAL_S)
             sightings = observer.sightings
             records = sum(sighting.records for sighting in sightings)
             self.console.print(
@@ -92,12 +98,11 @@ class LiveRun:
                 f"{records:,} flights enriched in {len(sightings):,} micro-batches"
             )
 
-
-def _wait(query: StreamingQuery, is_so: Callable[[], bool], timeout_s: float) -> None:
-    """Until it is so, or for that long; raises StreamingQueryException if the query failed."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so() and time.monotonic() < deadline:
-        if not query.isActive:
-            query.awaitTermination()
-        # Not in Spark: Ctrl-C would break off a question to it.
-        time.sleep(LOOK_INTERVAL_S)
+    def _wait(self, query: StreamingQuery, is_so: Callable[[], bool], timeout_s: float) -> None:
+        """Until it is so, or for that long; raises StreamingQueryException if the query failed."""
+        deadline = time.monotonic() + timeout_s
+        while not is_so() and time.monotonic() < deadline:
+            if not query.isActive:
+                query.awaitTermination()
+            self.interrupt.check()
+            time.sleep(LOOK_INTERVAL_S)

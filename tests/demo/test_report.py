@@ -34,7 +34,7 @@ def test_five_enriched_rows_are_shown(lines: list[str]) -> None:
 
 def test_figures_stand_by_dimension(lines: list[str]) -> None:
     """Each dimension has its records, hits, fetched, missing, errors, queries; all have a sum."""
-    figures = [line.split() for line in lines[-6:] if line]
+    figures = [line.split() for line in lines[-7:] if line]
 
     assert figures == [
         ["planes", "100", "77", "0", "23", "0", "3", "100"],

@@ -1,7 +1,8 @@
 """A made-up history of the planes that fly in 2013, and a sidecar that serves it.
 
 The same history from the same seed, with all that a history may have: gaps, versions from ever and
-for ever, some that follow each other at once, and planes without any. Never two at a time.
+for ever, some that follow each other at once, and planes without any. Never two at a time, but in
+the one that is made of it where versions overlap.
 """
 
 import datetime as dt
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
@@ -27,7 +29,10 @@ SCHEMA = pa.schema(
     }
 )
 _NEW_YEAR = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+_FAR = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)  # as tables without NULL say "for ever"
 _HOURS = 365 * 24
+_HOUR_US = 3_600_000_000
+_LATE_HOURS = 3_000  # so much longer do versions last that overlap
 _MOST_VERSIONS = 6
 
 
@@ -39,16 +44,30 @@ def plane_history(tailnums: Sequence[str], *, seed: int) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
+def overlapping(history: pa.Table) -> pa.Table:
+    """The same, but every third version lasts longer, beyond one or several that follow it."""
+    number = np.arange(history.num_rows)
+    late_us = np.where(number % 3, 0, number * 7919 % _LATE_HOURS * _HOUR_US)
+    has_end = pc.less(history["valid_to"], pa.scalar(_FAR, INSTANT))
+    later = pc.add(history["valid_to"], pa.array(late_us, pa.duration("us")))
+    ends = pc.if_else(has_end, later, history["valid_to"])
+    return history.set_column(SCHEMA.get_field_index("valid_to"), "valid_to", ends)
+
+
 @contextmanager
 def history_sidecar(folder: Path, history: pa.Table) -> Iterator[SidecarProcess]:
-    """It serves `planes`, and `planes_since`, where a version ends when the next one begins."""
+    """It serves `planes`, `planes_overlapping`, and `planes_since`: until the next one begins."""
     pq.write_table(history, folder / "planes.parquet")
-    dimension = {"source": {"kind": "parquet", "path": "planes.parquet"}, "key": ["tailnum"]}
+    pq.write_table(overlapping(history), folder / "overlapping.parquet")
     ends = {"valid_from": "valid_from", "valid_to": "valid_to"}
     since = {"valid_from": "valid_from"}
     dimensions = {
-        "planes": {**dimension, "versions": ends},
-        "planes_since": {**dimension, "versions": since},
+        name: {"source": {"kind": "parquet", "path": path}, "key": ["tailnum"], "versions": times}
+        for name, path, times in (
+            ("planes", "planes.parquet", ends),
+            ("planes_since", "planes.parquet", since),
+            ("planes_overlapping", "overlapping.parquet", ends),
+        )
     }
     path = folder / "sidelook.yaml"
     path.write_text(json.dumps({"dimensions": dimensions}))  # which is YAML, too
@@ -71,7 +90,7 @@ def _versions(tailnum: str, chance: np.random.Generator) -> Iterator[tuple[objec
         yield (
             tailnum,
             None if is_first and chance.random() < 0.3 else begin,
-            None if is_last and chance.random() < 0.5 else end,
+            (None, _FAR, end, end)[chance.integers(4)] if is_last else end,
             int(chance.integers(2, 400)),
             None if chance.random() < 0.1 else f"livery {number}",
         )

@@ -41,14 +41,16 @@ def sidecar(folder: Path) -> Iterator[Sidecar]:
 
 @pytest.fixture(scope="module")
 def flights(spark_session: SparkSession, sidecar: Sidecar, folder: Path) -> DataFrame:
-    """Flights, some of which do not know when they fly."""
+    """Flights, some of which do not know when they fly, and many at the border of two versions."""
     del sidecar  # it has written them
     return asked(spark_session.read.parquet(str(folder / "flights")))
 
 
 def asked(flights: DataFrame) -> DataFrame:
     """What a flight has to say."""
-    time = F.when(F.col("flight_id") % 101 != 0, F.col("event_time"))
+    hour = F.date_trunc("hour", "event_time")  # versions begin and end on the hour
+    time = F.when(F.col("flight_id") % 3 == 0, hour).otherwise(F.col("event_time"))
+    time = F.when(F.col("flight_id") % 101 != 0, time)
     return flights.select("flight_id", "tailnum", time.alias("ts"))
 
 
@@ -99,6 +101,42 @@ def test_batch_output_is_that_of_a_range_join(
     versions = history(spark_session, folder, has_ends=dimension == "planes")
     assert_same(enriched, range_join(flights, versions))
     assert enriched.where("seats IS NOT NULL").count() > FLIGHTS // 10
+    assert enriched.where("ts = valid_from").count() > 10
+
+
+def test_last_begun_of_overlapping_versions_counts(
+    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, folder: Path
+) -> None:
+    """Of all that a range join finds for a flight, the version that began last."""
+    join = sidecar.lookup_join("planes_overlapping", on="tailnum", as_of="ts", columns=ADDED)
+
+    enriched = flights.transform(join).localCheckpoint()
+
+    every = range_join(flights, spark_session.read.parquet(str(folder / "overlapping.parquet")))
+    by_begin = Window.partitionBy("flight_id").orderBy(F.col("valid_from").desc_nulls_last())
+    last = every.withColumn("nr", F.row_number().over(by_begin)).where("nr = 1").drop("nr")
+    assert every.count() > FLIGHTS + FLIGHTS // 100
+    assert_same(enriched, last)
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp_ntz"])
+def test_time_without_zone_is_one_of_utc(
+    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, folder: Path, *, kind: str
+) -> None:
+    """Whatever the session's zone: days begin, and clocks show what they do, in UTC."""
+    some = flights.where(f"flight_id < {FLIGHTS // 10}")
+    asked = some.withColumn("ts", F.col("ts").cast(kind)).localCheckpoint()
+    join = sidecar.lookup_join("planes", on="tailnum", as_of="ts", columns=ADDED)
+
+    spark_session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        enriched = asked.transform(join).localCheckpoint()
+    finally:
+        spark_session.conf.set("spark.sql.session.timeZone", "UTC")
+
+    moments = asked.withColumn("ts", F.col("ts").cast("timestamp")).localCheckpoint()
+    expected = range_join(moments, history(spark_session, folder, has_ends=True))
+    assert_same(enriched.withColumn("ts", F.col("ts").cast("timestamp")), expected)
 
 
 def test_stream_output_is_that_of_a_range_join(

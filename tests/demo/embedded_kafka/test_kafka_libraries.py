@@ -38,14 +38,17 @@ def test_cache_is_where_the_user_wants_it(tmp_path: Path) -> None:
 
 
 def test_maven_is_installed_where_it_is_not(tmp_path: Path) -> None:
-    """Where there is no Maven, the system's packages have one."""
+    """Where there is no Maven, the system's packages have one; whoever waits is told of both."""
     put_program(tmp_path, "java", "")
     put_program(tmp_path, "fetch", FETCH)
     put_program(tmp_path, "apt-get", '[ "$1" = update ] || /bin/mv "$HOME/fetch" "$HOME/mvn"')
+    said: list[str] = []
 
-    folder = kafka_libraries(environ=environ_of(tmp_path))
+    folder = kafka_libraries(environ=environ_of(tmp_path), say=said.append)
 
     assert [path.name for path in folder.iterdir()] == ["kafka_2.13-4.1.0.jar"]
+    install = "installs Maven: apt-get install --yes --no-install-recommends maven"
+    assert said == [install, f"fetches Kafka and Debezium through Maven (58 MB) into {folder}"]
 
 
 @pytest.mark.parametrize(
