@@ -34,7 +34,8 @@ class FeedStatistics:
     state: FeedState
     watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
     splits: Sequence[SplitProgress] = ()
-    last_error: str | None = None  # of the last search for splits, if it failed
+    # Of the last search for splits, if it failed; else of a split that has not got on since.
+    last_error: str | None = None
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )

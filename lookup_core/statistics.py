@@ -55,7 +55,6 @@ class DimensionStatistics:
     queries_in_flight: int
     concurrency_limit: int
     breaker_state: BreakerState
-    oldest_row_age_s: float  # upper bound of staleness; 0 when nothing is cached
     cache: CacheStatistics
 
 
@@ -72,7 +71,6 @@ def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
         queries_in_flight=0,
         concurrency_limit=settings.batch.max_in_flight,
         breaker_state=BreakerState.CLOSED,
-        oldest_row_age_s=0.0,
         cache=CacheStatistics(
             rows=0,
             bytes=0,

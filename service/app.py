@@ -17,7 +17,7 @@ import structlog
 from aiohttp import web
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.refresh_statistics import LoadStatistics
 from lookup_core.settings import CacheMode
 from service.config.host_port import HostPort
 from service.config.settings import Settings
@@ -77,7 +77,7 @@ async def run(settings: Settings) -> None:
         parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
         guard = _memory_guard(settings, parts, streams)
         watchdog = stack.enter_context(Watchdog().watching())
-        bars = LoadBars(sink, lambda: _refreshes(dimensions))
+        bars = LoadBars(sink, lambda: _loads(dimensions))
         running = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard, bars)]
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
@@ -97,8 +97,8 @@ async def run(settings: Settings) -> None:
     log.info("service.stopped")
 
 
-def _refreshes(dimensions: Mapping[str, Dimension]) -> dict[str, RefreshStatistics]:
-    return {name: each.refresh_statistics() for name, each in dimensions.items()}
+def _loads(dimensions: Mapping[str, Dimension]) -> dict[str, LoadStatistics | None]:
+    return {name: each.load_statistics() for name, each in dimensions.items()}
 
 
 def _stop_signal() -> asyncio.Event:
@@ -192,7 +192,7 @@ def _parts(
     observer, lag = meters
     collector = Collector(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
-        refreshes=lambda: _refreshes(dimensions),
+        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
         channels=streams.statistics,
         watermarks_ms=streams.watermarks_ms,
         uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},

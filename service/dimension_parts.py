@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import orjson
+import structlog
 
 from lookup_core.changelog.change_decoder import ChangeDecoder, DecoderSettings
 from lookup_core.changelog.format import decoder_for
@@ -16,6 +17,7 @@ from lookup_core.statistics import InvalidationOrigin
 from lookup_core.version_columns import VersionColumns
 from service.backends.interface import Backend
 from service.backends.parquet import ParquetBackend
+from service.backends.parquet_scan import ParquetScan
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from service.backends.row_match import RowMatch
@@ -33,14 +35,16 @@ from service.sources.postgres_notifications import PostgresNotifications
 from service.sources.postgres_notifications_session import PostgresNotificationsSettings
 from service.sources.postgres_snapshot import PostgresSnapshot
 
+log = structlog.get_logger()
+
+_REMEDY = "rows are as old as the load: give refresh.changelog, refresh.listen or refresh.reload"
+
 
 def dimension_backend(config: DimensionConfig) -> Backend:
     """Where rows are fetched from; several of one key as the configuration says."""
     store = _store(config)
-    if config.versions is not None:
-        return RowVersions(
-            store, VersionColumns(config.versions.valid_from, config.versions.valid_to)
-        )
+    if (versions := _versions(config)) is not None:
+        return RowVersions(store, versions)
     return store if config.match is None else RowMatch(store, config.match)
 
 
@@ -53,21 +57,30 @@ def refresh_sources(name: str, config: DimensionConfig) -> RefreshSources:
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
         changes = partial(_notifications, name, config, config.refresh.listen)
-    whole = _whole_table(config) if config.cache.mode is CacheMode.FULL else None
+    whole = _whole_table(name, config) if config.cache.mode is CacheMode.FULL else None
     return RefreshSources(changes, origin, whole)
+
+
+def _versions(config: DimensionConfig) -> VersionColumns | None:
+    versions = config.versions
+    return None if versions is None else VersionColumns(versions.valid_from, versions.valid_to)
 
 
 def _store(config: DimensionConfig) -> Backend:
     source = config.source
     if isinstance(source, ParquetSource):
-        return ParquetBackend(source.path, config.key, columns=config.columns)
+        # Rows that are held whole need not be held twice.
+        kind = ParquetScan if config.cache.mode is CacheMode.FULL else ParquetBackend
+        return kind(source.path, config.key, columns=config.columns)
     return PostgresBackend(_postgres_settings(config, source))
 
 
-def _whole_table(config: DimensionConfig) -> Source:
+def _whole_table(name: str, config: DimensionConfig) -> Source:
     source = config.source
     if isinstance(source, ParquetSource):
-        return ParquetRowGroups(source.path)
+        return ParquetRowGroups(source.path, columns=config.columns)
+    if config.refresh.feed is None and config.refresh.reload is None:
+        log.warning("dimension.loaded_once", dimension=name, remedy=_REMEDY)
     return PostgresSnapshot(_postgres_settings(config, source))
 
 
@@ -80,7 +93,9 @@ def _postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postg
         max_connections=config.batch.max_in_flight,
         statement_timeout_s=config.timeout_s,
         has_several_rows=config.match is not None or config.versions is not None,
-        tells_snapshot=config.refresh.feed is not None,
+        versions=_versions(config),
+        is_followed=config.refresh.feed is not None,
+        has_triggers=config.refresh.listen is not None,
         require_index=source.require_index,
         pgbouncer=source.pgbouncer,
     )
@@ -89,7 +104,9 @@ def _postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postg
 def _notifications(name: str, config: DimensionConfig, listen: Notifications) -> Source:
     source = _table(config)
     return PostgresNotifications(
-        PostgresNotificationsSettings(source.read_dsn(), source.table, listen.channel_of(name))
+        PostgresNotificationsSettings(
+            source.read_dsn(), source.table, listen.channel_of(name), dimension=name
+        )
     )
 
 

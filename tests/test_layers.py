@@ -42,8 +42,15 @@ ALLOWED = {
         ("service.sources", "service.backends"),
     ),
     **dict.fromkeys(
-        ["service.sources.parquet_row_groups", "service.sources.parquet_row_group_reader"],
-        ("service.sources", "service.backends.parquet_file"),
+        [
+            "service.sources.parquet_row_group",
+            "service.sources.parquet_row_group_reader",
+            "service.sources.parquet_row_groups",
+        ],
+        (
+            *("service.sources", "service.backends.file_identity"),
+            *("service.backends.parquet_batches", "service.backends.parquet_file"),
+        ),
     ),
     "service.config": (),
     "service.engine": ("service.backends.interface", "service.sources.interface"),

@@ -18,6 +18,7 @@ MOST_VISITS = 3  # more than that tells nothing more
 
 _TICK_SHIFT = 3
 _ABSENT_BIT = 4
+_LAST_WORD = 2**32 - 1
 _TICKS = 2 ** (32 - _TICK_SHIFT)
 _LEAST_TICK_S = 2.0**-20
 
@@ -72,6 +73,12 @@ class EntryStates:
     def age_s(self, word: int, now: float) -> float:
         """How long ago one entry was read."""
         return now - (self._first_tick + (word >> _TICK_SHIFT)) * self._tick_s
+
+    def oldest_age_s(self, free: Slots, now: float) -> float:
+        """How long ago the first entry was read; there is one, and none in the free slots."""
+        words = self._words.copy()
+        words[free] = _LAST_WORD
+        return self.age_s(int(words.min()), now)
 
     @staticmethod
     def is_row(word: int) -> bool:

@@ -168,9 +168,9 @@ class RowCache:
 
     def oldest_age_s(self, now: float) -> float:
         """The age of the oldest entry, an upper bound of how stale an answer can be; 0 if empty."""
-        states = self._entries.states
-        used = states.of(self._entries.index.used_slots())
-        return float(states.ages_s(used, now).max()) if len(used) else 0.0
+        if not len(self._entries):
+            return 0.0
+        return self._entries.states.oldest_age_s(self._entries.index.free_slots(), now)
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""

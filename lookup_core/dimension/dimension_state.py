@@ -71,10 +71,9 @@ class DimensionState:
         self._missing = MissingTries(
             retry, self._waiting, self._queries, self._flights, self._totals
         )
-        self._revalidation = Revalidation(
-            self._flights, self._guard, self._room, settings.timeout_s
-        )
-        fence = RecentChanges(age_s=max(_FENCE_S, 2 * settings.timeout_s))
+        timeout_s = settings.timeout_s
+        self._revalidation = Revalidation(self._flights, self._guard, self._room, timeout_s)
+        fence = RecentChanges(age_s=max(_FENCE_S, 2 * timeout_s))
         self.changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
         self.wait = DimensionWait(self._known, settings.wait_for_dimension_s)
         self.whole: WholeTable | None = None
@@ -230,7 +229,11 @@ class DimensionState:
         """Where the answer to each key would come from; counts as no visit."""
         return Explainer(self._known, self._flights, self._queries, self._guard).explain(keys, now)
 
-    def statistics(self, now: float) -> DimensionStatistics:
+    def oldest_row_age_s(self, now: float) -> float:
+        """Upper bound of how stale an answer can be; 0 when nothing is held. Looks at all rows."""
+        return self._known.cache.oldest_age_s(now)
+
+    def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
         return DimensionStatistics(
             outcomes=self._totals.outcomes,
@@ -243,18 +246,16 @@ class DimensionState:
             queries_in_flight=self._queries.in_flight,
             concurrency_limit=self._guard.limit,
             breaker_state=self._guard.breaker_state,
-            oldest_row_age_s=self._known.cache.oldest_age_s(now),
             cache=self._known.cache.statistics(),
         )
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._batcher, self._queries, self._guard):
+        for part in (self._batcher, self._queries, self._guard, self._known.cache):
             part.check_invariants()
         carried = [*self._batcher.carried(), *self._queries.carried()]
         self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
         self._waiting.check_invariants(self._flights)
-        self._known.cache.check_invariants()
         assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
@@ -285,8 +286,7 @@ class DimensionState:
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = self._shares.of_expired(lookups, code, now)
-        deliveries = [Delivery(*share, is_last) for share, is_last in shares]
-        told = self._totals.told(deliveries)
+        told = self._totals.told([Delivery(*share, is_last) for share, is_last in shares])
         cancelled = self._desert(lookups)
         for query in cancelled:
             # One that had time enough would have failed with a timeout, had anybody waited longer.

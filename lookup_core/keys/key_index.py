@@ -142,6 +142,10 @@ class KeyIndex:
         """All slots that hold a key, in no order."""
         return self._table[self._table >= 0]
 
+    def free_slots(self) -> Slots:
+        """All other slots, in no order; found sooner."""
+        return self._free[: self._free_count]
+
     def hashes_of(self, slots: Slots) -> Hashes:
         """The hashes of the keys in these slots."""
         return self._hashes[slots]

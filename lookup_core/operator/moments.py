@@ -44,7 +44,7 @@ def _without_nulls(column: pa.Array) -> Moments:
         case "ns":
             return ticks // _NS_PER_US
         case "us":
-            return ticks
+            return np.maximum(ticks, EARLIEST_US)
         case unit:
             return _scaled(ticks, _US_PER_TICK[unit])
 

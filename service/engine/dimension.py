@@ -21,7 +21,7 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.refresh_statistics import LoadStatistics, RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from lookup_core.summed_statistics import summed_statistics
@@ -141,8 +141,7 @@ class Dimension:
         Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
         Overloaded when too many keys wait.
         """
-        runner = self._known_runner()
-        now = self._clock()
+        runner, now = self._known_runner(), self._clock()
         names = tuple(runner.schema.select(columns).names)
         lookup_id, deadline_s = self._refresher.new_id(), now + timeout_s
         request = LookupRequest(lookup_id, channel, keys, names, deadline_s, event_time_ms)
@@ -244,11 +243,15 @@ class Dimension:
         """Levels now and totals since the start; zeros before the schema is known."""
         if self._runner is None:
             return no_statistics(self.settings)
-        return summed_statistics(self._former, self._runner.state.statistics(self._clock()))
+        return summed_statistics(self._former, self._runner.state.statistics())
 
     def refresh_statistics(self) -> RefreshStatistics:
-        """How it is loaded and followed; little before the schema is known."""
+        """How it is loaded and followed; little before the schema is known. Looks at all rows."""
         return self._refresher.statistics()
+
+    def load_statistics(self) -> LoadStatistics | None:
+        """How it is loaded, if it is; for who asks often."""
+        return self._refresher.load_statistics()
 
     def _known_runner(self) -> StateRunner:
         self._schema.known()
@@ -271,8 +274,7 @@ class Dimension:
     def _retire(self, former: StateRunner) -> None:
         forgotten = former.end(ErrorCode.SCHEMA_CHANGED)
         log.warning("dimension.schema_changed", dimension=self.name, forgotten=forgotten)
-        statistics = former.state.statistics(self._clock())
-        self._former = summed_statistics(self._former, statistics)
+        self._former = summed_statistics(self._former, former.state.statistics())
 
     def _suspend(self, code: ErrorCode) -> None:
         assert self._runner is not None  # the schema was known

@@ -163,6 +163,8 @@ class Loading:
             next_try_s=round(pause_s, 1),
         )
         self._due_at = self._parts.clock() + pause_s
+        if error.code is ErrorCode.SCHEMA_CHANGED:
+            await self._runner.is_unchanged()  # if it is not, another runner takes over meanwhile
         await asyncio.sleep(pause_s)
 
     def _count(self, result: LoadResult) -> None:

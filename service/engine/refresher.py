@@ -10,7 +10,7 @@ from itertools import count
 
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.refresh_statistics import LoadStatistics, RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from service.engine.runner_refresh import RefreshSources, RunnerRefresh
 from service.engine.state_runner import StateRunner
@@ -67,11 +67,13 @@ class Refresher:
 
     def cold_reason(self) -> str | None:
         """What is waited for before the dimension counts as started; None when it does."""
-        # Not by all statistics: this is asked some times a second, and those look at all rows.
-        loading = None if self._refresh is None else self._refresh.loading
-        load = None if loading is None else loading.statistics()
-        return self._warmup.cold_reason(load, self._clock())
+        return self._warmup.cold_reason(self.load_statistics(), self._clock())
 
     def statistics(self) -> RefreshStatistics:
         """How it is loaded and followed; little before the first runner."""
         return RefreshStatistics() if self._refresh is None else self._refresh.statistics()
+
+    def load_statistics(self) -> LoadStatistics | None:
+        """How it is loaded, if it is; unlike all of it, this takes no time."""
+        loading = None if self._refresh is None else self._refresh.loading
+        return None if loading is None else loading.statistics()

@@ -81,7 +81,7 @@ class RunnerRefresh:
         return RefreshStatistics(self._staleness_s(), feed, load)
 
     def _staleness_s(self) -> float:
-        oldest_s = self._runner.state.statistics(self._clock()).oldest_row_age_s
+        oldest_s = self._runner.state.oldest_row_age_s(self._clock())
         if self.feed is None or (told_until := self.feed.told_until()) is None:
             return oldest_s
         return min(oldest_s, self._clock() - told_until)

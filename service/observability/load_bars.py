@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics, RefreshStatistics
+from lookup_core.refresh_statistics import LoadResult, LoadStatistics
 from service.observability.line_sink import LineSink
 
 PERIOD_S = 0.2
@@ -26,18 +26,18 @@ class LoadBars:
     def __init__(
         self,
         sink: LineSink,
-        refreshes: Callable[[], Mapping[str, RefreshStatistics]],
+        loads: Callable[[], Mapping[str, LoadStatistics | None]],
         *,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink = sink
-        self._refreshes = refreshes
+        self._loads = loads
         # It only makes the text: all that is written goes through the sink, which never waits.
         self._console = console or Console(stderr=True, force_terminal=True)
         self._clock = clock
         self._first: dict[str, _Sight] = {}  # {dimension: its load when it was first seen}
-        self._loads: dict[str, int] = {}  # {dimension: loads that have ended well}
+        self._ended: dict[str, int] = {}  # {dimension: loads that have ended well}
 
     async def run(self) -> None:
         """Draw until cancelled, and wipe off then; ends at once without a terminal."""
@@ -52,7 +52,7 @@ class LoadBars:
 
     def draw(self) -> None:
         """Show all loads as they are now, and tell of each that has ended well."""
-        loads = {name: each.load for name, each in self._refreshes().items() if each.load}
+        loads = {name: load for name, load in self._loads().items() if load}
         under_way = {name: load for name, load in loads.items() if load.is_loading}
         self._first = {
             name: self._first.get(name, _Sight(self._clock(), load.rows))
@@ -93,8 +93,8 @@ class LoadBars:
     def _tell_end(self, name: str, load: LoadStatistics) -> None:
         ended = load.counts[LoadResult.OK]
         # If the next one has begun already, the rows are no longer those of the one that ended.
-        is_news = ended > self._loads.get(name, 0) and not load.is_loading
-        self._loads[name] = ended
+        is_news = ended > self._ended.get(name, 0) and not load.is_loading
+        self._ended[name] = ended
         if is_news and load.last_seconds is not None:
             rate = load.rows / max(load.last_seconds, 1e-3)
             self._sink.msg(

@@ -21,12 +21,15 @@ from tests.integration.postgres_server import Database
 
 TYPES = {"days": "date", "local": "timestamp", "instants": "timestamptz"}
 ENDS = {"valid_from": "since", "valid_to": "until"}
-# Out of order, and with both ways to say "for ever".
+# Out of order, with both ways to say "for ever", and with what is valid at no time.
 ROWS = """
     ('N1', 'third', '2013-06-01', 'infinity', 3),
     ('N1', 'first', '-infinity', '2013-01-01', 1),
     ('N1', 'second', '2013-03-01', '2013-06-01', 2),
-    ('N2', 'only', NULL, NULL, 4)
+    ('N1', 'not yet', 'infinity', 'infinity', 5),
+    ('N1', 'never', '2013-02-01', '-infinity', 6),
+    ('N2', 'only', NULL, NULL, 4),
+    ('N3', 'not yet', 'infinity', NULL, 7)
 """
 VERSIONS = ["first", "second", "third"]
 SINCE = [None, "2013-03-01", "2013-06-01"]
@@ -75,9 +78,9 @@ def test_version_of_the_time_is_found(sidecar: SidecarProcess, name: str) -> Non
 
 
 def test_json_has_all_versions(sidecar: SidecarProcess) -> None:
-    """Without a time a row has the lists of all versions, oldest first."""
-    answer = sidecar.post("/v1/dimensions/days/lookup", {"keys": ["N1", "N9"]}).json()
+    """Without a time a row has the lists of all versions that are ever valid, oldest first."""
+    answer = sidecar.post("/v1/dimensions/days/lookup", {"keys": ["N1", "N3", "N9"]}).json()
 
     until = ["2013-01-01", "2013-06-01", None]
     row = {"name": VERSIONS, "since": SINCE, "until": until, "n": [1, 2, 3]}
-    assert answer["rows"] == [row, None]
+    assert answer["rows"] == [row, None, None]

@@ -29,7 +29,6 @@ def test_nothing_happened_before_the_start() -> None:
         queries_in_flight=0,
         concurrency_limit=3,
         breaker_state=BreakerState.CLOSED,
-        oldest_row_age_s=0.0,
         cache=CacheStatistics(0, 0, 7, dict.fromkeys(EvictionReason, 0)),
     )
 

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.statistics import InvalidationOrigin
 from lookup_core.table_origin import TableOrigin
 from service.backends.parquet import ParquetBackend
+from service.backends.parquet_scan import ParquetScan
 from service.backends.postgres import PostgresBackend
 from service.backends.row_match import RowMatch
 from service.backends.row_versions import RowVersions
@@ -45,13 +48,17 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     ("config", "kind"),
     [
         (dimension(), ParquetBackend),
+        (dimension(cache=FULL), ParquetScan),
         (table(), PostgresBackend),
         (table(match="all"), RowMatch),
         (table(versions={"valid_from": "since"}), RowVersions),
     ],
 )
 def test_store_is_of_the_configured_kind(config: DimensionConfig, kind: type) -> None:
-    """Several rows of a key are put together, in the way that is asked for."""
+    """Several rows of a key are put together, in the way that is asked for.
+
+    What is held whole is not held a second time.
+    """
     assert type(dimension_backend(config)) is kind
 
 
@@ -73,11 +80,49 @@ def test_changes_come_from_the_feed() -> None:
     )
 
 
+def test_feed_knows_its_dimension() -> None:
+    """Where triggers are missing, people are told for which dimension to print them."""
+    changes = refresh_sources("customers", table(refresh={"listen": {"channel": "told"}})).changes
+    source = changes and changes()
+    assert isinstance(source, PostgresNotifications)
+
+    assert (source._settings.dimension, source._settings.channel) == ("customers", "told")
+
+
 def test_whole_table_is_read_from_its_store() -> None:
     """By ranges of its key, or by row groups."""
     tables = [refresh_sources("c", config(cache=FULL)).table for config in (table, dimension)]
 
     assert [type(each) for each in tables] == [PostgresSnapshot, ParquetRowGroups]
+
+
+@pytest.mark.parametrize(
+    ("config", "events"),
+    [
+        (table(cache=FULL), ["dimension.loaded_once"]),
+        (table(cache=FULL, refresh={"reload": {"every": "1h"}}), []),
+        (table(cache=FULL, refresh={"listen": {}}), []),
+        (table(), []),
+        (dimension(cache=FULL), []),  # a file may be for good
+    ],
+)
+def test_table_that_is_loaded_once_is_told(config: DimensionConfig, events: list[str]) -> None:
+    """A table that is held whole, and never refreshed, gets older and older: the log says so."""
+    with capture_logs() as logs:
+        refresh_sources("customers", config)
+
+    assert [entry["event"] for entry in logs] == events
+    assert all("refresh.reload" in entry["remedy"] for entry in logs)
+
+
+@pytest.mark.parametrize("refresh", [{}, {"listen": {}}, {"changelog": CHANGELOG}])
+def test_store_knows_how_it_is_followed(refresh: dict[str, Any]) -> None:
+    """What its rows must come with, and which tables it must refuse, depends on it."""
+    store = dimension_backend(table(refresh=refresh))
+
+    assert isinstance(store, PostgresBackend)
+    assert store._settings.is_followed == bool(refresh)
+    assert store._settings.has_triggers == ("listen" in refresh)
 
 
 @pytest.mark.parametrize(

@@ -174,3 +174,17 @@ def test_one_entry_is_told_the_same() -> None:
     assert [states.age_s(word, 3.0) for word in words] == ages_s(states, 4, 5, now=3.0)
     assert [states.is_row(word) for word in words] == [True, False]
     assert visits(states, 4, 5) == [1, 0]
+
+
+def test_oldest_of_used_slots_is_told() -> None:
+    """Neither visits nor being an absence make an entry older; one that has gone does not count."""
+    states = EntryStates(LIFE_S)
+    states.resize(4)
+    states.begin(slots_of(0, 1), read_at=2.5, is_absence=True)
+    states.begin(slots_of(2), read_at=1.0, is_absence=False)
+    states.begin(slots_of(3), read_at=0.5, is_absence=False)
+
+    states.visit(slots_of(2), states.of(slots_of(2)))
+
+    assert states.oldest_age_s(slots_of(3), 3.0) == 2.0
+    assert states.oldest_age_s(slots_of(2, 3), 3.0) == 0.5

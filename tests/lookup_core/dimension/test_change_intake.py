@@ -75,7 +75,7 @@ def test_read_that_missed_the_change_is_not_kept(script: DimensionScript) -> Non
 
     assert seen == Seen({1: {0: "fetched old", 1: "fetched Bert"}}, [1])
     assert script.submit(2, 7, 8) == {1: "hit Bert"}
-    assert script.state.statistics(0.0).fenced_keys == 1
+    assert script.state.statistics().fenced_keys == 1
 
 
 def test_absence_needs_the_proof_too(script: DimensionScript) -> None:
@@ -119,7 +119,7 @@ def test_changes_are_counted_by_their_origin(script: DimensionScript) -> None:
 
     assert script.state.changes.on_changes(changes, InvalidationOrigin.NOTIFICATION, 0.0) == 2
 
-    counts = script.state.statistics(0.0).invalidations
+    counts = script.state.statistics().invalidations
     assert counts[InvalidationOrigin.NOTIFICATION] == 3
 
 

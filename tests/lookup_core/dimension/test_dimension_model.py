@@ -199,7 +199,7 @@ class DimensionMachine(RuleBasedStateMachine):
     def callers_wait_for_what_is_open(self) -> None:
         """Nobody waits who has all answers, and nobody is forgotten."""
         assert {lookup for lookup, _ in self.asked} == self.model.callers()
-        assert self.script.state.statistics(0.0).waiting_keys == self.model.waiting_keys()
+        assert self.script.state.statistics().waiting_keys == self.model.waiting_keys()
 
     @invariant()
     def nothing_is_sent_without_need(self) -> None:
@@ -218,7 +218,7 @@ class DimensionMachine(RuleBasedStateMachine):
         if self._is_probe_due():
             self.probe(None)
         assert self.script.order() is None
-        statistics = self.script.state.statistics(self.script.now)
+        statistics = self.script.state.statistics()
         assert (statistics.queued_keys, statistics.queries_in_flight) == (0, 0)
         assert self.script.state.next_deadline() is None
 

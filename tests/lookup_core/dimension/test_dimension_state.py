@@ -313,13 +313,13 @@ def test_too_many_waiting_keys_are_refused() -> None:
     script = DimensionScript(settings(max_waiting_keys=2))
     script.keep({7: "Ada"})
     script.submit(1, 8)
-    before = script.state.statistics(0.0)
+    before = script.state.statistics()
 
     with pytest.raises(Overloaded) as caught:
         script.submit(2, 7, 8, 9)
 
     assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
-    assert script.state.statistics(0.0) == before
+    assert script.state.statistics() == before
     assert script.submit(3, 7, 9) == {0: "hit Ada"}
 
 
@@ -389,7 +389,7 @@ def test_statistics_count_what_happened() -> None:
     script.invalidate(1, 8)
     script.now = 1.0
 
-    statistics = script.state.statistics(script.now)
+    statistics = script.state.statistics()
 
     zeros = dict.fromkeys(Outcome, 0)
     assert statistics.outcomes == zeros | {Outcome.FETCHED: 1, Outcome.HIT: 2, Outcome.MISSING: 1}
@@ -397,17 +397,17 @@ def test_statistics_count_what_happened() -> None:
     assert statistics.invalidations[InvalidationOrigin.ADMIN] == 2
     assert (statistics.waiting_keys, statistics.queued_keys) == (4, 1)
     assert (statistics.queries_in_flight, statistics.concurrency_limit) == (0, 1)
-    assert (statistics.oldest_row_age_s, statistics.cache.rows) == (0.0, 0)
+    assert (script.state.oldest_row_age_s(script.now), statistics.cache.rows) == (0.0, 0)
 
 
 def test_hit_alone_counts_as_one(script: DimensionScript) -> None:
     """A key that is asked for by its value is found, and counted, as it is among others."""
     script.keep({7: "Ada"})
-    before = script.state.statistics(script.now).outcomes[Outcome.HIT]
+    before = script.state.statistics().outcomes[Outcome.HIT]
 
     assert script.state.hit(7, script.now) is not None
     assert script.state.hit(8, script.now) is None
-    assert script.state.statistics(script.now).outcomes[Outcome.HIT] == before + 1
+    assert script.state.statistics().outcomes[Outcome.HIT] == before + 1
 
 
 def test_revisit_alone_counts_as_a_hit(script: DimensionScript) -> None:
@@ -421,4 +421,4 @@ def test_revisit_alone_counts_as_a_hit(script: DimensionScript) -> None:
     ages_s.append(script.state.revisit(hit.bookmark, script.now))
 
     assert ages_s == [hit.age_s, None]
-    assert script.state.statistics(script.now).outcomes[Outcome.HIT] == 2
+    assert script.state.statistics().outcomes[Outcome.HIT] == 2

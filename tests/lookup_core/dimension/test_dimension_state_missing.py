@@ -64,7 +64,7 @@ def test_absence_is_told_after_the_last_try(script: DimensionScript) -> None:
 
     assert script.land(3, {}) == Seen({1: {0: "missing"}}, ended=[1])
     assert script.submit(2, 7) == {0: "missing"}  # kept from the last try on
-    assert script.state.statistics(4.0).retries == 2
+    assert script.state.statistics().retries == 2
     assert script.state.next_deadline() is None
 
 
@@ -231,7 +231,7 @@ def test_timeout_frees_a_parked_key() -> None:
 
     assert script.expire() == Seen({1: {0: "timeout timeout"}}, ended=[1])
     script.land(3, {8: "Bert"})
-    statistics = script.state.statistics(2.5)
+    statistics = script.state.statistics()
     assert (statistics.waiting_keys, statistics.queued_keys) == (0, 0)
     assert (statistics.queries_in_flight, script.state.next_deadline()) == (0, None)
     assert script.land(1, {7: "late"}) == NOTHING
@@ -293,7 +293,7 @@ def test_tries_are_counted_apart() -> None:
     # asked, parked as missing, failed, parked as failed, asked for the last time
     assert story == [1, 2, 2]
     assert seen == Seen({1: {0: "missing"}}, ended=[1])
-    assert script.state.statistics(0.0).retries == 2
+    assert script.state.statistics().retries == 2
 
 
 def test_second_failure_is_told() -> None:
@@ -379,5 +379,5 @@ def test_retries_do_not_count_as_answers(script: DimensionScript) -> None:
     script.order()
     script.land(2, {7: "Ada"})
 
-    outcomes = script.state.statistics(2.0).outcomes
+    outcomes = script.state.statistics().outcomes
     assert {word.label: count for word, count in outcomes.items() if count} == {"fetched": 1}

@@ -80,7 +80,7 @@ def test_reading_anew_is_nobodys_lookup(script: DimensionScript) -> None:
     assert script.submit(2, 7) == {}
 
     assert script.land(2, {7: "Bea"}) == Seen({2: {0: "fetched Bea"}}, ended=[2])
-    outcomes = script.state.statistics(script.now).outcomes
+    outcomes = script.state.statistics().outcomes
     assert (outcomes[Outcome.FETCHED], outcomes[Outcome.STALE]) == (2, 1)
 
 
@@ -275,7 +275,7 @@ def test_impatience_hides_no_outage(script: DimensionScript) -> None:
         script.order()
         script.now += patience_s
         script.expire()
-        states.append(script.state.statistics(script.now).breaker_state)
+        states.append(script.state.statistics().breaker_state)
 
     assert states == [BreakerState.CLOSED] * 5 + [BreakerState.OPEN]
 
@@ -296,7 +296,7 @@ def test_keys_given_up_make_room_in_an_outage(script: DimensionScript) -> None:
         script.submit(lookup, *range(1000 * lookup, 1000 * lookup + 900))
         script.leave(lookup)
 
-    assert script.state.statistics(script.now).queued_keys <= 100
+    assert script.state.statistics().queued_keys <= 100
 
 
 def test_failed_probe_is_followed_by_another(script: DimensionScript) -> None:
@@ -313,11 +313,11 @@ def test_failed_probe_is_followed_by_another(script: DimensionScript) -> None:
 
 def test_statistics_tell_of_the_breaker(script: DimensionScript) -> None:
     """Closed at first, open when the store is away."""
-    assert script.state.statistics(0.0).breaker_state is BreakerState.CLOSED
+    assert script.state.statistics().breaker_state is BreakerState.CLOSED
 
     open_breaker(script)
 
-    assert script.state.statistics(0.0).breaker_state is BreakerState.OPEN
+    assert script.state.statistics().breaker_state is BreakerState.OPEN
 
 
 def test_slow_store_gets_fewer_queries_at_once() -> None:
@@ -329,7 +329,7 @@ def test_slow_store_gets_fewer_queries_at_once() -> None:
 
     script.fail(1, ErrorCode.TIMEOUT)
 
-    assert script.state.statistics(0.0).concurrency_limit == 2
+    assert script.state.statistics().concurrency_limit == 2
     assert script.order() is None
 
 
@@ -360,7 +360,7 @@ def test_cache_gives_its_room_up(script: DimensionScript) -> None:
     script.keep({7: "Ada"})
 
     script.state.limit_cache(0.0)
-    assert script.state.statistics(0.0).cache.rows == 0
+    assert script.state.statistics().cache.rows == 0
     script.state.limit_cache(1.0)
     script.keep({7: "Ada"})
 
@@ -373,7 +373,7 @@ def test_origin_of_an_invalidation_is_told(script: DimensionScript) -> None:
 
     assert script.state.invalidate(None, InvalidationOrigin.FAILOVER) == 2
     assert script.state.invalidate(typed(7), InvalidationOrigin.ADMIN) == 0
-    assert script.state.statistics(0.0).invalidations == {
+    assert script.state.statistics().invalidations == {
         InvalidationOrigin.ADMIN: 1,
         InvalidationOrigin.CHANGELOG: 0,
         InvalidationOrigin.NOTIFICATION: 0,

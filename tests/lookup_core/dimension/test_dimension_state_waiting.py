@@ -87,7 +87,7 @@ def test_keys_that_never_got_a_turn_are_counted(script: DimensionScript) -> None
     """What ran out of time before it could be submitted counts as timed out."""
     script.state.count_timed_out(3)
 
-    outcomes = script.state.statistics(0.0).outcomes
+    outcomes = script.state.statistics().outcomes
     assert {word.label: count for word, count in outcomes.items() if count} == {"timeout": 3}
 
 
@@ -220,5 +220,5 @@ def test_keys_that_were_never_asked_are_counted(script: DimensionScript) -> None
     """Who had to wait too long for the turn of a lookup had a timeout like any other."""
     script.state.count_timed_out(3)
 
-    outcomes = script.state.statistics(0.0).outcomes
+    outcomes = script.state.statistics().outcomes
     assert {outcome: count for outcome, count in outcomes.items() if count} == {Outcome.TIMEOUT: 3}

@@ -231,6 +231,8 @@ class KeyIndexMachine(RuleBasedStateMachine):
         self.index.check_invariants()
         assert len(self.index) == len(self.held)
         assert set(self.index.used_slots().tolist()) == set(self.held)
+        free = self.index.free_slots().tolist()
+        assert sorted([*free, *self.held]) == list(range(self.index.slot_count))
 
     def _insert(self, hashes: list[int]) -> None:
         bytes_then = self.index.bytes + self.index.more_bytes(len(hashes), kept=len(self.held))

@@ -54,6 +54,13 @@ def test_extremes_stay_between_the_marks(kind: pa.DataType) -> None:
     assert NEVER_US < EARLIEST_US <= low < high < LATEST_US
 
 
+def test_infinite_microseconds_are_the_marks() -> None:
+    """The ends of their range, which files use for infinity, are "from ever" and "for ever"."""
+    ends = pa.array(np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max]), pa.timestamp("us"))
+
+    assert moments_us(ends, null_us=0).tolist() == [EARLIEST_US, LATEST_US]
+
+
 def test_times_are_dates_and_timestamps() -> None:
     """Numbers, texts and times of day are none."""
     assert all(map(is_moment, [pa.date32(), pa.timestamp("ms", "UTC")]))

@@ -1,10 +1,13 @@
 """Loading a whole table: when, and what becomes of lookups meanwhile and afterwards."""
 
 import asyncio
+from dataclasses import replace
 
+import pyarrow as pa
 from structlog.testing import capture_logs
 
 from lookup_core.changelog.change import TableChange
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.refresh_statistics import LoadResult
@@ -32,7 +35,7 @@ from tests.service.engine.refreshing import (
     until_told,
     until_whole,
 )
-from tests.service.engine.running import customers, running, told, typed
+from tests.service.engine.running import ROWS, SCHEMA, customers, running, told, typed
 
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
 
@@ -167,6 +170,24 @@ async def test_failed_reload_leaves_the_former_rows() -> None:
 
         assert await lookup(dimension, 1) == {0: "hit Zoe"}
         assert dimension.refresh_statistics().staleness_s > 0.0
+
+
+async def test_other_columns_are_described_and_loaded() -> None:
+    """A load that meets other columns has the store asked at once, and the table begun anew."""
+    store, source, former = customers(), table(rows((1, "Zoe"))), named((2, "Yan"))
+    columns = pa.schema({"name": pa.utf8()})
+    async with running(store, full(), sources=loaded(source)) as dimension:
+        await until_whole(dimension)
+        store.replace(ROWS, DimensionSchema(SCHEMA.key, columns))
+        change = replace(former, rows=former.rows.select(["name"]))
+        source.add("all", SplitPiece("", 0, changes=[change], snapshot=SEES_ALL))
+        source.fail_next("open", BackendError(ErrorCode.SCHEMA_CHANGED, "other columns"))
+
+        dimension.reload()
+        await until(lambda: dimension.schema.columns == columns)
+        await until_whole(dimension)
+
+        assert await lookup(dimension, 1, 2) == {0: "missing", 1: "hit Yan"}
 
 
 async def test_table_is_loaded_every_so_often() -> None:

@@ -30,6 +30,7 @@ def test_little_is_known_before_the_schema() -> None:
     refresher = Refresher(full(), RefreshSources(table=table()))
 
     assert (refresher.waiting, refresher.statistics()) == (None, RefreshStatistics())
+    assert refresher.load_statistics() is None
     assert refresher.cold_reason() == "its load has not begun"
 
 

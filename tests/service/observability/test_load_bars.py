@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics, RefreshStatistics
+from lookup_core.refresh_statistics import LoadResult, LoadStatistics
 from service.observability.line_sink import LineSink
 from service.observability.load_bars import LoadBars
 
@@ -33,7 +33,7 @@ class Terminal:
         self.now = 0.0
         self.bars = LoadBars(
             LineSink(self.stream),
-            lambda: {name: RefreshStatistics(load=load) for name, load in self.loads.items()},
+            lambda: self.loads,
             console=Console(file=io.StringIO(), width=100, color_system=None),
             clock=lambda: self.now,
         )
@@ -144,11 +144,11 @@ async def test_bars_are_wiped_off_at_the_end(screen: tuple[int, LineSink]) -> No
     reader, sink = screen
     drawn = asyncio.Event()
 
-    def refreshes() -> dict[str, RefreshStatistics]:
+    def loads() -> dict[str, LoadStatistics]:
         drawn.set()
-        return {"customers": RefreshStatistics(load=LOADING)}
+        return {"customers": LOADING}
 
-    bars = LoadBars(sink, refreshes, console=Console(force_terminal=True, width=100))
+    bars = LoadBars(sink, loads, console=Console(force_terminal=True, width=100))
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(bars.run())
         await drawn.wait()
