@@ -45,6 +45,9 @@ _UNKNOWN_KEY = (
     "ALTER TABLE … REPLICA IDENTITY FULL makes events tell it"
 )
 _OTHER_LOG = "the connector tells of another log, as of a database that was restored"
+_NEW_SNAPSHOT = "the connector reads all rows anew, and does not tell which ones are gone"
+_INCREMENTAL = "incremental"
+_FIRST_OF_SNAPSHOT = {"first", "first_in_data_collection"}
 _DELETE, _TRUNCATE, _SNAPSHOT_READ = "d", "t", "r"
 _OPERATIONS = {"c", _SNAPSHOT_READ, "u", _DELETE}
 _WITH_OLD_KEY = {"u", _DELETE}
@@ -130,8 +133,7 @@ class DebeziumDecoder:
         if not self._is_of_table(source.payload):
             gathered.ignored += 1
             return
-        if self._settings.with_rows:
-            _place(event.payload["op"], source.payload, gathered=gathered, log=log)
+        _place(event.payload["op"], source.payload, gathered=gathered, log=log)
         if event.payload["op"] == _TRUNCATE:
             gathered.add_table("the table was truncated", transaction_id)
         else:
@@ -185,6 +187,10 @@ def _place(
     """See whether the event's row may be told, and note the event."""
     sequence = source.get("sequence")
     if operation == _SNAPSHOT_READ:  # the log goes on from where it was
+        kind = source.get("snapshot")
+        # An incremental one is read beside a log that is told without a gap.
+        if kind != _INCREMENTAL and log.note_snapshot(is_first=kind in _FIRST_OF_SNAPSHOT):
+            gathered.add_table(_NEW_SNAPSHOT)
         gathered.is_news = log.is_news(snapshot_position(sequence))
         return
     position = log_position(sequence)

@@ -25,7 +25,8 @@ class ToldLog:
 
     def __init__(self) -> None:
         self._newest: LogPosition | None = None
-        self._latest_ms = 0
+        self._latest_ms = 0  # of what was news
+        self._reads_rows = False  # what was told last was no change
 
     def is_news(self, position: LogPosition | None) -> bool:
         """Whether nothing later was told.
@@ -43,21 +44,38 @@ class ToldLog:
 
     def note(self, position: LogPosition | None, time_ms: int) -> None:
         """A change was told; the log goes on from there, unless it was told again."""
+        self._reads_rows = False
         if self.is_news(position) or self.begins_anew(position, time_ms):
             self._newest = position
-        self._latest_ms = max(self._latest_ms, time_ms)
+            self._latest_ms = max(self._latest_ms, time_ms)
+
+    def note_snapshot(self, *, is_first: bool) -> bool:
+        """A row was read; whether that begins to tell all rows.
+
+        A connector that has lost its place does so, and nobody tells which rows are gone.
+        """
+        begins = is_first or not self._reads_rows
+        self._reads_rows = True
+        return begins
+
+    def is_beyond(self, other: Self) -> bool:
+        """Whether it is further; where one is much later, its log has taken the other's place."""
+        if other._newest is None or self._newest is None:
+            return self._newest is not None
+        later_ms = self._latest_ms - other._latest_ms
+        return later_ms > 0 if abs(later_ms) > _ANEW_MS else self._newest > other._newest
 
     def catch_up(self, other: Self) -> None:
-        """Be as far as another partition, if that is further."""
-        if other._newest is not None:
-            self.note(other._newest, other._latest_ms)
+        """Be as far as another partition."""
+        self._newest, self._latest_ms = other._newest, other._latest_ms
 
 
 def level(logs: Collection[ToldLog]) -> None:
     """Let all partitions be as far as the furthest: what was told in one may be told in others."""
     furthest = ToldLog()
     for log in logs:
-        furthest.catch_up(log)
+        if log.is_beyond(furthest):
+            furthest = log
     for log in logs:
         log.catch_up(furthest)
 

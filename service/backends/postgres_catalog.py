@@ -25,7 +25,8 @@ SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS ta
        (SELECT pg_catalog.format('%I.%I', hn.nspname, h.relname)
         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid
         JOIN pg_catalog.pg_namespace hn ON hn.oid = h.relnamespace
-        WHERE i.inhparent = c.oid ORDER BY 1 LIMIT 1) AS heir,
+        -- nobody else reads the rows of a temporary one, whoever made it
+        WHERE i.inhparent = c.oid AND h.relpersistence <> 't' ORDER BY 1 LIMIT 1) AS heir,
        (SELECT pg_catalog.format('%I.%I', pn.nspname, p.relname)
         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
         JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace

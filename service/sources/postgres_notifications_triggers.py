@@ -10,15 +10,17 @@ from lookup_core.table_origin import TableOrigin
 from service.sources.trigger_sql import TriggerNames
 
 # Names and versions; one row of NULLs, if there is the table and nothing else. Any role may read
-# it. A row of the catalog is changed, and so has another xmin, when its trigger is disabled or
-# enabled: also where both was done between two looks, around a bulk load, say.
+# it. Enabled means ALWAYS, as the script has it: one that a mere ENABLE brought back tells nothing
+# of sessions with `session_replication_role = replica`. A row of the catalog is changed, and so has
+# another xmin, when its trigger is disabled or enabled: also where both was done between two looks,
+# around a bulk load, say.
 TRIGGERS = """
 SELECT g.tgname::text AS name, g.oid::text || ' ' || g.xmin::text AS version
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN (pg_catalog.pg_trigger g
            JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid AND p.proname = $4)
-       ON g.tgrelid = c.oid AND g.tgname = ANY ($5) AND g.tgenabled IN ('A', 'O')
+       ON g.tgrelid = c.oid AND g.tgname = ANY ($5) AND g.tgenabled = 'A'
 WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
 """
 
@@ -49,7 +51,8 @@ class PostgresNotificationsTriggers:
         found: dict[str, str] = dict(rows)
         missing = [name for name in self._names.triggers.values() if name not in found]
         if missing:
-            return f"no enabled trigger {', '.join(missing)} tells its changes; {self._remedy}"
+            names = ", ".join(missing)
+            return f"no trigger {names}, always enabled, tells its changes; {self._remedy}"
         self._found = self._found or found
         if self._found != found:
             return "its triggers were made anew, or disabled for a while, so that changes are lost"

@@ -89,8 +89,11 @@ async def test_forgotten_triggers_refuse_the_reader(database: Database) -> None:
     failure = await failure_of(settings, schema_of(settings))
 
     assert failure.code is ErrorCode.UPSTREAM_REJECTED
-    assert failure.detail == f"t: no enabled trigger {ALL} tells its changes; {REMEDY}".replace(
-        "Changes", "other"
+    assert (
+        failure.detail
+        == f"t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}".replace(
+            "Changes", "other"
+        )
     )
 
 
@@ -113,7 +116,7 @@ async def test_triggers_that_go_end_the_reader(
             await read_until(reader, lambda _: False)
     again = await failure_of(settings, schema_of(settings))
 
-    expected = f"t: no enabled trigger {missing} tells its changes; {REMEDY}"
+    expected = f"t: no trigger {missing}, always enabled, tells its changes; {REMEDY}"
     assert (failure.value.detail, again.detail) == (expected, expected)
 
 
@@ -123,8 +126,9 @@ async def test_triggers_that_were_off_end_the_reader(
     """A bulk load with triggers disabled is told by nobody; the next reader tells of the gap."""
     async with reading(settings) as reader:
         database.execute(
-            "BEGIN; ALTER TABLE t DISABLE TRIGGER USER; INSERT INTO t VALUES (1);"
-            " ALTER TABLE t ENABLE TRIGGER USER; COMMIT"
+            "BEGIN; ALTER TABLE t DISABLE TRIGGER USER; INSERT INTO t VALUES (1)",
+            *(f'ALTER TABLE t ENABLE ALWAYS TRIGGER "{name}"' for name in ALL.split(", ")),
+            "COMMIT",
         )
         with pytest.raises(BackendError) as failure:
             await read_until(reader, lambda _: False)
@@ -166,7 +170,10 @@ async def test_nothing_is_kept_without_triggers(
 
         assert last_error(dimension) is None
     assert answers == ["fetched old", "fetched old", "fetched old", "hit old"]
-    assert error == f"upstream_rejected: t: no enabled trigger {ALL} tells its changes; {REMEDY}"
+    assert (
+        error
+        == f"upstream_rejected: t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}"
+    )
 
 
 async def test_swapped_table_is_not_served_from_the_cache(

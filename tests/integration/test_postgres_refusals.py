@@ -3,6 +3,7 @@
 import asyncio
 from urllib.parse import urlsplit
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -213,6 +214,19 @@ async def test_followed_table_may_have_no_heirs(database: Database) -> None:
     assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
     expected = 'things: public."Big" inherits from it, and its changes are told under that name; '
     assert refusal.detail.startswith(expected)
+
+
+async def test_temporary_heirs_do_not_count(database: Database) -> None:
+    """What a session keeps for itself is in nobody else's queries."""
+    database.execute("CREATE TABLE things (id int4 PRIMARY KEY, name text)")
+    with psycopg.connect(database.dsn(), autocommit=True) as session:
+        session.execute("CREATE TEMPORARY TABLE mine () INHERITS (things)")
+        followed = PostgresSettings(database.dsn(), "things", ("id",), is_followed=True)
+
+        async with PostgresBackend(followed) as backend:
+            schema = await backend.describe(timeout_s=PATIENCE_S)
+
+    assert [field.name for field in schema.columns] == ["name"]
 
 
 @pytest.mark.parametrize(

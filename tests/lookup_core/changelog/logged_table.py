@@ -5,6 +5,7 @@ Each row is the version that it has: a number that grows with every change of an
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 from tests.lookup_core.changelog.change_messages import Message, message
 
@@ -84,6 +85,7 @@ class LogConnector:
 
     table: LoggedTable
     place: int = 0  # how many transactions are told
+    earliest: int = 0  # place that it can go back to
     _last_end: int | None = None  # of a transaction that it has told
 
     def tell(self) -> list[Message]:
@@ -101,15 +103,22 @@ class LogConnector:
         self.place = place
         self._last_end = self.table.log[place - 1].lsn if place else None
 
-    def read(self) -> list[Message]:
+    def read(self, *, kinds: Iterable[str] = ()) -> list[Message]:
         """All rows as they are after what was told, as in a snapshot that is asked for."""
         end = str(self._last_end or self.table.first_lsn)
         source = self._source(self.table.time_ms, f'[null,"{end}"]')
+        rows = [each for each in self.table.rows.values() if not each.is_deletion]
+        kind_of = chain(kinds, repeat("incremental"))
         return [
-            _message(each, {"op": "r", "after": _row(each), "source": source})
-            for each in self.table.rows.values()
-            if not each.is_deletion
+            _message(each, {"op": "r", "after": _row(each), "source": {**source, "snapshot": kind}})
+            for each, kind in zip(rows, kind_of, strict=False)
         ]
+
+    def lose_place(self) -> list[Message]:
+        """Tell nothing of what was not told yet, but read all rows as they are."""
+        self.place = self.earliest = len(self.table.log)
+        self._last_end = self.table.log[-1].lsn if self.table.log else None
+        return self.read(kinds=chain(["first"], repeat("true")))
 
     def _event(self, written: Written, ended: Ended) -> Message:
         last_end = "null" if self._last_end is None else f'"{self._last_end}"'

@@ -76,6 +76,53 @@ def test_replays_and_news_begin_no_log(position: LogPosition, time_ms: int) -> N
     assert not told((10, 15)).begins_anew(position, time_ms)
 
 
+def test_replay_of_another_log_is_no_news_for_long() -> None:
+    """On a busy table, too: what is no news does not put the time forward."""
+    log = told((10, 15))
+
+    flushes = [log.begins_anew((5, 5), TOLD_MS + 15_000 * step) for step in range(6)]
+    for step in range(4):
+        log.note((5, 5), TOLD_MS + 15_000 * step)
+
+    assert flushes == [False] * 5 + [True]
+    assert log.begins_anew((5, 5), LATER_MS)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_later_log_takes_the_place_of_others(order: int) -> None:
+    """Where one partition is told of another log already, that one goes on in all."""
+    restored = told((100, 101))
+    restored.note((50, 51), LATER_MS)
+    logs = [told((100, 101)), restored][::order]
+
+    level(logs)
+
+    assert [log.is_news((50, 51)) for log in logs] == [True] * 2
+    assert [log.is_news((50, 50)) for log in logs] == [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("before", "is_first", "expected"),
+    [
+        ("nothing", False, True),
+        ("change", False, True),
+        ("row", False, False),
+        ("row", True, True),
+    ],
+)
+def test_rows_after_changes_begin_a_snapshot(
+    before: str, *, is_first: bool, expected: bool
+) -> None:
+    """Rows that follow rows are of one snapshot, but for the first of another."""
+    log = ToldLog()
+    if before == "row":
+        log.note_snapshot(is_first=True)
+    if before == "change":
+        log.note((1, 1), TOLD_MS)
+
+    assert log.note_snapshot(is_first=is_first) is expected
+
+
 def test_all_partitions_are_as_far_as_one() -> None:
     """Keys that are told elsewhere from now on are not taken back by a replay there."""
     logs = [told(), told((10, 15)), told((5, 5))]

@@ -1,7 +1,8 @@
 """Nothing goes back in time: rows that a connector tells, however often it begins anew.
 
-Transactions mix, their changes share places in the log, rows are read in between, partitions are
-added and databases restored. Broken twins show that the model sees what it is there to see.
+Transactions mix, their changes share places in the log, rows are read in between, places are lost,
+partitions are added and databases restored. Broken twins show that the model sees what it is there
+to see.
 """
 
 from collections.abc import Callable
@@ -44,6 +45,14 @@ class AloneLog(ToldLog):
         """Learn nothing."""
 
 
+class GaplessLog(ToldLog):
+    """Rows are read beside a log that lacks nothing."""
+
+    def note_snapshot(self, *, is_first: bool) -> bool:  # noqa: ARG002  of the broken method
+        """See no gap."""
+        return False
+
+
 class TellingMachine(RuleBasedStateMachine):
     """Writers, a connector, and a sidecar that reads its partitions one by one."""
 
@@ -57,7 +66,7 @@ class TellingMachine(RuleBasedStateMachine):
         self.logs: list[ToldLog] = []
         self.applied = dict.fromkeys(KEYS, 0)  # {key: the latest version that was told as it is}
         self.known: dict[int, int | None] = dict.fromkeys(KEYS, 0)  # None: a hole
-        self.has_restarted = False
+        self.may_have_holes = False
 
     @initialize()
     def begin(self) -> None:
@@ -91,8 +100,10 @@ class TellingMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def restart(self, data: st.DataObject) -> None:
         """The connector begins anew, at a place where it was."""
-        self.connector.restart(data.draw(st.integers(0, self.connector.place)))
-        self.has_restarted = True
+        self.connector.restart(
+            data.draw(st.integers(self.connector.earliest, self.connector.place))
+        )
+        self.may_have_holes = True
 
     @rule()
     def read_rows(self) -> None:
@@ -100,6 +111,15 @@ class TellingMachine(RuleBasedStateMachine):
         while messages := self.connector.tell():
             self.send(messages)
         self.send(self.connector.read())
+
+    @precondition(lambda self: any(not row.is_deletion for row in self.table.rows.values()))
+    @rule()
+    def lose_place(self) -> None:
+        """A connector that does not know any more where it was reads all rows, if there are any."""
+        self.read_all()
+        self.send(self.connector.lose_place())
+        self.read_all()
+        self.may_have_holes = True  # what one partition forgets, others have told before
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
@@ -120,7 +140,7 @@ class TellingMachine(RuleBasedStateMachine):
         self.read_all()
         for key, written in self.table.rows.items():
             assert self.known[key] in {None, written.version}
-            assert self.has_restarted or self.known[key] is not None
+            assert self.may_have_holes or self.known[key] is not None
 
     @precondition(lambda self: len(self.unread) < 3)
     @rule()
@@ -141,7 +161,7 @@ class TellingMachine(RuleBasedStateMachine):
             version=self.table.version,
         )
         self.connector = LogConnector(self.table)
-        self.has_restarted = True  # rows that are read at first cannot be told from a replay's
+        self.may_have_holes = True  # rows that are read at first cannot be told from a replay's
 
     def send(self, messages: list[Message]) -> None:
         """Write them where they belong."""
@@ -185,7 +205,13 @@ class Alone(TellingMachine):
     make_log = AloneLog
 
 
-@pytest.mark.parametrize("machine", [Forgetful, Alone])
+class Gapless(TellingMachine):
+    """Knows nothing of gaps."""
+
+    make_log = GaplessLog
+
+
+@pytest.mark.parametrize("machine", [Forgetful, Alone, Gapless])
 def test_model_finds_broken_twins(machine: type[TellingMachine]) -> None:
     """Without a part of what is known, former rows come back."""
     quick = settings(

@@ -39,7 +39,7 @@ def test_missing_triggers_are_named(
     triggers: PostgresNotificationsTriggers, rows: list[tuple[str, str]], missing: str
 ) -> None:
     """Those that are not there are told with what makes them, at whichever look."""
-    expected = f"no enabled trigger {missing} tells its changes; {REMEDY}"
+    expected = f"no trigger {missing}, always enabled, tells its changes; {REMEDY}"
 
     assert [triggers.fault(rows), triggers.fault(ROWS), triggers.fault(rows)] == [
         *(expected, None, expected)
