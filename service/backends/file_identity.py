@@ -3,6 +3,7 @@
 Not what is in it: a file that is written anew with the same rows is another one.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,7 @@ class FileIdentity:
     size: int
 
     @classmethod
-    def of(cls, path: Path) -> Self:
+    def of(cls, path: Path | str) -> Self:
         """Of the file that is there now; raises OSError."""
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - of thousands of files: four times as fast
         return cls(found.st_ino, found.st_mtime_ns, found.st_size)

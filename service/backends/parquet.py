@@ -1,7 +1,7 @@
 """A dimension that is a Parquet file, held in memory: no database needed.
 
-Not a stream of a file's row groups. A file that takes the place of the one that was read is read as
-soon as rows are asked for.
+Not a stream of a file's row groups. A file that takes the place of the one that was read is read
+when rows are asked for, a second after it came at the latest.
 """
 
 import time
@@ -21,11 +21,17 @@ from lookup_core.warning_gate import WarningGate
 from service.backends.file_identity import FileIdentity
 from service.backends.file_thread import FileThread
 from service.backends.interface import FetchedRows
-from service.backends.parquet_file import ParquetFile, load_parquet_file, parquet_identities
+from service.backends.parquet_file import (
+    ParquetFile,
+    load_parquet_file,
+    parquet_identities,
+    unreplaced_files,
+)
 
 log = structlog.get_logger()
 
-_REST_S = 1.0  # after a try to read a file that failed: it may be large
+_LONGEST_REST_S = 1.0  # after a look, and after a file that cannot be read: it may be large
+_REST_S_PER_FILE = 0.0002  # of which a look takes some percent; next to nothing for one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,13 @@ class _Held:
     seen_at: float  # monotonic seconds; it was there then
     looked_at: float  # the same; then it was there, or could not be read
     fault: BackendError | None = None  # why it could not
+
+    @property
+    def rests_until(self) -> float:
+        """Until when this is not looked at again."""
+        if self.fault is not None:
+            return self.looked_at + _LONGEST_REST_S
+        return self.looked_at + min(_LONGEST_REST_S, _REST_S_PER_FILE * len(self.identities))
 
 
 class ParquetBackend:
@@ -50,9 +63,10 @@ class ParquetBackend:
         *,
         columns: Sequence[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        load: Callable[..., ParquetFile] = load_parquet_file,
     ) -> None:
         self._path = path
-        self._load = partial(load_parquet_file, path, key, columns=columns)
+        self._load = partial(load, path, key, columns=columns)
         self._clock = clock
         self._thread = FileThread(path)
         self._held: _Held | None = None  # changed in the thread only
@@ -106,7 +120,7 @@ class ParquetBackend:
         return replace(held.file.find(keys), read_at=min(asked_at, held.seen_at))
 
     async def _look(self, timeout_s: float) -> _Held:
-        held = await self._thread.run(self._newest, timeout_s=timeout_s)
+        held = await self._thread.run(lambda _: self._newest(), timeout_s=timeout_s)
         if held.fault is None:
             self._warnings.on_success()
         elif self._warnings.is_due(str(held.fault), self._clock()):
@@ -121,7 +135,7 @@ class ParquetBackend:
     def _newest(self) -> _Held:
         """What is held of the file that is there now, or of the last one that could be read."""
         held, now = self._held, self._clock()
-        if held is not None and held.fault is not None and now < held.looked_at + _REST_S:
+        if held is not None and now < held.rests_until:
             return held
         try:
             self._held = self._looked_at(held, now)
@@ -132,11 +146,7 @@ class ParquetBackend:
         return self._held
 
     def _looked_at(self, held: _Held | None, now: float) -> _Held:
-        identities = parquet_identities(self._path)
-        if held is not None and held.identities == identities:
+        if held is not None and held.identities == parquet_identities(self._path):
             return replace(held, seen_at=now, looked_at=now, fault=None)
-        file = self._load()
-        if parquet_identities(self._path) != identities:
-            detail = f"{self._path}: was replaced while it was read"
-            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
-        return _Held(file, identities, seen_at=now, looked_at=now)
+        with unreplaced_files(self._path) as identities:
+            return _Held(self._load(), identities, seen_at=now, looked_at=now)

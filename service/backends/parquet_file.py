@@ -1,15 +1,15 @@
 """A Parquet file (or folder of them) as a table of rows that can be looked up.
 
-Whatever reads blocks: the event loop's side are `parquet` and `parquet_scan`.
+Whatever reads blocks: the event loop's side is `parquet`. Without an index: `parquet_search`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lookup_core.dimension_schema import DimensionSchema
@@ -18,7 +18,7 @@ from lookup_core.nearest_name import nearest_name
 from service.backends.file_identity import FileIdentity
 from service.backends.interface import FetchedRows
 from service.backends.key_types import is_key_type
-from service.backends.parquet_batches import parquet_batches
+from service.backends.parquet_rows import row_fields
 from service.backends.parquet_types import plain_type
 from service.backends.row_index import RowIndex
 
@@ -30,6 +30,14 @@ class ParquetFile:
     schema: DimensionSchema
     rows: pa.Table
     index: RowIndex
+
+    @classmethod
+    def of(cls, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> Self:
+        """From key and columns by their names, in the schema's types."""
+        index = RowIndex([columns[name] for name in schema.key.names])
+        rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
+        # In one piece: to take rows out of several, Arrow makes one of them first, each time.
+        return cls(schema, rows.combine_chunks(), index)
 
     @property
     def row_count(self) -> int:
@@ -55,30 +63,11 @@ def load_parquet_file(
     with parquet_errors(path):
         dataset = parquet_dataset(path)
         schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
-        fields = {field.name: field for field in (*schema.key, *schema.columns)}
-        table = dataset.to_table(columns=list(fields))
-    plain = {name: _plain_column(path, table.column(name), field) for name, field in fields.items()}
-    return _indexed(schema, plain)
-
-
-def find_in_parquet_file(
-    path: Path, keys: pa.RecordBatch, *, described: DimensionSchema, columns: Sequence[str] | None
-) -> FetchedRows:
-    """The rows of these keys as the file has them now; all of it is read, and little held.
-
-    Raises BackendError: `schema_changed` if the file is not what was described.
-    """
-    with parquet_errors(path):
-        dataset = parquet_dataset(path)
-        check_parquet_schema(path, dataset, described, columns=columns)
-        fields = [*{field.name: field for field in (*described.key, *described.columns)}.values()]
-        batches = [
-            _among(batch, keys)
-            for fragment in dataset.get_fragments()
-            for batch in parquet_batches(fragment, described)
-        ]
-    found = pa.Table.from_batches(batches, pa.schema(fields))
-    return _indexed(described, {name: found.column(name) for name in found.column_names}).find(keys)
+        fields = row_fields(schema)
+        table = dataset.to_table(columns=fields.names)
+    return ParquetFile.of(
+        schema, {each.name: _plain_column(path, table.column(each.name), each) for each in fields}
+    )
 
 
 def parquet_schema(
@@ -99,9 +88,13 @@ def check_parquet_schema(
         raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
 
 
-def parquet_dataset(path: Path) -> ds.Dataset:
-    """The file, or all files of the folder; to be opened within `parquet_errors`."""
-    dataset = ds.dataset(path, format="parquet", partitioning="hive" if path.is_dir() else None)
+def parquet_dataset(path: Path, *, schema: pa.Schema | None = None) -> ds.Dataset:
+    """The file, or all files of the folder; to be opened within `parquet_errors`.
+
+    Without a schema one of the files is read for it.
+    """
+    partitioning = "hive" if path.is_dir() else None
+    dataset = ds.dataset(path, schema=schema, format="parquet", partitioning=partitioning)
     if not dataset.files:
         raise _unavailable(path, "no file is in this folder")
     return dataset
@@ -110,22 +103,21 @@ def parquet_dataset(path: Path) -> ds.Dataset:
 def parquet_identities(path: Path) -> Mapping[str, FileIdentity]:
     """Which files there are now, by their paths; raises BackendError."""
     with parquet_errors(path):
-        files = parquet_dataset(path).files if path.is_dir() else [str(path)]
-        return {file: FileIdentity.of(Path(file)) for file in files}
+        # Only listed: the schema is of no account.
+        files = parquet_dataset(path, schema=pa.schema([])).files if path.is_dir() else [str(path)]
+        return {file: FileIdentity.of(file) for file in files}
 
 
-def _indexed(schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> ParquetFile:
-    index = RowIndex([columns[name] for name in schema.key.names])
-    rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
-    # In one piece: to take rows out of several, Arrow makes one of them first, each time.
-    return ParquetFile(schema, rows.combine_chunks(), index)
+@contextmanager
+def unreplaced_files(path: Path) -> Iterator[Mapping[str, FileIdentity]]:
+    """The files there are, for who reads them; raises BackendError if they are others at the end.
 
-
-def _among(batch: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that could have one of the keys: each part of theirs is a part of some key."""
-    for name in keys.schema.names:
-        batch = batch.filter(pc.is_in(batch.column(name), value_set=keys.column(name)))
-    return batch
+    Half of what was read would be of those.
+    """
+    identities = parquet_identities(path)
+    yield identities
+    if parquet_identities(path) != identities:
+        raise _unavailable(path, "was replaced while it was read")
 
 
 def _plain_schema(

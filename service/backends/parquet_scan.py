@@ -1,4 +1,4 @@
-"""A dimension that is a Parquet file, of which nothing is held: each fetch reads all of it.
+"""A dimension that is a Parquet file, of which nothing is held: each fetch searches it.
 
 For a table that is held whole elsewhere, so that only what cannot be held is asked for here.
 """
@@ -16,7 +16,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from service.backends.file_thread import FileThread
 from service.backends.interface import FetchedRows
-from service.backends.parquet_file import find_in_parquet_file, parquet_schema
+from service.backends.parquet_file import parquet_schema
+from service.backends.parquet_search import parquet_search
 
 log = structlog.get_logger()
 
@@ -58,7 +59,9 @@ class ParquetScan:
         BackendError (`table_unavailable`, `forbidden`, `timeout`) if there was none.
         """
         try:
-            self._described = await self._thread.run(self._read_schema, timeout_s=timeout_s)
+            self._described = await self._thread.run(
+                lambda _: self._read_schema(), timeout_s=timeout_s
+            )
         except BackendError as error:
             if self._described is None:
                 raise
@@ -75,11 +78,7 @@ class ParquetScan:
         file has other columns than those described.
         """
         assert self._described is not None, "describe comes first"
-        find = partial(
-            find_in_parquet_file,
-            self._path,
-            keys,
-            described=self._described,
-            columns=self._columns,
+        search = partial(
+            parquet_search, self._path, keys, described=self._described, columns=self._columns
         )
-        return await self._thread.run(find, timeout_s=timeout_s)
+        return await self._thread.run(lambda is_left: search(is_left=is_left), timeout_s=timeout_s)

@@ -18,6 +18,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split import Split
 from service.backends.file_identity import FileIdentity
+from service.backends.file_thread import FileThread
 from service.backends.parquet_batches import parquet_batches
 from service.backends.parquet_file import parquet_errors
 from service.sources.interface import SplitPiece
@@ -37,6 +38,7 @@ class ParquetRowGroupReader:
         self._split: ParquetRowGroup | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._position = 0
+        self._thread = FileThread(path)
         self._is_paused = False
         self._coming: PendingRead[pa.RecordBatch] = PendingRead()
 
@@ -52,6 +54,7 @@ class ParquetRowGroupReader:
     ) -> None:
         """Let go of the file."""
         await self._coming.cancel()
+        self._thread.close()
         self._batches = iter(())
 
     async def assign(self, split: Split, *, position: int | None) -> None:
@@ -69,7 +72,8 @@ class ParquetRowGroupReader:
             await asyncio.sleep(WAIT_S)
             return []
         if not self._coming.is_begun:
-            self._coming.begin(asyncio.to_thread(self._next, self._split))
+            split = self._split
+            self._coming.begin(self._thread.run(lambda _: self._next(split), timeout_s=None))
         batch = await self._coming.take()
         if batch is None:
             return [SplitPiece(self._split.id, self._position, total=self._split.total)]

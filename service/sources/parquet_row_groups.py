@@ -3,7 +3,6 @@
 Only what is made for whom; how a row group is read stands in `parquet_row_group_reader`.
 """
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ import pyarrow.dataset as ds
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.sources.reading_mode import ReadingMode
 from service.backends.file_identity import FileIdentity
+from service.backends.file_thread import FileThread
 from service.backends.parquet_file import check_parquet_schema, parquet_dataset, parquet_errors
 from service.sources.parquet_row_group import ParquetRowGroup
 from service.sources.parquet_row_group_reader import ParquetRowGroupReader
@@ -52,6 +52,7 @@ class ParquetRowGroupEnumerator:
         self._path = path
         self._schema = schema
         self._columns = columns
+        self._thread = FileThread(path)
         self._splits: Sequence[ParquetRowGroup] | None = None
 
     async def __aenter__(self) -> Self:
@@ -64,7 +65,8 @@ class ParquetRowGroupEnumerator:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Nothing to let go of."""
+        """Let the thread end."""
+        self._thread.close()
 
     async def discover(self) -> Sequence[ParquetRowGroup]:
         """The row groups that there were when it was first asked.
@@ -72,7 +74,7 @@ class ParquetRowGroupEnumerator:
         Raises BackendError: `schema_changed` if the files are not what was described.
         """
         if self._splits is None:
-            self._splits = await asyncio.to_thread(self._row_groups)
+            self._splits = await self._thread.run(lambda _: self._row_groups(), timeout_s=None)
         return self._splits
 
     def _row_groups(self) -> Sequence[ParquetRowGroup]:

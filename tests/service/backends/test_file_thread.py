@@ -1,14 +1,31 @@
 """A thread that reads a file while nobody else has to wait."""
 
+import asyncio
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.file_thread import FileThread
+from service.backends.file_thread import FileThread, IsLeft
 
 PATIENCE_S = 10.0
+HUNG = """
+import asyncio, pathlib, threading
+from service.backends.file_thread import FileThread
+
+async def main():
+    thread = FileThread(pathlib.Path("file"))
+    try:
+        await thread.run(lambda _: threading.Event().wait(), timeout_s=0.01)
+    finally:
+        thread.close()
+
+asyncio.run(main())
+"""
 
 
 async def test_calls_run_one_after_the_other() -> None:
@@ -29,9 +46,9 @@ async def test_long_call_is_left_to_its_end() -> None:
     thread, gate, done = FileThread(Path("file")), threading.Event(), []
 
     with pytest.raises(BackendError) as caught:
-        await thread.run(lambda: done.append(gate.wait()), timeout_s=0.01)
+        await thread.run(lambda _: done.append(gate.wait()), timeout_s=0.01)
     gate.set()
-    seen = await thread.run(lambda: [*done], timeout_s=PATIENCE_S)
+    seen = await thread.run(lambda _: [*done], timeout_s=PATIENCE_S)
     thread.close()
 
     assert (caught.value.code, seen) == (ErrorCode.TIMEOUT, [True])
@@ -41,21 +58,74 @@ async def test_long_call_is_left_to_its_end() -> None:
 async def test_closed_thread_begins_nothing() -> None:
     """Closing does not wait for the call under way, and what waits behind it is not begun."""
     thread, gate, begun = FileThread(Path("file")), threading.Event(), []
-    for call in (lambda: begun.append(gate.wait()), lambda: begun.append(False)):
+    for call in (lambda _: begun.append(gate.wait()), lambda _: begun.append(False)):
         with pytest.raises(BackendError):
             await thread.run(call, timeout_s=0.01)
 
     thread.close()
     before = [*begun]
     gate.set()
-    thread._executor.shutdown()
+    thread._thread.join(PATIENCE_S)
 
     assert (before, begun) == ([], [True])
 
 
-def _name() -> str:
+async def test_close_ends_who_waits_for_their_turn() -> None:
+    """A call that was not begun never will be; who waits for it is not left waiting."""
+    thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
+
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(thread.run(_wait(begun, gate), timeout_s=PATIENCE_S))
+        second = tasks.create_task(thread.run(_name, timeout_s=PATIENCE_S))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        thread.close()
+        gate.set()
+
+    assert (first.result(), second.cancelled()) == (False, True)
+
+
+async def test_call_learns_that_it_is_left() -> None:
+    """What it returns or raises afterwards is nobody's, and the thread serves on."""
+    thread, gate, told = FileThread(Path("file")), threading.Event(), []
+
+    def ask(is_left: IsLeft) -> None:
+        told.append(is_left())
+        gate.wait(PATIENCE_S)
+        told.append(is_left())
+        raise ValueError(told)
+
+    with pytest.raises(BackendError):
+        await thread.run(ask, timeout_s=0.05)
+    gate.set()
+    await thread.run(_name, timeout_s=PATIENCE_S)
+    thread.close()
+
+    assert told == [False, True]
+
+
+def test_process_ends_while_a_disk_hangs() -> None:
+    """A call that never returns holds up nobody, also not who wants to end the process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("BackendError: timeout: file: not read within 0.01 s\n")
+
+
+def _wait(begun: threading.Event, gate: threading.Event) -> Callable[[IsLeft], bool]:
+    def wait(is_left: IsLeft) -> bool:
+        begun.set()
+        gate.wait(PATIENCE_S)
+        return is_left()
+
+    return wait
+
+
+def _name(is_left: IsLeft) -> str:
+    assert not is_left()
     return threading.current_thread().name
 
 
-def _break() -> None:
+def _break(_: IsLeft) -> None:
     raise ValueError("broken")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.interface import FetchedRows
 from service.backends.parquet import ParquetBackend
+from service.backends.parquet_file import ParquetFile, load_parquet_file
 from tests.service.backends.backend_contract import (
     AIRPORTS,
     TIMEOUT_S,
@@ -155,6 +157,49 @@ async def test_former_rows_stay_and_get_older(tmp_path: Path) -> None:
     events = [entry["event"] for entry in logs]
     assert events == ["dimension.file_read", "dimension.file_unavailable", "dimension.file_read"]
     assert str(path) in logs[1]["detail"]
+
+
+async def test_file_that_is_replaced_meanwhile_is_not_taken(tmp_path: Path) -> None:
+    """Half of what was read may be of either: the former rows stay, and the next look reads."""
+    path, clock = tmp_path / "rows.parquet", [100.0]
+    pq.write_table(AIRPORTS, path)
+    replacing = [AIRPORTS.slice(2), AIRPORTS.slice(1)]  # the last one while the other is read
+
+    def load(*args: Any, **kwargs: Any) -> ParquetFile:  # noqa: ANN401
+        loaded = load_parquet_file(*args, **kwargs)
+        if len(replacing) == 1:
+            pq.write_table(replacing.pop(), path)
+        return loaded
+
+    async with ParquetBackend(path, ["code"], clock=lambda: clock[0], load=load) as backend:
+        await backend.describe(timeout_s=TIMEOUT_S)
+        clock[0] += 5.0
+        pq.write_table(replacing.pop(0), path)
+        with capture_logs() as logs:
+            kept = await names_of(backend, "JFK", "EWR")
+        clock[0] += 5.0
+        found = await names_of(backend, "JFK", "EWR")
+
+    assert (kept.rows["name"].to_pylist(), kept.read_at) == (["Kennedy", "Newark"], 100.0)
+    assert [entry["detail"] for entry in logs] == [f"{path}: was replaced while it was read"]
+    assert (found.rows["name"].to_pylist(), found.read_at) == (["Newark"], 110.0)
+
+
+async def test_large_folder_is_looked_at_once_a_second(tmp_path: Path) -> None:
+    """In between its rows are as old as the look; what one look costs, one second has to pay."""
+    for number in range(100):
+        pq.write_table(AIRPORTS.slice(0, 1), tmp_path / f"{number:02}.parquet")
+    clock, read = [100.0], []
+
+    async with ParquetBackend(tmp_path, ["code"], clock=lambda: clock[0]) as backend:
+        await backend.describe(timeout_s=TIMEOUT_S)
+        pq.write_table(AIRPORTS.slice(1), tmp_path / "new.parquet")
+        for later_s in (0.019, 0.002):
+            clock[0] += later_s
+            found = await names_of(backend, "EWR")
+            read.append((found.rows["name"].to_pylist(), found.read_at))
+
+    assert read == [([], 100.0), (["Newark"], clock[0])]
 
 
 async def test_reading_ends_at_its_timeout(tmp_path: Path) -> None:

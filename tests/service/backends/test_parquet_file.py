@@ -12,11 +12,11 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.file_identity import FileIdentity
 from service.backends.parquet_file import (
-    find_in_parquet_file,
     load_parquet_file,
     parquet_errors,
     parquet_identities,
     parquet_schema,
+    unreplaced_files,
 )
 
 
@@ -173,32 +173,6 @@ def test_empty_folder_is_told(tmp_path: Path) -> None:
     assert fault_of(tmp_path, ["code"]) == expected
 
 
-def test_keys_are_found_without_an_index(tmp_path: Path) -> None:
-    """Of the whole file only rows with the keys are kept, of composite keys, too."""
-    rows = {"a": ["x", "x", "y", None, "x"], "b": [1, 2, 1, 1, 1], "v": [*"pqrst"]}
-    pq.write_table(pa.table(rows), tmp_path / "p", row_group_size=2)
-    described = parquet_schema(tmp_path / "p", ["a", "b"], columns=None)
-    keys = pa.record_batch([["y", "x", "z"], [2, 1, 1]], schema=described.key)
-
-    found = find_in_parquet_file(tmp_path / "p", keys, described=described, columns=None)
-
-    assert found.ordinals.tolist() == [1, 1]
-    assert found.rows.to_pylist() == [{"v": "p"}, {"v": "t"}]
-    assert found.rows.schema.equals(described.columns)
-
-
-def test_other_columns_are_not_searched(path: Path) -> None:
-    """Rows of a file that is not what was described are rows of no dimension."""
-    described = parquet_schema(path, ["code"], columns=["name"])
-    keys = pa.record_batch([["JFK"]], schema=described.key)
-
-    with pytest.raises(BackendError) as caught:
-        find_in_parquet_file(path, keys, described=described, columns=["altitude"])
-
-    expected = f"{path}: has other columns than when it was described"
-    assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
-
-
 def test_files_are_known_by_their_identities(path: Path) -> None:
     """Of a file its own, of a folder those of all files in it; what is missing is told."""
     alone, inside = parquet_identities(path), parquet_identities(path.parent)
@@ -208,3 +182,24 @@ def test_files_are_known_by_their_identities(path: Path) -> None:
     assert [type(each) for each in alone.values()] == [FileIdentity]
     with pytest.raises(BackendError, match="no such file"):
         parquet_identities(path)
+
+
+def test_replaced_file_is_noticed_in_the_end(path: Path) -> None:
+    """Who read while another file came has rows of either, and learns so; else of one file."""
+    with unreplaced_files(path) as identities:
+        pass
+    with pytest.raises(BackendError) as caught, unreplaced_files(path):
+        pq.write_table(pa.table({"code": ["EWR"]}), path)
+
+    assert list(identities) == [str(path)]
+    expected = f"{path}: was replaced while it was read"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
+
+
+def test_folder_is_listed_without_a_look_inside(path: Path) -> None:
+    """Files that are hidden, as Spark's own are, are none of the table's; nor is one opened."""
+    path.write_text("no Parquet")
+    for name in ("_SUCCESS", ".airports.parquet.crc"):
+        path.with_name(name).write_text("")
+
+    assert list(parquet_identities(path.parent)) == [str(path)]
