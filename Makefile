@@ -8,6 +8,10 @@ INSTALLED := $(VENV)/.installed
 SOURCES := lookup_core service spark_client demo bench tests
 # Only what is there: a package that does not exist yet is not an error.
 PRESENT := $(wildcard $(SOURCES))
+WORKERS ?= 2
+# Files are dealt out in their order, so that the fastest tier still runs first; a file stays whole.
+TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile \
+	--no-loadscope-reorder --max-worker-restart 0
 CONFIG ?= examples/parquet.yaml
 IMAGE ?= sidelook:dev
 UV_VERSION := 0.13.8
@@ -22,6 +26,7 @@ help: ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(INSTALLED): requirements/dev.txt
+	@echo "installing into $(VENV), about two minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes \
 		-r requirements/dev.txt
@@ -30,8 +35,8 @@ $(INSTALLED): requirements/dev.txt
 demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 then changes tables meanwhile, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
-test: lint types ## Lint, types, and the tests of all tiers, with coverage
-	$(BIN)/python -m pytest --every-tier --cov --cov-report=term $(PYTEST_ARGUMENTS)
+test: lint types ## Lint, types, and the tests of all tiers, with coverage; WORKERS=2
+	$(TESTS) --every-tier --cov --cov-report=term $(PYTEST_ARGUMENTS)
 
 check: lint types unit ## Lint, types, layers and unit tests
 
@@ -44,7 +49,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy --strict $(addprefix -p ,$(PRESENT))
 
 unit: $(INSTALLED)
-	$(BIN)/python -m pytest -m unit $(PYTEST_ARGUMENTS)
+	$(TESTS) -m unit $(PYTEST_ARGUMENTS)
 
 audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
 	$(BIN)/python -m tests.chaos.freshness_audit --feed changelog --standby $(AUDIT_ARGUMENTS)

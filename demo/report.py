@@ -30,6 +30,7 @@ def report(console: Console, enriched: pa.Table, totals: Iterable[Totals]) -> No
     for table in (_samples(enriched), _figures(list(totals))):
         console.print()
         console.print(table)
+    console.print("fetched: records whose row came from a query, many to a query")
     console.print()
 
 

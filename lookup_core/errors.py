@@ -70,7 +70,7 @@ _MEANINGS = {
     ErrorCode.INVALID_TEXT: "a key has a character that the database cannot hold",
     ErrorCode.KEY_TOO_LARGE: "a key takes more bytes than a channel may send at once",
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
-    ErrorCode.AMBIGUOUS: "a key has several rows",
+    ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
     ErrorCode.TIMEOUT: "no answer within the time given",
     ErrorCode.UPSTREAM_UNAVAILABLE: "the database cannot be reached",
     ErrorCode.CONNECTION_LOST: "the connection to the database broke",

@@ -48,17 +48,21 @@ class LoadStatistics:
     is_whole: bool = False
     is_loading: bool = False
     rows: int = 0  # read by the load under way, else by the last one
+    held_rows: int = 0  # of the former load, as long as the next one has not ended well
     expected_rows: int | None = None  # about
     last_seconds: float | None = None  # of the last one that ended well
-    last_error: str | None = None  # of the last one, if it ended otherwise
+    last_error: str | None = None  # of a try of the load under way, else of the last one
     counts: dict[LoadResult, int] = field(default_factory=lambda: dict.fromkeys(LoadResult, 0))
     splits: Sequence[SplitProgress] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshStatistics:
-    """Both, where there are such; `staleness_s`: how far what is held may lag its table."""
+    """Both, where there are such; `staleness_s`: how far what is held may lag its table.
 
-    staleness_s: float = 0.0
+    None while nothing is held: zero would be taken for fresh.
+    """
+
+    staleness_s: float | None = None
     feed: FeedStatistics | None = None
     load: LoadStatistics | None = None

@@ -60,9 +60,10 @@ _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, *, file: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then drain: what was taken in is answered within 10 s.
 
+    `file` is what the settings were read from.
     Raises ConfigurationError, in a group, when a socket cannot be bound.
     """
     sink = configure_logs(sys.stderr, level="info")
@@ -70,7 +71,7 @@ async def run(settings: Settings) -> None:
     observer, lag = PrometheusObserver(), EventLoopLag()
     async with AsyncExitStack() as stack:
         dimensions = {
-            name: await _dimension(name, settings, observer=observer, stack=stack)
+            name: await _dimension(name, settings, file=file, observer=observer, stack=stack)
             for name in settings.dimensions
         }
         streams = _streams(settings, dimensions)
@@ -129,7 +130,12 @@ async def _wait_for_lookups(dimensions: Mapping[str, Dimension], timeout_s: floa
 
 
 async def _dimension(
-    name: str, settings: Settings, *, observer: PrometheusObserver, stack: AsyncExitStack
+    name: str,
+    settings: Settings,
+    *,
+    file: Path | None,
+    observer: PrometheusObserver,
+    stack: AsyncExitStack,
 ) -> Dimension:
     config = settings.dimensions[name]
     backend = await stack.enter_async_context(dimension_backend(config))
@@ -137,7 +143,8 @@ async def _dimension(
     # What streams have credit for is never too much; the rest is for plain requests.
     credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
     engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-    return Dimension(engine, backend, sources=refresh_sources(name, config), observer=observer)
+    sources = refresh_sources(name, config, file=file)
+    return Dimension(engine, backend, sources=sources, observer=observer)
 
 
 def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamHandler:
@@ -159,9 +166,11 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
 
 def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
     max_bytes = {name: each.settings.cache.max_bytes for name, each in parts.dimensions.items()}
-    scale = cache_scale(max_bytes, MemoryShares(settings.limits.memory_bytes))
-
     configs = settings.dimensions
+    written = [name for name, each in configs.items() if "max_bytes" in each.cache.model_fields_set]
+    shares = MemoryShares(settings.limits.memory_bytes)
+    scale = cache_scale(max_bytes, shares, written=written)
+
     full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
     files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
 
@@ -190,11 +199,13 @@ def _parts(
     meters: tuple[PrometheusObserver, EventLoopLag],
 ) -> ServiceParts:
     observer, lag = meters
+    readiness = Readiness(dimensions)
     collector = Collector(
         dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
         refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
         channels=streams.statistics,
         watermarks_ms=streams.watermarks_ms,
+        undescribed=readiness.undescribed,
         uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
         lag_s=lambda: lag.lag_s,
         version=_version(),
@@ -203,7 +214,7 @@ def _parts(
     shares = MemoryShares(limits.memory_bytes)
     return ServiceParts(
         dimensions=dimensions,
-        readiness=Readiness(dimensions),
+        readiness=readiness,
         channels=streams.statistics,
         stream=streams.handle,
         metrics=Exposition([observer, collector]).render,

@@ -3,8 +3,10 @@
 A part of the application's wiring; opens nothing.
 """
 
+import shlex
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import orjson
 import structlog
@@ -48,15 +50,21 @@ def dimension_backend(config: DimensionConfig) -> Backend:
     return store if config.match is None else RowMatch(store, config.match)
 
 
-def refresh_sources(name: str, config: DimensionConfig) -> RefreshSources:
-    """What tells of changes, and what the whole table is read from, as far as it is wanted."""
+def refresh_sources(
+    name: str, config: DimensionConfig, *, file: Path | None = None
+) -> RefreshSources:
+    """What tells of changes, and what the whole table is read from, as far as it is wanted.
+
+    `file` is what the configuration was read from, for people who are told to name it.
+    """
     origin = InvalidationOrigin.CHANGELOG
     changes: Callable[[], Source] | None = None
     if config.refresh.changelog is not None:
         changes = partial(_changelog, config, config.refresh.changelog)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
-        changes = partial(_notifications, name, config, config.refresh.listen)
+        script = _script(name, file)
+        changes = partial(_notifications, name, config, config.refresh.listen, script=script)
     whole = _whole_table(name, config) if config.cache.mode is CacheMode.FULL else None
     return RefreshSources(changes, origin, whole)
 
@@ -101,13 +109,21 @@ def _postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postg
     )
 
 
-def _notifications(name: str, config: DimensionConfig, listen: Notifications) -> Source:
+def _notifications(
+    name: str, config: DimensionConfig, listen: Notifications, *, script: str
+) -> Source:
     source = _table(config)
     return PostgresNotifications(
         PostgresNotificationsSettings(
-            source.read_dsn(), source.table, listen.channel_of(name), dimension=name
+            source.read_dsn(), source.table, listen.channel_of(name), script=script
         )
     )
+
+
+def _script(name: str, file: Path | None) -> str:
+    """The command that prints the triggers of this dimension, from wherever it is run."""
+    config = () if file is None else ("--config", str(file.absolute()))
+    return shlex.join(("python", "-m", "service", "gen-triggers", name, *config))
 
 
 def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:

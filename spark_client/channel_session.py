@@ -44,6 +44,7 @@ class ChannelSession:
     def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: ReconnectBackoff) -> None:
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a refusal that may pass
+        self.refusal: SidelookError | None = None  # that one
         self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
@@ -111,6 +112,11 @@ class ChannelSession:
             self._wire.send(self.channel.close())
             self._wire.release(self.channel.number)
 
+    def is_decided_within(self, timeout_s: float) -> bool:
+        """Whether the service has answered OPEN, or never will, as soon as that is known."""
+        with self._changed:
+            return self._changed.wait_for(self._is_decided, timeout_s)
+
     def wait_until_open(self, timeout_s: float, *, url: str) -> None:
         """Wait for the service's answer to OPEN.
 
@@ -140,6 +146,7 @@ class ChannelSession:
         match frame:
             case frames.Opened():
                 self._backoff.on_success()
+                self.refusal = None
                 self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
                 self._answers += self.channel.pop_refused()
             case frames.Credit():
@@ -157,7 +164,7 @@ class ChannelSession:
         if delay_s is None:
             self.fail(refusal)
             return False
-        self.reopen_at_s = now_s + delay_s
+        self.reopen_at_s, self.refusal = now_s + delay_s, refusal
         return True
 
     def on_tick(self, now_s: float) -> None:

@@ -4,6 +4,7 @@ The thread connects, reads, answers heartbeats and connects again; tasks never w
 itself. What a frame means to a channel is `channel_session`'s business.
 """
 
+import logging
 import random
 import threading
 import time
@@ -27,9 +28,12 @@ from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
 from spark_client.channel_session import ChannelSession, Wire
 from spark_client.interface import Transport
 
+_log = logging.getLogger(__name__)
+
 AGENT = "sidelook-client"
 WELCOME_TIMEOUT_S = 10.0
 IDLE_S = 60.0  # without a channel; then the connection is closed until the next one is opened
+WARN_AFTER_S = 3.0  # people do not wait for much longer without a word
 _OPEN_MARGIN_S = 5.0  # the thread gives up first, because it knows the reason
 _TICK_S = 1.0
 _STABLE_S = 10.0  # a connection that lasted so long ends the outage before it
@@ -40,6 +44,7 @@ class Timing:
     """Clock, chance and bounds, so that tests can choose them."""
 
     connect_timeout_s: float = 60.0
+    warn_after_s: float = WARN_AFTER_S  # of waiting for a channel
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.SystemRandom().random  # a forked child has its own
@@ -61,6 +66,7 @@ class Connection:
         self._is_leaving = False  # the service asked us to go
         self._backoff = self._new_backoff()
         self._idle_since_s = 0.0
+        self._outage: SidecarUnreachable | None = None  # since the last welcome
 
     def open(self, request: ChannelRequest) -> ChannelSession:
         """A channel that stands; waits for at most about the connect timeout.
@@ -77,12 +83,18 @@ class Connection:
             if self._thread is None:
                 self._start()
         try:
-            timeout_s = self._timing.connect_timeout_s + _OPEN_MARGIN_S
-            session.wait_until_open(timeout_s, url=self._url)
+            self._wait_until_open(session, request)
         except BaseException:
             session.close()
             raise
         return session
+
+    def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:
+        timeout_s = self._timing.connect_timeout_s
+        if not session.is_decided_within(min(self._timing.warn_after_s, timeout_s)):
+            reason = session.refusal or self._outage or "no answer yet"
+            _log.warning("waiting up to %g s for %s: %s", timeout_s, request.dimension, reason)
+        session.wait_until_open(timeout_s + _OPEN_MARGIN_S, url=self._url)
 
     def disown(self) -> None:
         """After a fork, in the child: let go of the descriptors; nothing else is safe to touch."""
@@ -110,6 +122,8 @@ class Connection:
         try:
             self._serve()
         except SidecarUnreachable as error:
+            with self._lock:
+                self._outage = error
             delay_s = self._backoff.on_failure(self._timing.clock(), self._timing.jitter())
             if delay_s is None:
                 tried = f"tried for {self._timing.connect_timeout_s:g} s; see connect_timeout"
@@ -144,7 +158,7 @@ class Connection:
 
     def _reopen_all(self, transport: Transport) -> None:
         with self._lock:
-            self._transport, self._is_leaving = transport, False
+            self._transport, self._is_leaving, self._outage = transport, False, None
             for session in self._sessions.values():
                 session.reopen()
 

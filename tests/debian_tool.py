@@ -3,6 +3,7 @@
 Nothing is installed: no package scripts run, no service starts, the system stays as it is.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -36,8 +37,12 @@ def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.e
 def debian_package(package: str, *, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder with all that the package holds; raises ToolUnavailable as `debian_tool` does."""
     unpacked = _cache_folder(environ) / package
-    if not unpacked.exists():
-        _fetch(package, unpacked, environ=environ)
+    unpacked.parent.mkdir(parents=True, exist_ok=True)
+    # Shared with who fetches Kafka: apt-get fails where another one updates its lists.
+    with (unpacked.parents[1] / "fetch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not unpacked.exists():
+            _fetch(package, unpacked, environ=environ)
     return unpacked
 
 
@@ -50,13 +55,11 @@ def _fetch(package: str, unpacked: Path, *, environ: Mapping[str, str]) -> None:
     for needed in ("apt-get", "dpkg"):
         if not shutil.which(needed, path=environ.get("PATH")):
             raise ToolUnavailable(f"no {needed} to fetch the Debian package {package} with")
-    unpacked.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
         folder = Path(work)
         archive = _download(package, folder, environ=environ)
         _run(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
-        if not unpacked.exists():  # else another run was faster, with the same
-            (folder / "unpacked").rename(unpacked)
+        (folder / "unpacked").rename(unpacked)
 
 
 def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path:

@@ -49,7 +49,8 @@ ALLOWED = {
         ],
         (
             *("service.sources", "service.backends.file_identity"),
-            *("service.backends.parquet_batches", "service.backends.parquet_file"),
+            *("service.backends.file_thread", "service.backends.parquet_batches"),
+            "service.backends.parquet_file",
         ),
     ),
     "service.config": (),

@@ -46,7 +46,7 @@ def kafka_libraries(
         raise KafkaUnavailable("no Java to run Kafka with")
     folder = _cache_folder(environ) / f"kafka-{VERSIONS['kafka']}-{VERSIONS['debezium']}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "kafka.lock").open("w") as lock:
+    with (folder.parent / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds what the first one fetched
         if not (folder / _MAIN_LIBRARY).exists():
             maven = _maven(environ, say)

@@ -166,10 +166,10 @@ class RowCache:
         self._entries.shrink()
         return count
 
-    def oldest_age_s(self, now: float) -> float:
-        """The age of the oldest entry, an upper bound of how stale an answer can be; 0 if empty."""
+    def oldest_age_s(self, now: float) -> float | None:
+        """The age of the oldest entry: no answer is staler than that; None if it is empty."""
         if not len(self._entries):
-            return 0.0
+            return None
         return self._entries.states.oldest_age_s(self._entries.index.free_slots(), now)
 
     def statistics(self) -> CacheStatistics:

@@ -229,8 +229,8 @@ class DimensionState:
         """Where the answer to each key would come from; counts as no visit."""
         return Explainer(self._known, self._flights, self._queries, self._guard).explain(keys, now)
 
-    def oldest_row_age_s(self, now: float) -> float:
-        """Upper bound of how stale an answer can be; 0 when nothing is held. Looks at all rows."""
+    def oldest_row_age_s(self, now: float) -> float | None:
+        """Upper bound of how stale an answer can be; None if nothing is held. Looks at all rows."""
         return self._known.cache.oldest_age_s(now)
 
     def statistics(self) -> DimensionStatistics:

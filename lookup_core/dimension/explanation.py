@@ -73,9 +73,10 @@ class Explainer:
         flight = self.flights.get(key_id)
         if flight is not None:
             return self._in_flight(flight, now)
-        return Explanation(
-            KeyState.NOT_CACHED, "not cached: a lookup asks the store" + self._unless()
-        )
+        why = "not cached: a lookup asks the store" + self._unless()
+        if not self.known.is_trusted:
+            why += "; its row is not kept, as changes are not followed: see freshness.feed"
+        return Explanation(KeyState.NOT_CACHED, why)
 
     def _cached(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> Explanation:
         state = KeyState.CACHED if probe.is_row[index] else KeyState.MISSING_CACHED

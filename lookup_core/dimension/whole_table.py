@@ -40,6 +40,11 @@ class WholeTable:
         return self._table.is_whole
 
     @property
+    def row_count(self) -> int:
+        """How many rows are held."""
+        return len(self._table)
+
+    @property
     def held_until(self) -> float | None:
         """Until when lookups wait for the first load at most; None if they do not."""
         return self._held_until

@@ -220,9 +220,9 @@ class FullTable:
         """Give up the reload under way, if there is one; what was known before is known still."""
         self._reload = None
 
-    def oldest_age_s(self, now: float) -> float:
-        """How long ago the table was known to be so; 0 while nothing is known."""
-        return now - self._fresh_at if self._is_whole else 0.0
+    def oldest_age_s(self, now: float) -> float | None:
+        """How long ago the table was known to be so; None while nothing is known."""
+        return now - self._fresh_at if self._is_whole else None
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""

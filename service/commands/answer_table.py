@@ -9,6 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from lookup_core.errors import ErrorCode
+
 
 def answer_table(keys: Sequence[str], answer: Mapping[str, Any]) -> Table:
     """One line for each key: its outcome, its row's age, and its row."""
@@ -32,6 +34,12 @@ def outcomes(answer: Mapping[str, Any]) -> list[str]:
         f"{outcome}: {errors[str(position)]['code']}" if str(position) in errors else outcome
         for position, outcome in enumerate(answer["outcomes"])
     ]
+
+
+def failures(answer: Mapping[str, Any]) -> list[str]:
+    """What the errors of single keys mean, each once; of those only that this version knows."""
+    codes = {error["code"] for error in answer.get("errors", {}).values()}
+    return [f"{code}: {code.meaning}" for code in ErrorCode if code.value in codes]
 
 
 def shown(value: object) -> Text:

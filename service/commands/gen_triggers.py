@@ -11,7 +11,7 @@ import typer
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.unknown_dimension import unknown_dimension
-from service.config.loading import load_settings
+from service.config.loading import EMBEDDED, load_settings
 from service.config.notifications import Notifications
 from service.config.source import PostgresSource
 
@@ -33,7 +33,8 @@ def gen_triggers(
     settings = load_settings(config, os.environ)
     found = settings.dimensions.get(dimension)
     if found is None:
-        raise unknown_dimension(dimension, settings.dimensions)
+        where = f"configured in {config or EMBEDDED}"
+        raise unknown_dimension(dimension, settings.dimensions, where=where)
     if not isinstance(found.source, PostgresSource):
         detail = f"dimension {dimension} is not of PostgreSQL; only its tables have triggers"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.answer_table import answer_table
+from service.commands.answer_table import answer_table, failures
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.exit_code import ExitCode
 from service.commands.key_value import key_value
@@ -42,6 +42,8 @@ def lookup(
         typer.echo(json.dumps(answer))
     else:
         print_table(answer_table(keys, answer))
+        for failure in failures(answer):
+            typer.echo(failure, err=True)
     if not FAILURES.isdisjoint(answer["outcomes"]):
         raise typer.Exit(ExitCode.KEYS_FAILED)
 

@@ -33,4 +33,4 @@ def serve(
     # The modules live as long as the process. Every full collection would look at all of them, and
     # hold the event loop for some 30 ms.
     gc.freeze()
-    run_on_event_loop(app.run(settings))
+    run_on_event_loop(app.run(settings, file=config))

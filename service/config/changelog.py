@@ -69,7 +69,7 @@ class Changelog(Section):
         alias="max_staleness",
         description="of the heartbeats, if there are; older: nothing is served from the cache",
     )
-    alignment: Alignment = Field(default_factory=Alignment)
+    alignment: Alignment = Field(default_factory=Alignment, examples=[{"max_drift": "10s"}])
     security: Security = Field(default_factory=Security)
 
     @field_validator("heartbeat_topic", mode="after")

@@ -13,7 +13,7 @@ from lookup_core.settings import CacheMode, DimensionSettings, Match
 from service.config.batch import Batch
 from service.config.cache import Cache
 from service.config.fitting_refresh import FittingRefresh
-from service.config.quantity import duration
+from service.config.quantity import duration, duration_text
 from service.config.refresh import Refresh
 from service.config.retry import Retry
 from service.config.section import Section, written
@@ -36,11 +36,13 @@ class DimensionConfig(Section):
         description="of a key with several rows: first, or all as lists; null: an error",
     )
     versions: Versions | None = Field(
-        default=None, description="a key's rows are valid one after the other, for lookups as_of"
+        default=None,
+        examples=[{"valid_from": "since", "valid_to": "until"}],
+        description="a key's rows are valid one after the other, for lookups as_of",
     )
-    cache: Cache = Field(default_factory=Cache)
-    batch: Batch = Field(default_factory=Batch)
-    retry: Retry = Field(default_factory=Retry)
+    cache: Cache = Field(default_factory=Cache, examples=[{"ttl": "10m"}])
+    batch: Batch = Field(default_factory=Batch, examples=[{"max_keys": 500}])
+    retry: Retry = Field(default_factory=Retry, examples=[{"max_retries": 2}])
     refresh: FittingRefresh = Field(default_factory=Refresh)
     default: dict[ColumnName, Any] | None = Field(
         default=None, description="row for keys that have none; columns not named are null"
@@ -80,6 +82,20 @@ class DimensionConfig(Section):
     ) -> Versions | None:
         if versions is not None and info.data.get("match") is not None:
             raise ValueError("has all rows of a key already; leave match out")
+        return versions
+
+    @field_validator("versions", mode="after")
+    @classmethod
+    def _names_columns_of_time(
+        cls, versions: Versions | None, info: ValidationInfo
+    ) -> Versions | None:
+        # Without a list of columns only the table knows them.
+        key, offered = info.data.get("key", ()), info.data.get("columns")
+        for name in () if versions is None else versions.names:
+            if name in key:
+                raise ValueError(f"{name} is part of the key; name a column beside it")
+            if offered is not None and name not in offered:
+                raise ValueError(f"{name} is not among columns; add it")
         return versions
 
     @field_validator("cache", mode="after")
@@ -136,7 +152,11 @@ class DimensionConfig(Section):
         if wait_s and refresh is not None and refresh.feed is None:
             raise ValueError("nothing tells of changes: give refresh.listen or refresh.changelog")
         if wait_s >= info.data.get("timeout_s", math.inf):
-            raise ValueError("not shorter than timeout: no time would be left for an answer")
+            timeout = duration_text(info.data["timeout_s"])
+            raise ValueError(
+                f"{duration_text(wait_s)} is not shorter than timeout ({timeout}) of the same "
+                "dimension: no time would be left for an answer; raise that, or lower this"
+            )
         return wait_s
 
     def engine_settings(self, name: str) -> DimensionSettings:

@@ -4,7 +4,9 @@ Never shows a value, unless the check that refused it did: it may be a secret.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -26,56 +28,84 @@ TEXTS = {  # {pydantic's type of error: our words}
 }
 
 
+_OF_SECTIONS = frozenset({"model_type", "model_attributes_type"})  # types of error
 BELOW = "below"  # in an error's context: the steps from where it was found to what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the configuration has where something is wrong."""
+
+    path: tuple[str, ...]  # as the file has it
+    known: Mapping[str, FieldInfo]  # what the innermost mapping knows
+    field: FieldInfo | None  # that is wrong
 
 
 def fault_lines(
     error: ValidationError, settings: type[BaseModel], *, origins: Mapping[tuple[str, ...], str]
 ) -> Iterator[str]:
     """One line for each fault; `origins` tells which variable set the value at a path."""
-    for details in error.errors(include_url=False, include_input=False):
+    for details in error.errors(include_url=False):
         is_unknown = details["type"] == "extra_forbidden"
         location = (*details["loc"], *details.get("ctx", {}).get(BELOW, ()))
-        path, names = _located(location, settings, is_unknown=is_unknown)
+        place = _located(location, settings, is_unknown=is_unknown)
+        path = place.path
         variables = [
             name
             for variable, name in origins.items()
             if path[: len(variable)] == variable or (is_unknown and variable[: len(path)] == path)
         ]
         origin = f" (set by {', '.join(variables)})" if variables else ""
-        yield f"{'.'.join(path)}: {_text(details, names)}{origin}"
+        yield f"{'.'.join(path)}: {_text(details, place)}{origin}"
 
 
-def _text(details: ErrorDetails, names: list[str]) -> str:
+def _text(details: ErrorDetails, place: _Place) -> str:
     context = details.get("ctx", {})
     match details["type"]:
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            return _unknown_key(str(details["loc"][-1]), names)
+            return _unknown_key(str(details["loc"][-1]), place.known)
         case "union_tag_not_found":
             return "kind is missing; give 'postgres' or 'parquet'"
         case "union_tag_invalid":
             return f"kind must be one of {context['expected_tags']}"
         case "enum":
-            return f"must be {context['expected']}"
+            meant = _meant(str(details["input"]), re.findall("'(.*?)'", context["expected"]))
+            return f"must be {context['expected']}{meant}"
         case kind:
-            return TEXTS.get(kind, details["msg"])
+            example = _example(place.field) if kind in _OF_SECTIONS else ""
+            return TEXTS.get(kind, details["msg"]) + example
 
 
-def _unknown_key(key: str, names: list[str]) -> str:
-    nearest = difflib.get_close_matches(key, names, n=1)
-    if nearest:
-        return f"unknown key; did you mean '{nearest[0]}'?"
-    return f"unknown key; known here are {', '.join(names)}"
+def _unknown_key(key: str, known: Mapping[str, FieldInfo]) -> str:
+    for name, field in known.items():
+        section = _below(None, field)
+        if any(key in _fields(kind) for kind in (section, *get_args(section))):
+            return f"unknown key; it belongs below {name}"
+    return "unknown key" + (_meant(key, known) or f"; known here are {', '.join(known)}")
+
+
+def _meant(word: str, words: Iterable[str]) -> str:
+    """A clause that names the nearest of the words, or one that begins with this one."""
+    nearest = difflib.get_close_matches(word, words, n=1)
+    nearest += [each for each in words if each.startswith(f"{word}_")]
+    return f"; did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def _example(field: FieldInfo | None) -> str:
+    if field is None or not field.examples:
+        return ""
+    example = ", ".join(f"{key}: {value}" for key, value in field.examples[0].items())
+    return f", such as {{ {example} }}" if example else "; {} takes the defaults"
 
 
 def _located(
     location: tuple[int | str, ...], settings: type[BaseModel], *, is_unknown: bool
-) -> tuple[tuple[str, ...], list[str]]:
-    """The path as the file has it, and the names that the innermost mapping knows."""
+) -> _Place:
     path: list[str] = []
-    names: list[str] = []
+    known: Mapping[str, FieldInfo] = {}
+    field: FieldInfo | None = None
     annotation: object = settings
     for step in map(str, location):
         fields = _fields(annotation)
@@ -85,9 +115,9 @@ def _located(
         elif step != "[key]":  # pydantic's mark for "the key itself"
             key = step if is_unknown else _key_of(annotation, step)
             path.append(key)
-            names = list(fields) or names
-            annotation = _below(annotation, fields.get(key))
-    return tuple(path), names
+            known, field = fields or known, fields.get(key)
+            annotation = _below(annotation, field)
+    return _Place(tuple(path), known, field)
 
 
 def _fields(annotation: object) -> dict[str, FieldInfo]:

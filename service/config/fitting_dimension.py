@@ -19,11 +19,13 @@ def fitting_dimension(dimension: DimensionConfig, info: ValidationInfo) -> Dimen
     is_written = "max_bytes" in cache.model_fields_set
     if limits is None or not is_written or cache.max_bytes <= limits.memory_bytes:
         return dimension
-    wanted, memory = size_text(cache.max_bytes), size_text(limits.memory_bytes)
+    sizes = (cache.max_bytes, limits.memory_bytes, 2 * cache.max_bytes)
+    wanted, memory, enough = map(size_text, sizes)
     raise PydanticCustomError(
         "too_large",
-        "{wanted} is more than limits.memory ({memory}); lower it, or raise that",
-        {"wanted": wanted, "memory": memory, BELOW: ("cache", "max_bytes")},
+        "{wanted} is more than limits.memory ({memory}), of which all caches get half; "
+        "raise that to {enough}, or lower this",
+        {"wanted": wanted, "memory": memory, "enough": enough, BELOW: ("cache", "max_bytes")},
     )
 
 

@@ -66,11 +66,19 @@ class Quantity:
 
 def size_text(count_bytes: int) -> str:
     """An amount of memory as the file would have it, in the largest unit that leaves no rest."""
-    unit = max(
-        (unit for unit in SIZE_UNITS if count_bytes % SIZE_UNITS[unit] == 0),
-        key=SIZE_UNITS.__getitem__,
+    return _text(count_bytes, SIZE_UNITS)
+
+
+def duration_text(seconds: float) -> str:
+    """A time span as the file would have it, to the millisecond, and as short as it can be."""
+    return _text(
+        round(seconds * 1000), {unit: round(DURATION_UNITS[unit] * 1000) for unit in DURATION_UNITS}
     )
-    return f"{count_bytes // SIZE_UNITS[unit]}{unit}"
+
+
+def _text(amount: int, units: Mapping[str, int]) -> str:
+    unit = max((unit for unit in units if amount % units[unit] == 0), key=units.__getitem__)
+    return f"{amount // units[unit]}{unit}"
 
 
 def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:

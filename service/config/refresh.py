@@ -16,10 +16,14 @@ class Refresh(Section):
     """Where changes come from; nothing of it: rows are as old as their time to live allows."""
 
     listen: Notifications | None = Field(
-        default=None, description="notifications by the table's triggers; {} takes the defaults"
+        default=None,
+        examples=[{}],
+        description="notifications by the table's triggers; {} takes the defaults",
     )
     changelog: Changelog | None = Field(default=None, description="changes in a topic of Kafka")
-    reload: Reload | None = Field(default=None, description="loading the whole table anew")
+    reload: Reload | None = Field(
+        default=None, examples=[{"every": "1h"}], description="loading the whole table anew"
+    )
 
     @property
     def feed(self) -> str | None:

@@ -43,7 +43,9 @@ class Retry(Section):
 
     max_retries: Annotated[int, count(0, 100)] = 2
     backoff: Backoff = Field(default_factory=Backoff)
-    on_missing: OnMissing = Field(default_factory=OnMissing)
+    on_missing: OnMissing = Field(
+        default_factory=OnMissing, examples=[{"max_retries": 3, "delay": "500ms"}]
+    )
 
     def engine_settings(self) -> RetrySettings:
         """The same for the engine."""

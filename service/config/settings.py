@@ -33,7 +33,7 @@ class Settings(BaseSettings):
 
     listen: Listen = Field(default_factory=Listen)
     auth: Auth = Field(default_factory=Auth)
-    limits: Limits = Field(default_factory=Limits)
+    limits: Limits = Field(default_factory=Limits, examples=[{"memory": "512MiB"}])
     allow_inline_secrets: bool = Field(
         default=False, strict=True, description="lets a dsn in the file hold a password"
     )

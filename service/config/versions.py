@@ -3,7 +3,7 @@
 Which version a record gets is picked by the client.
 """
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from service.config.section import Section
 
@@ -18,3 +18,15 @@ class Versions(Section):
         max_length=255,
         description="column; null in it: for ever; left out: up to the key's next version",
     )
+
+    @field_validator("valid_to", mode="after")
+    @classmethod
+    def _is_another_column(cls, valid_to: str | None, info: ValidationInfo) -> str | None:
+        if valid_to is not None and valid_to == info.data.get("valid_from"):
+            raise ValueError("is valid_from, too: no version would ever be valid; leave it out")
+        return valid_to
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that there are."""
+        return (self.valid_from,) if self.valid_to is None else (self.valid_from, self.valid_to)

@@ -80,23 +80,25 @@ class Feed:
         """Wait until all is told that there was; cancellation leaves no trace."""
         await self._is_live.wait()
 
+    def count_on(self, former: FeedStatistics) -> None:
+        """Count on where the former runner's has stopped: no total goes back."""
+        self._unused_messages = dict(former.unused_messages)
+
     def told_until(self) -> float | None:
         """All changes till then (monotonic) are told; None while it is not live."""
         return self._health.told_until() if self._is_live.is_set() else None
 
     def statistics(self) -> FeedStatistics:
         """How far it is."""
+        unused_messages = dict(self._unused_messages)
         if self._coordinator is None:
-            return FeedStatistics(self._state)
-        fault, progress = self._coordinator.discovery_fault, self._coordinator.progress()
-        faults = [] if fault is None else [fault.detail]
-        faults += [split.last_error for split in progress if split.last_error is not None]
+            return FeedStatistics(self._state, unused_messages=unused_messages)
         return FeedStatistics(
             self._state,
             self.watermark_ms,
-            progress,
-            last_error=faults[0] if faults else None,
-            unused_messages=dict(self._unused_messages),
+            self._coordinator.progress(),
+            last_error=self._coordinator.last_error,
+            unused_messages=unused_messages,
         )
 
     async def _follow(self) -> None:

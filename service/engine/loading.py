@@ -70,17 +70,28 @@ class Loading:
         """Load anew as soon as possible; one that is under way has begun too early."""
         self._is_asked.set()
 
+    def count_on(self, former: LoadStatistics) -> None:
+        """Count on where the former runner's have stopped: no total goes back."""
+        self._statistics = replace(self._statistics, counts=former.counts)
+
     def statistics(self) -> LoadStatistics:
         """How far it is, and how former loads ended."""
-        statistics = replace(self._statistics, is_whole=self.table.is_whole)
+        statistics = replace(
+            self._statistics, is_whole=self.table.is_whole, held_rows=self.table.row_count
+        )
         if self._coordinator is None:
             return statistics
+        error = self._coordinator.last_error if self._is_loading else None
         splits = self._coordinator.progress()
         totals = [split.total for split in splits if split.total is not None]
         # Splits tell it when they are begun; the others are about as large.
         expected = round(sum(totals) / len(totals) * len(splits)) if totals else None
         return replace(
-            statistics, is_loading=self._is_loading, splits=splits, expected_rows=expected
+            statistics,
+            is_loading=self._is_loading,
+            splits=splits,
+            expected_rows=expected,
+            last_error=error or statistics.last_error,
         )
 
     async def _wait_until_due(self) -> None:

@@ -10,7 +10,8 @@ from itertools import count
 
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.refresh_statistics import LoadStatistics, RefreshStatistics
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from service.engine.runner_refresh import RefreshSources, RunnerRefresh
 from service.engine.state_runner import StateRunner
@@ -49,10 +50,13 @@ class Refresher:
         """Work for this runner from now on, and for no other."""
         if self._task is not None:
             self._task.cancel()
-        self._refresh = RunnerRefresh(
+        refresh = RunnerRefresh(
             runner, self._sources, self._settings, new_id=self.new_id, clock=self._clock
         )
-        self._task = tasks.create_task(self._refresh.run())
+        if self._refresh is not None:
+            refresh.count_on(self._refresh)
+        self._refresh = refresh
+        self._task = tasks.create_task(refresh.run())
 
     def reload(self) -> None:
         """Load the whole table anew; a load that is under way is followed by another.
@@ -67,13 +71,24 @@ class Refresher:
 
     def cold_reason(self) -> str | None:
         """What is waited for before the dimension counts as started; None when it does."""
-        return self._warmup.cold_reason(self.load_statistics(), self._clock())
+        load, feed = self.load_statistics(), self._feed_statistics()
+        return self._warmup.cold_reason(load, feed, self._clock())
 
     def statistics(self) -> RefreshStatistics:
-        """How it is loaded and followed; little before the first runner."""
-        return RefreshStatistics() if self._refresh is None else self._refresh.statistics()
+        """How it is loaded and followed; before the first runner, that it is neither yet."""
+        if self._refresh is not None:
+            return self._refresh.statistics()
+        return RefreshStatistics(None, self._feed_statistics(), self.load_statistics())
 
     def load_statistics(self) -> LoadStatistics | None:
         """How it is loaded, if it is; unlike all of it, this takes no time."""
-        loading = None if self._refresh is None else self._refresh.loading
+        if self._refresh is None:
+            return None if self._sources.table is None else LoadStatistics()
+        loading = self._refresh.loading
         return None if loading is None else loading.statistics()
+
+    def _feed_statistics(self) -> FeedStatistics | None:
+        if self._refresh is None:
+            return None if self._sources.changes is None else FeedStatistics(FeedState.STARTING)
+        feed = self._refresh.feed
+        return None if feed is None else feed.statistics()

@@ -74,15 +74,23 @@ class RunnerRefresh:
                 if part is not None:
                     tasks.create_task(part.run())
 
+    def count_on(self, former: "RunnerRefresh") -> None:
+        """Count on where the former runner's has stopped; its sources are the same."""
+        if self.feed is not None and former.feed is not None:
+            self.feed.count_on(former.feed.statistics())
+        if self.loading is not None and former.loading is not None:
+            self.loading.count_on(former.loading.statistics())
+
     def statistics(self) -> RefreshStatistics:
         """How far both are."""
         feed = None if self.feed is None else self.feed.statistics()
         load = None if self.loading is None else self.loading.statistics()
         return RefreshStatistics(self._staleness_s(), feed, load)
 
-    def _staleness_s(self) -> float:
+    def _staleness_s(self) -> float | None:
         oldest_s = self._runner.state.oldest_row_age_s(self._clock())
-        if self.feed is None or (told_until := self.feed.told_until()) is None:
+        told_until = None if self.feed is None else self.feed.told_until()
+        if oldest_s is None or told_until is None:
             return oldest_s
         return min(oldest_s, self._clock() - told_until)
 

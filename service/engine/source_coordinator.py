@@ -112,9 +112,12 @@ class SourceCoordinator:
         return self._buffer.nbytes
 
     @property
-    def discovery_fault(self) -> BackendError | None:
-        """Why the splits could not be looked for the last time; None when they could."""
-        return self._discovery.fault
+    def last_error(self) -> str | None:
+        """Of the last search for splits, if it failed; else of a split that has not got on."""
+        if self._discovery.fault is not None:
+            return self._discovery.fault.detail
+        errors = (split.last_error for split in self._ledger.progress())
+        return next((error for error in errors if error is not None), None)
 
     @property
     def has_paused(self) -> bool:

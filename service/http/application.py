@@ -18,6 +18,7 @@ from service.http.health import Health
 from service.http.lookup import Lookup
 from service.http.openapi import OpenApi
 from service.http.passage import Passage
+from service.http.problems import NOT_FOUND
 from service.http.ready_response import FIXED_HEADERS
 from service.http.route import Audience, Route
 from service.http.row_texts import RowTexts
@@ -26,21 +27,27 @@ from service.http.service_parts import ServiceParts
 from service.http.single_row import SingleRow
 from service.http.status_page import StatusPage
 
+_PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
+_HEALTH_PATHS = "probes and metrics only; lookups are taken at listen.unix and listen.http"
+
 
 def application(parts: ServiceParts, access: Access) -> web.Application:
     """The application of one listener, with slots and access rules of its own."""
-    return guarded_application(_routes(parts), parts, access)
+    return guarded_application(_routes(parts), parts, access, not_found=_PATHS)
 
 
 def health_application(parts: ServiceParts) -> web.Application:
     """The application of the health listener: probes and metrics, for whoever can reach it."""
-    return guarded_application(_health_routes(parts), parts, Access())
+    return guarded_application(_health_routes(parts), parts, Access(), not_found=_HEALTH_PATHS)
 
 
 def guarded_application(
-    routes: Sequence[Route], parts: ServiceParts, access: Access
+    routes: Sequence[Route], parts: ServiceParts, access: Access, *, not_found: str
 ) -> web.Application:
-    """An application of these routes; each request passes all that stands around them."""
+    """An application of these routes; each request passes all that stands around them.
+
+    `not_found` is what is said of other paths.
+    """
     audiences: dict[web.AbstractRoute, Audience] = {}
     passage = Passage(
         audiences,
@@ -50,6 +57,7 @@ def guarded_application(
         Delivery(parts.limits.send_deadline_s),
     )
     app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=[passage.lead])
+    app[NOT_FOUND] = not_found
     for route in routes:
         resource = app.router.add_resource(route.path)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):

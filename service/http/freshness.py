@@ -34,6 +34,7 @@ def _load(load: LoadStatistics) -> dict[str, Any]:
         "is_whole": load.is_whole,
         "is_loading": load.is_loading,
         "rows": load.rows,
+        "held_rows": load.held_rows,
         "expected_rows": load.expected_rows,
         "last_seconds": load.last_seconds,
         "last_error": load.last_error,

@@ -138,6 +138,7 @@ def _freshness(counts: Schema) -> Schema:
         is_whole=_BOOLEAN,
         is_loading=_BOOLEAN,
         rows={**_COUNT, "description": "Read by the load under way, else by the last one."},
+        held_rows={**_COUNT, "description": "Of the former load, until another has ended well."},
         expected_rows=_COUNT_OR_NULL,
         last_seconds={"type": ["number", "null"], "minimum": 0},
         last_error=_TEXT_OR_NULL,
@@ -145,7 +146,11 @@ def _freshness(counts: Schema) -> Schema:
         splits=_list(reference("Split")),
     )
     return _object(
-        staleness_s={**_SECONDS, "description": "How far what is held may lag its table."},
+        staleness_s={
+            "type": ["number", "null"],
+            "minimum": 0,
+            "description": "How far what is held may lag its table; null while nothing is held.",
+        },
         feed={"oneOf": [feed, {"type": "null"}]},
         load={"oneOf": [load, {"type": "null"}]},
     )

@@ -9,16 +9,26 @@ from aiohttp import web
 from lookup_core.errors import ErrorCode, SidelookError
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
 
+NOT_FOUND = web.AppKey("not_found", str)  # what a listener says of paths that it does not have
 CLOSING_STATUSES = frozenset({408, 413})
 KEPT_HEADERS = ("Allow", "WWW-Authenticate")
 
 
 def problem_response(request: web.Request, error: Exception) -> web.Response:
     """The problem that the handler ran into, while it is handled; a bug is logged, and not told."""
-    response = _response(error)
+    response = _response(_told(request, error))
     if request.can_read_body or response.status in CLOSING_STATUSES:
         response.force_close()  # the rest of a refused body is not worth reading
     return response
+
+
+def _told(request: web.Request, error: Exception) -> Exception:
+    # Nobody but the router raises it, without a word of what there is instead.
+    return (
+        web.HTTPNotFound(text=request.app[NOT_FOUND])
+        if isinstance(error, web.HTTPNotFound)
+        else error
+    )
 
 
 def _response(error: Exception) -> web.Response:

@@ -85,4 +85,5 @@ def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:
     if outcome is Outcome.MISSING:
         return Problem(404, HttpCode.MISSING, "the dimension has no such row", is_retryable=False)
     fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
-    return problem_of_code(code or fallback, "the lookup of this key failed")
+    code = code or fallback
+    return problem_of_code(code, f"the lookup of this key failed: {code.meaning}")

@@ -3,7 +3,7 @@
 Counts nothing itself: totals and levels stand where they happen.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric as Family
@@ -46,6 +46,7 @@ class Collector:
     refreshes: Callable[[], Mapping[str, RefreshStatistics]]
     channels: Callable[[], Sequence[ChannelStatistics]]
     watermarks_ms: Callable[[], Mapping[str, int]]  # {dimension: event time of its streams}
+    undescribed: Callable[[], Container[str]]  # dimensions that take no lookups
     uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
     lag_s: Callable[[], float]
     version: str
@@ -57,6 +58,9 @@ class Collector:
         yield from refresh_families(self.refreshes())
         yield from _channel_families(self.channels(), sorted(dimensions))
         yield sampled_family(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
+        yield sampled_family(
+            metrics.DIMENSION_AVAILABLE, _availability(dimensions, self.undescribed())
+        )
         yield sampled_family(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
         yield sampled_family(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
         yield sampled_family(metrics.BUILD_INFO, [((self.version,), 1)])
@@ -114,6 +118,10 @@ def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
         idle = sum(each.is_idle for each in own)
         yield (name, ChannelState.ACTIVE.value), len(own) - idle
         yield (name, ChannelState.IDLE.value), idle
+
+
+def _availability(dimensions: Iterable[str], undescribed: Container[str]) -> Samples:
+    return [((name,), name not in undescribed) for name in dimensions]
 
 
 def _known(are_so: Mapping[str, bool | None]) -> Samples:

@@ -51,7 +51,7 @@ class Metric:
 
 LOOKUPS = Metric(
     "sidelook_lookups_total",
-    "Keys looked up, duplicates included, by how the lookup ended.",
+    "Keys looked up, by how the lookup ended: all of a request, the distinct ones of a batch.",
     (Label.DIMENSION, Label.OUTCOME),
 )
 LOOKUP_SECONDS = Metric(
@@ -99,9 +99,13 @@ STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
     "Least watermark of the active channels that are not behind it, event time as Unix time.",
 )
+DIMENSION_AVAILABLE = Metric(
+    "sidelook_dimension_available",
+    "Whether lookups are taken (1), or refused until the store has described its table (0).",
+)
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
-    "Upper bound of how far the rows that are held may lag the dimension's table.",
+    "Upper bound of how far the rows that are held may lag the table. Absent without any.",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",

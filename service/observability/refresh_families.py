@@ -40,7 +40,7 @@ def refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     """All of them."""
     feeds = {name: each.feed for name, each in refreshes.items() if each.feed is not None}
     loads = {name: each.load for name, each in refreshes.items() if each.load is not None}
-    staleness = [((name,), each.staleness_s) for name, each in refreshes.items()]
+    staleness = _known({name: each.staleness_s for name, each in refreshes.items()})
     yield sampled_family(metrics.DIMENSION_STALENESS_SECONDS, staleness)
     for metric, of_feed in _OF_FEEDS:
         yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))

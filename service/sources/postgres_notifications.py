@@ -50,7 +50,7 @@ class PostgresNotifications:
         return PostgresNotificationsReader(
             settings,
             NotificationDecoder(schema, loads=orjson.loads),
-            triggers=PostgresNotificationsTriggers(origin, names, dimension=settings.dimension),
+            triggers=PostgresNotificationsTriggers(origin, names, script=settings.script),
         )
 
 

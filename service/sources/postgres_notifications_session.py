@@ -45,7 +45,7 @@ class PostgresNotificationsSettings:
     dsn: str = field(repr=False)  # may hold a password
     table: str  # as SQL reads it
     channel: str
-    dimension: str = "DIMENSION"  # as `gen-triggers` knows it; for people
+    script: str = "gen-triggers"  # the command that prints what makes the triggers; for people
     connect_timeout_s: float = 3.0
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 15.0  # then the connection is given up

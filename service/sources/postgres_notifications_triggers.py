@@ -28,10 +28,10 @@ WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
 class PostgresNotificationsTriggers:
     """The triggers of one table, from the first look on."""
 
-    def __init__(self, origin: TableOrigin, names: TriggerNames, *, dimension: str) -> None:
+    def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:
         self._origin = origin
         self._names = names
-        self._remedy = f"run what `python -m service gen-triggers {dimension}` prints"
+        self._remedy = f"run what `{script}` prints"
         self._found: dict[str, str] = {}  # at the first look: {trigger: version}
 
     @property

@@ -34,7 +34,7 @@ def test_five_enriched_rows_are_shown(lines: list[str]) -> None:
 
 def test_figures_stand_by_dimension(lines: list[str]) -> None:
     """Each dimension has its records, hits, fetched, missing, errors, queries; all have a sum."""
-    figures = [line.split() for line in lines[-7:] if line]
+    figures = [line.split() for line in lines[-8:-2] if line]
 
     assert figures == [
         ["planes", "100", "77", "0", "23", "0", "3", "100"],
@@ -43,6 +43,11 @@ def test_figures_stand_by_dimension(lines: list[str]) -> None:
         ["weather", "100", "100", "0", "0", "0", "3", "100"],
         ["all", "400", "372", "0", "28", "0", "12", "400"],
     ]
+
+
+def test_fetched_is_explained(lines: list[str]) -> None:
+    """It may be far more than the queries, and people wonder."""
+    assert lines[-2] == "fetched: records whose row came from a query, many to a query"
 
 
 def test_lines_fit_a_narrow_terminal(lines: list[str]) -> None:

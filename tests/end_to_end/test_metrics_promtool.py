@@ -78,6 +78,7 @@ def test_refresh_metrics_pass_promtool(promtool: Path) -> None:
         refreshes=lambda: {"planes": replace(FOLLOWED, load=LOADED.load)},
         channels=list,
         watermarks_ms=dict,
+        undescribed=dict,
         uses_index=dict,
         lag_s=lambda: 0.0,
         version="1.2.3",

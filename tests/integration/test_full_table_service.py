@@ -149,7 +149,7 @@ def test_start_ends_with_the_load(kafka: KafkaBroker, database_of_all: Database)
     table.create()
     late = {**table.dimension(cache=HELD, topic="late-changes"), "timeout": "20s"}
     with changelog_sidecar({"late": late}, ready="/livez") as sidecar, ThreadPoolExecutor() as pool:
-        until(lambda: "its load has not begun" in startup(sidecar))
+        until(lambda: "its load waits for its feed: " in startup(sidecar))
         with database_of_all.locked("late"):
             asyncio.run(create_topic(kafka.address, "late-changes"))
             until(lambda: "loading: 0" in startup(sidecar))

@@ -39,7 +39,8 @@ from tests.service.engine import running
 from tests.service.engine.refreshing import until, until_feed_is
 
 ALL = "Changes_insert, Changes_update, Changes_delete, Changes_truncate"
-REMEDY = "run what `python -m service gen-triggers planes` prints"
+SCRIPT = "python -m service gen-triggers planes"
+REMEDY = f"run what `{SCRIPT}` prints"
 ANOTHER = "t: the table is gone, or another one has its name; it is described anew soon"
 SUCCESSOR = "CREATE TABLE successor (LIKE t INCLUDING ALL); INSERT INTO successor VALUES (1, 'new')"
 SWAP = "BEGIN; ALTER TABLE t RENAME TO former; ALTER TABLE successor RENAME TO t; COMMIT"
@@ -48,7 +49,7 @@ SWAP = "BEGIN; ALTER TABLE t RENAME TO former; ALTER TABLE successor RENAME TO t
 @pytest.fixture
 def settings(database: Database) -> PostgresNotificationsSettings:
     """How changes of a table `t` are heard, which has its triggers."""
-    return replace(listened(database), dimension="planes")
+    return replace(listened(database), script=SCRIPT)
 
 
 @asynccontextmanager
@@ -84,7 +85,7 @@ def last_error(dimension: Dimension) -> str | None:
 
 async def test_forgotten_triggers_refuse_the_reader(database: Database) -> None:
     """Without them nobody would ever be told anything, and that looks like a table at rest."""
-    settings = replace(listened(database), dimension="planes", channel="other")
+    settings = replace(listened(database), script=SCRIPT, channel="other")
 
     failure = await failure_of(settings, schema_of(settings))
 

@@ -126,5 +126,7 @@ def test_unreachable_sidecar_is_named() -> None:
 
 def test_codes_of_keys_have_a_meaning() -> None:
     """What a Spark task fails with is said in words; other codes point to the log."""
-    assert ErrorCode.AMBIGUOUS.meaning == "a key has several rows"
+    assert ErrorCode.AMBIGUOUS.meaning == (
+        "a key has several rows; set match: first or all, or versions"
+    )
     assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"

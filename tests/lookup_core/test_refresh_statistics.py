@@ -14,4 +14,4 @@ def test_every_result_is_counted_from_the_start() -> None:
 
 def test_nothing_is_told_of_what_there_is_not() -> None:
     """A dimension that is neither loaded nor followed has figures of neither."""
-    assert RefreshStatistics() == RefreshStatistics(0.0, feed=None, load=None)
+    assert RefreshStatistics() == RefreshStatistics(None, feed=None, load=None)

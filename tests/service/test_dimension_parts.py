@@ -80,13 +80,19 @@ def test_changes_come_from_the_feed() -> None:
     )
 
 
-def test_feed_knows_its_dimension() -> None:
-    """Where triggers are missing, people are told for which dimension to print them."""
-    changes = refresh_sources("customers", table(refresh={"listen": {"channel": "told"}})).changes
+@pytest.mark.parametrize(
+    ("file", "config"), [(None, ""), (Path("/etc/a b.yaml"), " --config '/etc/a b.yaml'")]
+)
+def test_feed_knows_what_prints_its_triggers(file: Path | None, config: str) -> None:
+    """Where triggers are missing, people are told the command, as a shell takes it."""
+    customers = table(refresh={"listen": {"channel": "told"}})
+
+    changes = refresh_sources("customers", customers, file=file).changes
+
     source = changes and changes()
     assert isinstance(source, PostgresNotifications)
-
-    assert (source._settings.dimension, source._settings.channel) == ("customers", "told")
+    script = f"python -m service gen-triggers customers{config}"
+    assert (source._settings.script, source._settings.channel) == (script, "told")
 
 
 def test_whole_table_is_read_from_its_store() -> None:

@@ -173,4 +173,6 @@ async def test_other_columns_are_found_by_lookups(path: Path) -> None:
 
 def staleness_s(dimension: Dimension) -> float:
     """How far what is held may lag its file."""
-    return dimension.refresh_statistics().staleness_s
+    told = dimension.refresh_statistics().staleness_s
+    assert told is not None  # as long as anything is held
+    return told

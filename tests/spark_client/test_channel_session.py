@@ -122,12 +122,27 @@ def test_waiting_for_open_ends_in_time(line: Line) -> None:
         Line().session.wait_until_open(0.0, url="x")
 
 
+def test_refusal_is_forgotten_with_the_channel() -> None:
+    """Once the channel stands, nothing is wrong; whoever waits knows it then."""
+    line = Line()
+    with line.lock:
+        line.session.on_refusal(BackendError(ErrorCode.TABLE_UNAVAILABLE, "later"), jitter=0.0)
+        line.session.reopen()
+    was_decided = line.session.is_decided_within(0.0)
+
+    line.hear(OPENED)
+
+    assert (was_decided, line.session.is_decided_within(0.0)) == (False, True)
+    assert line.session.refusal is None
+
+
 def test_refusals_are_final_or_pass(line: Line) -> None:
     """One that may pass is tried again later, until it lasts too long; another is not."""
     passing = BackendError(ErrorCode.TABLE_UNAVAILABLE, "later")
     with line.lock:
         assert line.session.on_refusal(passing, jitter=0.0)
     assert line.session.reopen_at_s == 0.025
+    assert line.session.refusal is passing
 
     line.now_s = 1.0
     with line.lock:

@@ -22,7 +22,7 @@ from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
 from spark_client.channel_session import IDLE_AFTER_S, ChannelSession
 from spark_client.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.fake_peer import Behaviour
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import URL, FakeSidecar
 from spark_client.memory_transport import MemoryTransport
 from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, connection_to
 
@@ -239,6 +239,20 @@ def test_lasting_refusal_is_an_error(sidecar: FakeSidecar) -> None:
 
     with pytest.raises(BackendError, match="table_unavailable: no table"):
         connection.open(REQUEST)
+
+
+def test_long_wait_is_told(sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits for a channel reads soon for how long at most, and what went wrong so far."""
+    sidecar.is_down = True
+    connection = connection_to(sidecar, Timing(connect_timeout_s=0.05, warn_after_s=0.0))
+
+    for _ in range(2):
+        with pytest.raises(SidecarUnreachable):
+            connection.open(REQUEST)
+
+    assert len(caplog.messages) == 2
+    expected = f"waiting up to 0.05 s for customers: upstream_unavailable: no sidecar at {URL}: "
+    assert caplog.messages[1].startswith(expected)
 
 
 def test_other_version_is_told_with_both(sidecar: FakeSidecar) -> None:

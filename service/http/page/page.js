@@ -155,7 +155,7 @@ function loadPart(load) {
     const left = Math.max(0, load.expected_rows - load.rows);
     made.append(bar([["fetched", load.rows], ["left", left]], load.expected_rows, `${rows}${about} rows`));
   }
-  if (load.last_error !== null) made.append(element("p", "fault", `The last load failed. ${load.last_error}`));
+  if (load.last_error !== null) made.append(element("p", "fault", `${load.is_loading ? "Loading fails so far." : "The last load failed."} ${load.last_error}`));
   made.append(...splits(load.splits));
   return made;
 }
@@ -191,7 +191,7 @@ function card(dimension, { asked, reached }, at) {
     ["waiting keys", short.format(dimension.waiting_keys)],
     ["cached entries", short.format(dimension.cache.rows)],
     ["cache", `${size(dimension.cache.bytes)} of ${size(dimension.cache.max_bytes)}`],
-    ["staleness", dimension.cache.rows ? span(dimension.freshness.staleness_s) : "–"],
+    ["staleness", dimension.freshness.staleness_s === null ? "–" : span(dimension.freshness.staleness_s)],
     ["stream watermark", reached === undefined ? "–" : eventTime(Math.round(1000 * reached))],
   ]));
   if (dimension.freshness.feed) made.append(feedPart(dimension.freshness.feed));

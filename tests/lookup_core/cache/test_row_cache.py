@@ -67,7 +67,7 @@ def test_no_keys_are_asked_and_kept(kind: CacheKind) -> None:
     kind.fill(cache, [], now=0.0)
 
     assert kind.found(cache, cache.probe(kind.keys([]), 0.0)) == []
-    assert (cache.invalidate(kind.keys([])), cache.clear(), cache.oldest_age_s(1.0)) == (0, 0, 0.0)
+    assert (cache.invalidate(kind.keys([])), cache.clear(), cache.oldest_age_s(1.0)) == (0, 0, None)
     assert cache.statistics() == CacheStatistics(0, cache.bytes, 2**20, NONE)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -463,13 +463,11 @@ def test_model_finds_broken_twins(broken: type[DimensionState]) -> None:
     class BrokenMachine(DimensionMachine):
         state_class = broken
 
+    # Other seeds find them, too; this one needs no more than a hundred examples for any.
+    seeded = seed(1)(BrokenMachine)
     quick = settings(
-        max_examples=2000,
-        stateful_step_count=40,
-        phases=[Phase.generate],
-        derandomize=True,
-        database=None,
+        max_examples=2000, stateful_step_count=80, phases=[Phase.generate], database=None
     )
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(BrokenMachine, settings=quick)
+        run_state_machine_as_test(seeded, settings=quick)

@@ -397,7 +397,7 @@ def test_statistics_count_what_happened() -> None:
     assert statistics.invalidations[InvalidationOrigin.ADMIN] == 2
     assert (statistics.waiting_keys, statistics.queued_keys) == (4, 1)
     assert (statistics.queries_in_flight, statistics.concurrency_limit) == (0, 1)
-    assert (script.state.oldest_row_age_s(script.now), statistics.cache.rows) == (0.0, 0)
+    assert (script.state.oldest_row_age_s(script.now), statistics.cache.rows) == (None, 0)
 
 
 def test_hit_alone_counts_as_one(script: DimensionScript) -> None:

@@ -142,6 +142,16 @@ def test_unknown_key_asks_the_store(script: DimensionScript) -> None:
     )
 
 
+def test_row_that_is_not_kept_is_told(script: DimensionScript) -> None:
+    """While changes are not followed, who wonders about the next query learns why it comes."""
+    script.state.changes.trust(is_trusted=False)
+
+    assert explained(script).reason == (
+        "not cached: a lookup asks the store; its row is not kept, as changes are not followed: "
+        "see freshness.feed"
+    )
+
+
 def test_open_breaker_is_told(script: DimensionScript) -> None:
     """While the store is away a key tells that it will be asked when it is back."""
     open_breaker(script)

@@ -185,4 +185,4 @@ def test_proof_of_the_feed_makes_rows_younger(state: DimensionState, whole: Whol
 
     whole.confirm(4.0)
 
-    assert state.oldest_row_age_s(5.0) == 1.0
+    assert (whole.row_count, state.oldest_row_age_s(5.0)) == (1, 1.0)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -184,13 +184,10 @@ class AdmitsAll(RecentChanges):
 def run_broken(machine: type[FenceMachine]) -> None:
     """Look for a stale row, long enough to find one."""
     quick = settings(
-        max_examples=5000,
-        stateful_step_count=40,
-        phases=[Phase.generate],
-        derandomize=True,
-        database=None,
+        max_examples=5000, stateful_step_count=40, phases=[Phase.generate], database=None
     )
-    run_state_machine_as_test(machine, settings=quick)
+    # Other seeds find it, too; this one after ten examples.
+    run_state_machine_as_test(seed(2)(machine), settings=quick)
 
 
 def test_model_finds_naive_fills() -> None:

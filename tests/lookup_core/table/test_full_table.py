@@ -28,7 +28,7 @@ def test_nothing_is_known_before_the_first_load(kind: CacheKind) -> None:
     assert table.found([1, 2]) == [None, None]
     assert table.hit(1) is None
     assert not table.table.is_whole
-    assert table.table.oldest_age_s(5.0) == 0.0
+    assert table.table.oldest_age_s(5.0) is None
 
 
 def test_whole_table_knows_every_key(kind: CacheKind) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.commands.answer_table import answer_table, outcomes, shown, shown_age
+from service.commands.answer_table import answer_table, failures, outcomes, shown, shown_age
 
 
 def test_columns_are_those_of_the_rows() -> None:
@@ -37,6 +37,16 @@ def test_errors_stand_with_the_outcome() -> None:
     answer = {"outcomes": ["hit", "error"], "errors": {"1": {"code": "type", "retryable": False}}}
 
     assert outcomes(answer) == ["hit", "error: type"]
+
+
+def test_errors_are_explained_once() -> None:
+    """Each code is told with its remedy; one of a later version has none that could be told."""
+    codes = ["ambiguous", "of_a_later_version", "ambiguous"]
+
+    told = failures({"errors": {str(place): {"code": code} for place, code in enumerate(codes)}})
+
+    assert told == ["ambiguous: a key has several rows; set match: first or all, or versions"]
+    assert failures({}) == []
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ def test_script_is_printed(
 
 
 def test_unknown_dimension_is_refused(config: Path, capsys: Printed) -> None:
-    """A dimension that is not there is an error, which lists those that are."""
+    """A dimension that is not there is an error, which lists those that are, and where."""
     code = run(["gen-triggers", "order", "--config", str(config)])
 
-    line = "error: no dimension 'order'; configured: files, orders, parts\n"
+    line = f"error: no dimension 'order'; configured in {config}: files, orders, parts\n"
     assert (code, capsys.readouterr()) == (66, ("", line))
 
 

@@ -40,8 +40,9 @@ async def test_failed_keys_end_in_one(sidecar: FakeSidecar, capsys: Printed) -> 
     """One key that could not be looked up makes exit code 1; the others are shown."""
     code = await sidecar.command("lookup", "airports", "JFK", "bad")
 
-    printed = capsys.readouterr().out
-    assert (code, "error: type" in printed, "Kennedy" in printed) == (1, True, True)
+    out, err = capsys.readouterr()
+    assert (code, "error: type" in out, "Kennedy" in out) == (1, True, True)
+    assert err == "type: a key is not of the dimension's key type, or beyond its range\n"
 
 
 async def test_keys_are_typed_by_the_schema(sidecar: FakeSidecar) -> None:

@@ -115,9 +115,11 @@ def test_default_row_names_offered_columns() -> None:
 def test_waiting_leaves_time_for_an_answer() -> None:
     """Who waits for changes up to a time is told of them, and is answered before its timeout."""
     assert table(wait_for_dimension="1s", refresh={"listen": {}}).wait_for_dimension_s == 1.0
-    assert table_faults(wait_for_dimension="2s", refresh={"listen": {}}) == [
-        "wait_for_dimension: not shorter than timeout: no time would be left for an answer"
-    ]
+    (fault,) = table_faults(wait_for_dimension="2s", refresh={"listen": {}})
+    assert fault == (
+        "wait_for_dimension: 2s is not shorter than timeout (2s) of the same dimension: no time "
+        "would be left for an answer; raise that, or lower this"
+    )
     assert dimension_faults(wait_for_dimension="1s") == [
         "wait_for_dimension: nothing tells of changes: give refresh.listen or refresh.changelog"
     ]

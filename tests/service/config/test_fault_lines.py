@@ -5,7 +5,13 @@ from pydantic import ValidationError
 
 from service.config.fault_lines import fault_lines
 from service.config.settings import Settings
-from tests.service.config.configuration import AIRPORTS, MINIMAL, dimension_faults, faults
+from tests.service.config.configuration import (
+    AIRPORTS,
+    MINIMAL,
+    dimension_faults,
+    faults,
+    table_faults,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +21,7 @@ from tests.service.config.configuration import AIRPORTS, MINIMAL, dimension_faul
         ({"cache": {"ttl_s": "1s"}}, "cache.ttl_s: unknown key; did you mean 'ttl'?"),
         ({"timeot": "1s"}, "timeot: unknown key; did you mean 'timeout'?"),
         ({"source": {"pth": "x"}}, "source.pth: unknown key; did you mean 'path'?"),
+        ({"cache": {"warmup": "1s"}}, "cache.warmup: unknown key; did you mean 'warmup_max_wait'?"),
         (
             {"batch": {"zzz": 1}},
             "batch.zzz: unknown key; known here are max_keys, linger, max_in_flight",
@@ -27,9 +34,42 @@ def test_unknown_keys_get_the_nearest_name(wrong: dict[str, object], fault: str)
 
 
 @pytest.mark.parametrize(
+    ("key", "section"), [("reload", "refresh"), ("mode", "cache"), ("path", "source")]
+)
+def test_misplaced_keys_are_told_their_place(key: str, section: str) -> None:
+    """A key that stands one level too high is sent to where it belongs."""
+    assert dimension_faults(**{key: {}}) == [f"{key}: unknown key; it belongs below {section}"]
+
+
+def test_shortened_words_are_told_whole() -> None:
+    """A word that one of the known ones begins with is most likely meant as that one."""
+    changelog = {"brokers": ["kafka:9092"], "topic": "t", "format": "debezium"}
+
+    (fault,) = table_faults(refresh={"changelog": changelog})
+
+    told = "refresh.changelog.format: must be 'debezium_json' or 'upsert_json'"
+    assert fault == f"{told}; did you mean 'debezium_json'?"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"versions": "since"}, ", such as { valid_from: since, valid_to: until }"),
+        ({"refresh": {"listen": True}}, "; {} takes the defaults"),
+        ({"refresh": {"reload": "1h"}}, ", such as { every: 1h }"),
+    ],
+)
+def test_shorthands_are_told_written_out(wrong: dict[str, object], hint: str) -> None:
+    """Who leaves a mapping's braces out is shown one."""
+    (fault,) = dimension_faults(**wrong)
+
+    assert fault.partition(": ")[2] == f"must be a mapping of keys to values{hint}"
+
+
+@pytest.mark.parametrize(
     ("wrong", "fault"),
     [
-        ({"cache": None}, "cache: must be a mapping of keys to values"),
+        ({"cache": None}, "cache: must be a mapping of keys to values, such as { ttl: 10m }"),
         ({"source": "x"}, "source: must be a mapping of keys to values"),
         ({"source": {"path": 5}}, "source.path: must be a path"),
         ({"key": {}}, "key: must be a list"),

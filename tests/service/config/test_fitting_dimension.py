@@ -9,10 +9,10 @@ def test_caches_fit_into_memory() -> None:
     large, larger = ({"cache": {"max_bytes": size}} for size in ("1.5GiB", "2GiB"))
     caches = {"airports": large, "others": AIRPORTS | larger}
 
-    remedy = "is more than limits.memory (1GiB); lower it, or raise that"
+    remedy = "is more than limits.memory (1GiB), of which all caches get half; raise that to"
     assert faults({"dimensions": caches, "limits": {"memory": "1GiB"}}) == [
-        f"dimensions.airports.cache.max_bytes: 1536MiB {remedy}",
-        f"dimensions.others.cache.max_bytes: 2GiB {remedy}",
+        f"dimensions.airports.cache.max_bytes: 1536MiB {remedy} 3GiB, or lower this",
+        f"dimensions.others.cache.max_bytes: 2GiB {remedy} 4GiB, or lower this",
     ]
 
 

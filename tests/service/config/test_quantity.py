@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from service.config.quantity import DURATION_UNITS, duration, size, size_text
+from service.config.quantity import DURATION_UNITS, duration, duration_text, size, size_text
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,12 @@ def test_range_is_held(text: str) -> None:
 def test_bounds_belong_to_range(text: str) -> None:
     """Least and largest value are taken."""
     assert duration("1ms", "1h").parse(text) in {0.001, 3600.0}
+
+
+@pytest.mark.parametrize("text", ["1ms", "1500ms", "2s", "90s", "10m", "36h", "7d"])
+def test_durations_are_written_as_read(text: str) -> None:
+    """What is told of a time is what the file could have."""
+    assert duration_text(duration().parse(text)) == text
 
 
 def test_long_values_are_shown_shortened() -> None:

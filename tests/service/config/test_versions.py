@@ -1,5 +1,7 @@
 """Which columns say when a row is valid."""
 
+import pytest
+
 from service.config.versions import Versions
 from tests.service.config.configuration import dimension, dimension_faults
 
@@ -7,6 +9,32 @@ from tests.service.config.configuration import dimension, dimension_faults
 def test_end_of_a_version_may_be_left_out() -> None:
     """Then it ends where the next one begins."""
     assert Versions.model_validate({"valid_from": "since"}) == Versions(valid_from="since")
+
+
+def test_end_is_another_column() -> None:
+    """A version that ends when it begins is valid at no time."""
+    versions = {"valid_from": "since", "valid_to": "since"}
+
+    assert dimension_faults(versions=versions) == [
+        "versions.valid_to: is valid_from, too: no version would ever be valid; leave it out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "columns", "fault"),
+    [
+        ("id", ["name"], "since is not among columns; add it"),
+        ("id", ["name", "since"], "until is not among columns; add it"),
+        ("until", None, "until is part of the key; name a column beside it"),
+    ],
+)
+def test_versions_need_their_columns(key: str, columns: list[str] | None, fault: str) -> None:
+    """Without a database it is seen that a time would not be read with the rows."""
+    versions = {"valid_from": "since", "valid_to": "until"}
+
+    found = dimension_faults(key=[key], columns=columns, versions=versions)
+
+    assert found == [f"versions: {fault}"]
 
 
 def test_versions_are_of_one_dimension() -> None:

@@ -37,6 +37,7 @@ from tests.service.engine.refreshing import (
 )
 from tests.service.engine.running import ROWS, SCHEMA, customers, running, told, typed
 
+DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
 
 
@@ -169,7 +170,25 @@ async def test_failed_reload_leaves_the_former_rows() -> None:
         await until(lambda: source.diary.count("open") > 2)
 
         assert await lookup(dimension, 1) == {0: "hit Zoe"}
-        assert dimension.refresh_statistics().staleness_s > 0.0
+        refresh = dimension.refresh_statistics()
+        assert refresh.staleness_s is not None
+        assert refresh.staleness_s > 0.0
+
+
+async def test_first_failed_try_is_told() -> None:
+    """A reload that goes on trying shows why, and what is held meanwhile."""
+    source = table(rows((1, "Zoe")))
+    async with running(customers(), full(), sources=loaded(source)) as dimension:
+        await until_whole(dimension)
+        source.fail_next("open", *[DOWN] * 4)
+
+        dimension.reload()
+        await until(lambda: bool((load := dimension.load_statistics()) and load.last_error))
+        load = dimension.load_statistics()
+
+    assert load is not None
+    assert (load.is_loading, load.rows, load.held_rows) == (True, 0, 1)
+    assert (load.last_error, load.counts[LoadResult.ERROR]) == (str(DOWN), 0)
 
 
 async def test_other_columns_are_described_and_loaded() -> None:
@@ -188,6 +207,11 @@ async def test_other_columns_are_described_and_loaded() -> None:
         await until_whole(dimension)
 
         assert await lookup(dimension, 1, 2) == {0: "missing", 1: "hit Yan"}
+        assert counts(dimension) == {
+            LoadResult.OK: 2,
+            LoadResult.ERROR: 1,
+            LoadResult.OUTDATED: 0,
+        }
 
 
 async def test_table_is_loaded_every_so_often() -> None:

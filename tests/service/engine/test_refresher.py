@@ -6,11 +6,18 @@ import pytest
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import InvalidRequest
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.refresh_statistics import (
+    FeedStatistics,
+    LoadStatistics,
+    RefreshStatistics,
+    UnusedMessage,
+)
 from lookup_core.settings import FullSettings, WhileLoading
 from lookup_core.statistics import InvalidationOrigin
+from service.engine.dimension import Dimension
 from service.engine.refresher import Refresher
 from service.engine.runner_refresh import RefreshSources
+from service.sources.interface import SplitPiece
 from tests.service.engine.refreshing import (
     changelog,
     followed,
@@ -29,9 +36,17 @@ def test_little_is_known_before_the_schema() -> None:
     """Without a runner there is nobody to ask, and nothing to follow."""
     refresher = Refresher(full(), RefreshSources(table=table()))
 
-    assert (refresher.waiting, refresher.statistics()) == (None, RefreshStatistics())
-    assert refresher.load_statistics() is None
+    assert (refresher.waiting, refresher.load_statistics()) == (None, LoadStatistics())
+    assert refresher.statistics() == RefreshStatistics(None, None, LoadStatistics())
     assert refresher.cold_reason() == "its load has not begun"
+
+
+def test_feed_is_waited_for_from_the_start() -> None:
+    """What is to be followed counts as not live before there is anybody to follow it."""
+    refresher = Refresher(full(), followed(changelog(), table()))
+
+    assert refresher.statistics().feed == FeedStatistics(FeedState.STARTING)
+    assert refresher.cold_reason() == "its load waits for its feed"
 
 
 def test_names_of_lookups_differ() -> None:
@@ -39,6 +54,13 @@ def test_names_of_lookups_differ() -> None:
     refresher = Refresher(settings(), RefreshSources())
 
     assert [refresher.new_id() for _ in range(3)] == [1, 2, 3]
+
+
+def ignored(dimension: Dimension) -> int:
+    """Messages that told nothing."""
+    feed = dimension.refresh_statistics().feed
+    assert feed is not None
+    return feed.unused_messages[UnusedMessage.IGNORED]
 
 
 async def test_reload_is_of_whole_tables() -> None:
@@ -49,11 +71,16 @@ async def test_reload_is_of_whole_tables() -> None:
 
 
 async def test_all_begins_anew_with_another_schema() -> None:
-    """Sources are read in the new types, by new readers; the old ones are gone."""
+    """Sources are read in the new types, by new readers; the old ones are gone.
+
+    What is read again is counted again: totals only grow.
+    """
     store, source, whole = customers(), changelog(), table(rows((7, "Adele")))
     chosen = full(FullSettings(WhileLoading.FETCH))
     async with running(store, chosen, sources=followed(source, whole)) as dimension:
         await until_whole(dimension)
+        source.tell("planes-0", SplitPiece("", 0, ignored=2))
+        await until(lambda: ignored(dimension) == 2)
         other = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8()}))
         whole.hold("read")
         store.replace(ROWS.select(["id", "name"]), other)
@@ -64,3 +91,4 @@ async def test_all_begins_anew_with_another_schema() -> None:
 
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
         assert source.open_readers == 1
+        assert ignored(dimension) == 4

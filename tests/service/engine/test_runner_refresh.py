@@ -1,6 +1,8 @@
 """How fresh a dimension is, by its feed and by the age of what it holds."""
 
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.refresh_statistics import RefreshStatistics
+from service.engine.dimension import Dimension
 from service.engine.runner_refresh import RefreshSources
 from tests.service.engine.refreshing import (
     Clock,
@@ -26,8 +28,8 @@ async def test_without_sources_rows_are_as_stale_as_old() -> None:
         await lookup(dimension, 7)
         clock.ahead_s += 5.0
 
-        assert (empty.feed, empty.load, empty.staleness_s) == (None, None, 0.0)
-        assert dimension.refresh_statistics().staleness_s >= 5.0
+        assert empty == RefreshStatistics(None, feed=None, load=None)
+        assert staleness_s(dimension) >= 5.0
 
 
 async def test_live_feed_makes_old_rows_fresh() -> None:
@@ -38,7 +40,7 @@ async def test_live_feed_makes_old_rows_fresh() -> None:
         await lookup(dimension, 7)
         clock.ahead_s += 5.0
 
-        await until(lambda: dimension.refresh_statistics().staleness_s < 1.0)
+        await until(lambda: staleness_s(dimension) < 1.0)
 
 
 async def test_silence_lets_staleness_grow() -> None:
@@ -49,7 +51,7 @@ async def test_silence_lets_staleness_grow() -> None:
         await lookup(dimension, 7)
         await fall_silent(dimension, source, clock)
 
-        assert dimension.refresh_statistics().staleness_s >= 10.0
+        assert staleness_s(dimension) >= 10.0
 
 
 async def test_whole_table_is_as_stale_as_its_load() -> None:
@@ -59,8 +61,25 @@ async def test_whole_table_is_as_stale_as_its_load() -> None:
     async with running(customers(), full(), sources=sources, clock=clock) as dimension:
         await until_whole(dimension)
         clock.ahead_s += 5.0
-        refresh = dimension.refresh_statistics()
 
-    assert refresh.staleness_s >= 5.0
-    assert refresh.load is not None
-    assert (refresh.load.is_whole, refresh.load.rows) == (True, 1)
+        assert staleness_s(dimension) >= 5.0
+        load = dimension.refresh_statistics().load
+
+    assert load is not None
+    assert (load.is_whole, load.rows, load.held_rows) == (True, 1, 1)
+
+
+async def test_staleness_of_an_empty_cache_is_unknown() -> None:
+    """There is nothing that could be stale, however the feed does."""
+    source = changelog()
+    async with running(customers(), sources=followed(source)) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert dimension.refresh_statistics().staleness_s is None
+
+
+def staleness_s(dimension: Dimension) -> float:
+    """How far what is held may lag; there is something."""
+    told = dimension.refresh_statistics().staleness_s
+    assert told is not None
+    return told

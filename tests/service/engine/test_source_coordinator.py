@@ -254,7 +254,7 @@ async def test_lasting_fault_of_the_search_ends_a_bounded_source() -> None:
         await run_to_end(coordinator := user.coordinator())
 
     assert (user.taken, coordinator.is_caught_up) == ([], False)
-    assert coordinator.discovery_fault is FORBIDDEN
+    assert coordinator.last_error == FORBIDDEN.detail
 
 
 async def test_unbounded_source_never_gives_up() -> None:
@@ -281,7 +281,7 @@ async def test_broken_enumerator_stops_no_reader() -> None:
         async with running(coordinator):
             await user.source.wait_for(lambda: user.positions("a") == [0])
             user.source.fail_next("discover", DOWN)
-            await user.source.wait_for(lambda: coordinator.discovery_fault is DOWN)
+            await user.source.wait_for(lambda: coordinator.last_error == DOWN.detail)
             user.source.tell("a", *pieces(3))
             await user.source.wait_for(lambda: user.positions("a") == [0, 1, 2, 3])
 

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from lookup_core.refresh_statistics import LoadStatistics
+import pytest
+
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics
 from lookup_core.settings import FullSettings
 from service.engine.warmup import Warmup
 from tests.service.engine.refreshing import full
@@ -14,7 +17,7 @@ CHOSEN = full(FullSettings(warmup_max_wait_s=60.0))
 
 def reason(warmup: Warmup, load: LoadStatistics | None, now: float = 1.0) -> str | None:
     """What is waited for."""
-    return warmup.cold_reason(load, now)
+    return warmup.cold_reason(load, None, now)
 
 
 def test_nothing_is_waited_for_without_a_load() -> None:
@@ -31,13 +34,28 @@ def test_reason_tells_how_far_it_is() -> None:
         reason(warmup, None),
         reason(warmup, LOADING),
         reason(warmup, replace(LOADING, expected_rows=2_000)),
+        reason(warmup, replace(LOADING, last_error="garbage")),
         reason(warmup, failed),
     ] == [
         "its load has not begun",
         "loading: 1,500 rows",
         "loading: 1,500 of about 2,000 rows",
+        "loading: 1,500 rows; a try failed: garbage",
         "its load failed: customers: may not be read",
     ]
+
+
+@pytest.mark.parametrize(
+    ("feed", "told"),
+    [
+        (FeedStatistics(FeedState.STARTING), "its load waits for its feed"),
+        (FeedStatistics(FeedState.SILENT, last_error="gone"), "its load waits for its feed: gone"),
+        (FeedStatistics(FeedState.LIVE), "its load has not begun"),
+    ],
+)
+def test_reason_tells_of_the_feed(feed: FeedStatistics, told: str) -> None:
+    """A load does not begin before changes are followed: what is wrong there holds it up."""
+    assert Warmup(CHOSEN, began_at=0.0).cold_reason(LoadStatistics(), feed, 1.0) == told
 
 
 def test_whole_table_has_started_for_good() -> None:

@@ -32,14 +32,19 @@ async def test_wrong_methods_name_the_right_ones(
     assert response.headers["Allow"] == allowed
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/dimensions/", "/etc/passwd", "/livez/x"])
+@pytest.mark.parametrize(
+    "path", ["/v1", "/v1/dimensions/", "/v1/dimensions/customers/1", "/etc/passwd", "/livez/x"]
+)
 async def test_unknown_paths_are_problems(service: Served, path: str) -> None:
-    """A path that does not exist is a problem like any other."""
+    """A path that does not exist is a problem like any other, and tells where paths are."""
     async with service.unix.get(path) as response:
         problem = await response.json()
 
     assert (response.status, problem["code"]) == (404, "not_found")
     assert response.content_type == "application/problem+json"
+    assert problem["detail"] == (
+        "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
+    )
 
 
 @pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere"])
@@ -57,7 +62,12 @@ async def test_headers_are_the_same_everywhere(service: Served, path: str) -> No
 async def test_health_listener_has_no_data(service: Served, path: str) -> None:
     """What listens beyond loopback shows probes and metrics, and nothing else."""
     async with service.health.get(path) as response:
-        assert response.status == 404
+        problem = await response.json()
+
+    assert (response.status, problem["detail"]) == (
+        404,
+        "probes and metrics only; lookups are taken at listen.unix and listen.http",
+    )
 
 
 @pytest.mark.parametrize(

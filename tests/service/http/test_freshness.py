@@ -71,13 +71,19 @@ def test_absent_watermarks_are_null() -> None:
 def test_load_tells_how_far_it_is() -> None:
     """What was read of how much, how former loads ended, and each part."""
     load = LoadStatistics(
-        is_loading=True, rows=400, expected_rows=1_000, last_error="full", splits=(PARTITION,)
+        is_loading=True,
+        rows=400,
+        held_rows=300,
+        expected_rows=1_000,
+        last_error="full",
+        splits=(PARTITION,),
     )
 
     assert freshness(RefreshStatistics(load=load))["load"] == {
         "is_whole": False,
         "is_loading": True,
         "rows": 400,
+        "held_rows": 300,
         "expected_rows": 1_000,
         "last_seconds": None,
         "last_error": "full",

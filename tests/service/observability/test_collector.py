@@ -1,5 +1,6 @@
 """Statistics become samples as they are at the scrape, for every dimension and channel."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -102,6 +103,15 @@ def test_lookups_without_an_index_are_told() -> None:
     assert told == {("airports",): 0, ("airlines",): 1}
 
 
+def test_unavailable_dimensions_are_told() -> None:
+    """Each dimension has a sample, of which an alert can be made."""
+    collectors = _collector(NOTHING), _collector(NOTHING, undescribed=("airports",))
+
+    told = [_samples(each, "sidelook_dimension_available") for each in collectors]
+
+    assert told == [{("airports",): 1}, {("airports",): 0}]
+
+
 def test_channels_are_summed_by_dimension() -> None:
     """Credit and backlog are sums over the channels; a dimension without channels has zeros."""
     collector = _collector(NOTHING, CHANNEL, replace(CHANNEL, channel=2))
@@ -136,12 +146,15 @@ def test_process_figures_have_no_dimension() -> None:
     assert _samples(collector, "sidelook_build_info") == {("1.2.3",): 1}
 
 
-def _collector(statistics: DimensionStatistics, *channels: ChannelStatistics) -> Collector:
+def _collector(
+    statistics: DimensionStatistics, *channels: ChannelStatistics, undescribed: Sequence[str] = ()
+) -> Collector:
     return Collector(
         dimensions=lambda: {"airports": statistics},
         refreshes=lambda: {"airports": RefreshStatistics(staleness_s=8.5)},
         channels=lambda: channels,
         watermarks_ms=lambda: {"airports": 5_250},
+        undescribed=lambda: undescribed,
         uses_index=lambda: {"airports": False, "airlines": True, "planes": None},
         lag_s=lambda: 0.25,
         version="1.2.3",

@@ -52,6 +52,7 @@ def _exposition() -> Exposition:
         refreshes=dict,
         channels=list,
         watermarks_ms=dict,
+        undescribed=dict,
         uses_index=dict,
         lag_s=lambda: 0.0,
         version="1.2.3",

@@ -38,6 +38,16 @@ def test_dimensions_without_sources_tell_staleness_only() -> None:
     assert told == {"sidelook_dimension_staleness_seconds": {("planes",): 8.5}}
 
 
+def test_staleness_of_nothing_is_not_told() -> None:
+    """Zero would be taken for fresh; what is not whole or not live shows from the start."""
+    told = _told(RefreshStatistics(None, FeedStatistics(FeedState.STARTING), load=LoadStatistics()))
+
+    assert "sidelook_dimension_staleness_seconds" not in told
+    assert told["sidelook_dimension_feed_live"] == {("planes",): 0}
+    assert told["sidelook_dimension_whole"] == {("planes",): 0}
+    assert set(told["sidelook_dimension_loads_total"].values()) == {0}
+
+
 def test_feed_is_told() -> None:
     """Its state, its watermark as Unix time, and how much it is behind."""
     told = _told(FOLLOWED)

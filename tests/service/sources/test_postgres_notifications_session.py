@@ -22,7 +22,9 @@ async def failure_of(dsn: str, *, timeout_s: float = 3.0) -> BackendError:
     heard: list[str | int] = []
     settings = PostgresNotificationsSettings(dsn, "t", "changes", connect_timeout_s=timeout_s)
     names = trigger_names("t", ["id"], channel="changes")
-    triggers = PostgresNotificationsTriggers(TableOrigin("public", "t"), names, dimension="d")
+    triggers = PostgresNotificationsTriggers(
+        TableOrigin("public", "t"), names, script="gen-triggers d"
+    )
     session = PostgresNotificationsSession(
         settings, triggers, hear=heard.append, on_end=heard.clear
     )

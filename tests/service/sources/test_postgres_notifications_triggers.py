@@ -16,7 +16,9 @@ DOUBT = "its triggers were made anew, or disabled for a while, so that changes a
 def triggers() -> PostgresNotificationsTriggers:
     """Two triggers, at which nobody has looked yet."""
     origin = TableOrigin("shop", "Customers", table_id=16385)
-    return PostgresNotificationsTriggers(origin, NAMES, dimension="customers")
+    return PostgresNotificationsTriggers(
+        origin, NAMES, script="python -m service gen-triggers customers"
+    )
 
 
 def test_catalog_is_asked_by_number_and_name(triggers: PostgresNotificationsTriggers) -> None:
