@@ -186,7 +186,7 @@ def run_broken(machine: type[FenceMachine]) -> None:
     quick = settings(
         max_examples=5000, stateful_step_count=40, phases=[Phase.generate], database=None
     )
-    # Other seeds find it, too; this one after ten examples.
+    # Other seeds find it, too, most of them later.
     run_state_machine_as_test(seed(2)(machine), settings=quick)
 
 
