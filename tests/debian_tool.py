@@ -3,13 +3,14 @@
 Nothing is installed: no package scripts run, no service starts, the system stays as it is.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from demo.download_cache import download_cache
 
 DOWNLOAD_TIMEOUT_S = 300
 
@@ -36,19 +37,12 @@ def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.e
 
 def debian_package(package: str, *, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder with all that the package holds; raises ToolUnavailable as `debian_tool` does."""
-    unpacked = _cache_folder(environ) / package
-    unpacked.parent.mkdir(parents=True, exist_ok=True)
-    # Shared with who fetches Kafka: apt-get fails where another one updates its lists.
-    with (unpacked.parents[1] / "fetch.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with download_cache(environ) as cache:
+        unpacked = cache / "debian" / package
+        unpacked.parent.mkdir(exist_ok=True)
         if not unpacked.exists():
             _fetch(package, unpacked, environ=environ)
     return unpacked
-
-
-def _cache_folder(environ: Mapping[str, str]) -> Path:
-    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"
-    return Path(home) / "sidelook" / "debian"
 
 
 def _fetch(package: str, unpacked: Path, *, environ: Mapping[str, str]) -> None:

@@ -3,13 +3,14 @@
 Maven fetches them, as any project does; nothing of them is kept in the tree.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from demo.download_cache import download_cache
 
 VERSIONS = {"kafka": "4.1.0", "debezium": "3.2.0.Final"}
 FETCH_TIMEOUT_S = 600
@@ -44,20 +45,13 @@ def kafka_libraries(
     """
     if not shutil.which("java", path=environ.get("PATH")):
         raise KafkaUnavailable("no Java to run Kafka with")
-    folder = _cache_folder(environ) / f"kafka-{VERSIONS['kafka']}-{VERSIONS['debezium']}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "fetch.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds what the first one fetched
+    with download_cache(environ) as cache:
+        folder = cache / f"kafka-{VERSIONS['kafka']}-{VERSIONS['debezium']}"
         if not (folder / _MAIN_LIBRARY).exists():
             maven = _maven(environ, say)
             say(f"fetches Kafka and Debezium through Maven (58 MB) into {folder}")
             _fetch(folder, maven, environ=environ)
     return folder
-
-
-def _cache_folder(environ: Mapping[str, str]) -> Path:
-    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108  # of a user without a home
-    return Path(home) / "sidelook"
 
 
 def _fetch(folder: Path, maven: str, *, environ: Mapping[str, str]) -> None:
