@@ -196,9 +196,8 @@ def _place(
     position = log_position(sequence)
     time_ms = source.get("ts_ms")
     time_ms = time_ms if type(time_ms) is int else 0
-    if log.begins_anew(position, time_ms):
+    if log.note(position, time_ms):
         gathered.add_table(_OTHER_LOG)
-    log.note(position, time_ms)
     gathered.is_news = log.is_news(position)
 
 

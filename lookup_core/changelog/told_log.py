@@ -42,12 +42,17 @@ class ToldLog:
         """Whether it is of another log, as after a restore: later than all, at a former place."""
         return not self.is_news(position) and time_ms > self._latest_ms + _ANEW_MS
 
-    def note(self, position: LogPosition | None, time_ms: int) -> None:
-        """A change was told; the log goes on from there, unless it was told again."""
+    def note(self, position: LogPosition | None, time_ms: int) -> bool:
+        """A change was told: the log goes on from there, unless it was told again.
+
+        Whether that is of another log, as `begins_anew` says.
+        """
         self._reads_rows = False
-        if self.is_news(position) or self.begins_anew(position, time_ms):
+        begins_anew = self.begins_anew(position, time_ms)
+        if begins_anew or self.is_news(position):
             self._newest = position
             self._latest_ms = max(self._latest_ms, time_ms)
+        return begins_anew
 
     def note_snapshot(self, *, is_first: bool) -> bool:
         """A row was read; whether that begins to tell all rows.

@@ -16,7 +16,7 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import BackendError
 from lookup_core.warning_gate import WarningGate
 from service.backends.file_identity import FileIdentity
 from service.backends.file_thread import FileThread
@@ -25,6 +25,7 @@ from service.backends.parquet_file import (
     ParquetFile,
     load_parquet_file,
     parquet_identities,
+    refuse_other_columns,
     unreplaced_files,
 )
 
@@ -114,9 +115,7 @@ class ParquetBackend:
         asked_at = self._clock()
         held = await self._look(timeout_s)
         assert self._described is not None, "describe comes first"
-        if not held.file.schema.is_same(self._described):
-            detail = f"{self._path}: has other columns than when it was described"
-            raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+        refuse_other_columns(self._path, held.file.schema, self._described)
         return replace(held.file.find(keys), read_at=min(asked_at, held.seen_at))
 
     async def _look(self, timeout_s: float) -> _Held:

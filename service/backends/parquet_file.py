@@ -83,6 +83,11 @@ def check_parquet_schema(
 ) -> None:
     """Raise BackendError, `schema_changed`, if the file's key and columns are others by now."""
     found = _plain_schema(path, dataset.schema, key=described.key.names, columns=columns)
+    refuse_other_columns(path, found, described)
+
+
+def refuse_other_columns(path: Path, found: DimensionSchema, described: DimensionSchema) -> None:
+    """Raise BackendError, `schema_changed`, unless both are the same."""
     if not found.is_same(described):
         detail = f"{path}: has other columns than when it was described"
         raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)

@@ -34,8 +34,9 @@ DECODER = DebeziumDecoder(SCHEMA, DecoderSettings("public.t", with_rows=True), l
 class ForgetfulLog(ToldLog):
     """Whatever is told once more is believed."""
 
-    def note(self, position: LogPosition | None, time_ms: int) -> None:
+    def note(self, position: LogPosition | None, time_ms: int) -> bool:  # noqa: ARG002  as below
         """Forget it."""
+        return False
 
 
 class AloneLog(ToldLog):
