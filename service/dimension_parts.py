@@ -70,8 +70,7 @@ def refresh_sources(
 
 
 def _versions(config: DimensionConfig) -> VersionColumns | None:
-    versions = config.versions
-    return None if versions is None else VersionColumns(versions.valid_from, versions.valid_to)
+    return None if config.versions is None else config.versions.engine_settings()
 
 
 def _store(config: DimensionConfig) -> Backend:

@@ -91,7 +91,7 @@ class DimensionConfig(Section):
     ) -> Versions | None:
         # Without a list of columns only the table knows them.
         key, offered = info.data.get("key", ()), info.data.get("columns")
-        for name in () if versions is None else versions.names:
+        for name in () if versions is None else versions.engine_settings().names:
             if name in key:
                 raise ValueError(f"{name} is part of the key; name a column beside it")
             if offered is not None and name not in offered:

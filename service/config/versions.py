@@ -5,6 +5,7 @@ Which version a record gets is picked by the client.
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from lookup_core.version_columns import VersionColumns
 from service.config.section import Section
 
 
@@ -26,7 +27,6 @@ class Versions(Section):
             raise ValueError("is valid_from, too: no version would ever be valid; leave it out")
         return valid_to
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that there are."""
-        return (self.valid_from,) if self.valid_to is None else (self.valid_from, self.valid_to)
+    def engine_settings(self) -> VersionColumns:
+        """The same for the engine."""
+        return VersionColumns(self.valid_from, self.valid_to)
