@@ -76,9 +76,8 @@ class Refresher:
 
     def statistics(self) -> RefreshStatistics:
         """How it is loaded and followed; before the first runner, that it is neither yet."""
-        if self._refresh is not None:
-            return self._refresh.statistics()
-        return RefreshStatistics(None, self._feed_statistics(), self.load_statistics())
+        staleness_s = None if self._refresh is None else self._refresh.staleness_s()
+        return RefreshStatistics(staleness_s, self._feed_statistics(), self.load_statistics())
 
     def load_statistics(self) -> LoadStatistics | None:
         """How it is loaded, if it is; unlike all of it, this takes no time."""

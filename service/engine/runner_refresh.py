@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lookup_core.dimension.flight_table import LookupId
-from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import CacheMode, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.feed import Feed, FeedParts
@@ -81,13 +80,8 @@ class RunnerRefresh:
         if self.loading is not None and former.loading is not None:
             self.loading.count_on(former.loading.statistics())
 
-    def statistics(self) -> RefreshStatistics:
-        """How far both are."""
-        feed = None if self.feed is None else self.feed.statistics()
-        load = None if self.loading is None else self.loading.statistics()
-        return RefreshStatistics(self._staleness_s(), feed, load)
-
-    def _staleness_s(self) -> float | None:
+    def staleness_s(self) -> float | None:
+        """How far what is held may lag its table; None while nothing is. Looks at all rows."""
         oldest_s = self._runner.state.oldest_row_age_s(self._clock())
         told_until = None if self.feed is None else self.feed.told_until()
         if oldest_s is None or told_until is None:
