@@ -67,8 +67,8 @@ image: ## Build the container image; IMAGE=name:tag
 lock: ## Write the lock files anew from pyproject.toml
 	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
-	$(LOCK) --extra service --extra spark --extra dev --output-file requirements/dev.txt
-	$(LOCK) --extra service --constraint requirements/dev.txt \
+	$(LOCK) --extra service --extra tracing --extra spark --extra dev --output-file requirements/dev.txt
+	$(LOCK) --extra service --extra tracing --constraint requirements/dev.txt \
 		--output-file requirements/service.txt
 
 clean: ## Remove what can be made again, but the virtual environments
