@@ -12,8 +12,9 @@ Manifest = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "k8s"
-POD_TEMPLATE = FOLDER / "executor-pod-template.yaml"
-CONFIG_MAP = FOLDER / "config-map.yaml"
+BASE = FOLDER / "base"
+POD_TEMPLATE = BASE / "executor-pod-template.yaml"
+CONFIG_MAP = BASE / "config-map.yaml"
 SECRET = FOLDER / "secret.example.yaml"
 SPARK_SETTINGS = FOLDER / "spark.conf"
 
