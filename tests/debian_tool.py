@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from demo.download_cache import download_cache
+from tests.debian_suite import MirrorUnknown, environ_of_suite
 
 DOWNLOAD_TIMEOUT_S = 300
 
@@ -19,15 +20,22 @@ class ToolUnavailable(Exception):
     """The program cannot be had here; the text says why."""
 
 
-def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.environ) -> Path:
+def debian_tool(
+    package: str,
+    program: str,
+    *,
+    suite: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
     """The path of `program`: the machine's own, else the one of `package` in the cache.
 
-    Raises ToolUnavailable where there is neither apt-get nor a network.
+    The package is of the machine's suite of Debian, if no other one is named. Raises
+    ToolUnavailable where there is neither apt-get nor a network.
     """
     installed = shutil.which(program, path=environ.get("PATH"))
     if installed:
         return Path(installed)
-    unpacked = debian_package(package, environ=environ)
+    unpacked = debian_package(package, suite=suite, environ=environ)
     for folder in ("bin", "sbin"):
         tool = unpacked / "usr" / folder / program
         if tool.exists():
@@ -35,39 +43,57 @@ def debian_tool(package: str, program: str, *, environ: Mapping[str, str] = os.e
     raise ToolUnavailable(f"the Debian package {package} holds no {program}")
 
 
-def debian_package(package: str, *, environ: Mapping[str, str] = os.environ) -> Path:
+def debian_package(
+    package: str, *, suite: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Path:
     """The folder with all that the package holds; raises ToolUnavailable as `debian_tool` does."""
     with download_cache(environ) as cache:
-        unpacked = cache / "debian" / package
+        unpacked = cache / "debian" / (f"{package}-{suite}" if suite else package)
         unpacked.parent.mkdir(exist_ok=True)
         if not unpacked.exists():
-            _fetch(package, unpacked, environ=environ)
+            _fetch(package, unpacked, suite=suite, environ=environ)
     return unpacked
 
 
-def _fetch(package: str, unpacked: Path, *, environ: Mapping[str, str]) -> None:
+def _fetch(package: str, unpacked: Path, *, suite: str | None, environ: Mapping[str, str]) -> None:
     for needed in ("apt-get", "dpkg"):
         if not shutil.which(needed, path=environ.get("PATH")):
             raise ToolUnavailable(f"no {needed} to fetch the Debian package {package} with")
     with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
         folder = Path(work)
-        archive = _download(package, folder, environ=environ)
-        _run(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
+        archive = _download(package, folder, environ=_environ_of(suite, folder, environ))
+        run_tool(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
         (folder / "unpacked").rename(unpacked)
+
+
+def _environ_of(suite: str | None, folder: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
+    if suite is None:
+        return environ
+    try:
+        return environ_of_suite(suite, folder / "apt", environ=environ)
+    except (MirrorUnknown, subprocess.CalledProcessError) as error:
+        raise ToolUnavailable(f"no packages of Debian {suite}: {error}") from error
 
 
 def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path:
     try:
-        _run(["apt-get", "download", package], folder, environ=environ)
+        run_tool(["apt-get", "download", package], folder, environ=environ)
     except ToolUnavailable:
         # A fresh machine has no package lists yet.
-        _run(["apt-get", "update"], folder, environ=environ)
-        _run(["apt-get", "download", package], folder, environ=environ)
+        run_tool(["apt-get", "update"], folder, environ=environ)
+        run_tool(["apt-get", "download", package], folder, environ=environ)
     (archive,) = folder.glob("*.deb")
     return archive
 
 
-def _run(command: list[str], folder: Path, *, environ: Mapping[str, str]) -> None:
+def run_tool(
+    command: list[str],
+    folder: Path,
+    *,
+    environ: Mapping[str, str],
+    timeout_s: float = DOWNLOAD_TIMEOUT_S,
+) -> None:
+    """Run a program of Debian's; raises ToolUnavailable with what it said when it fails."""
     try:
         subprocess.run(
             command,
@@ -76,7 +102,7 @@ def _run(command: list[str], folder: Path, *, environ: Mapping[str, str]) -> Non
             check=True,
             capture_output=True,
             text=True,
-            timeout=DOWNLOAD_TIMEOUT_S,
+            timeout=timeout_s,
         )
     except subprocess.CalledProcessError as error:
         raise ToolUnavailable(f"{' '.join(command)}: {error.stderr.strip()}") from error

@@ -46,10 +46,21 @@ class Deployment:
         """The sidecar's configuration, as it stands in the ConfigMap."""
         return parse_yaml(self.config_map["data"]["sidelook.yaml"])
 
+    @property
+    def dsn_files(self) -> list[str]:
+        """Where the configuration looks for the addresses of databases."""
+        sources = [each["source"] for each in self.settings["dimensions"].values() if each]
+        return [source["dsn_file"] for source in sources if "dsn_file" in source]
+
+    @property
+    def volumes(self) -> list[Manifest]:
+        """What the containers may mount."""
+        volumes: list[Manifest] = self.pod["spec"]["volumes"]
+        return volumes
+
     def volume(self, name: str) -> Manifest:
         """The pod's volume of that name."""
-        volumes: list[Manifest] = self.pod["spec"]["volumes"]
-        return next(volume for volume in volumes if volume["name"] == name)
+        return next(volume for volume in self.volumes if volume["name"] == name)
 
 
 def sidecar_is_native(deployment: Deployment) -> bool:
@@ -164,16 +175,21 @@ def configuration_is_mounted(deployment: Deployment) -> bool:
 
 
 def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
-    """The DSN is a file of mode 0440 that Spark's container does not see."""
-    path = PurePosixPath(deployment.settings["dimensions"]["customers"]["source"]["dsn_file"])
-    mounts = [_mount_at(container, str(path.parent)) for container in deployment.containers]
-    if mounts[0] is None or mounts[1:] != [None] or not mounts[0].get("readOnly"):
+    """The DSNs are files of mode 0440, in a folder that Spark's container does not see."""
+    folders = {str(PurePosixPath(path).parent) for path in deployment.dsn_files}
+    mounts = [_mount_at(each, next(iter(folders))) for each in deployment.containers]
+    if len(folders) != 1 or mounts[0] is None or mounts[1:] != [None]:
         return False
     source = deployment.volume(mounts[0]["name"]).get("secret", {})
-    is_ours = source.get("secretName") == deployment.secret["metadata"]["name"]
-    return (
-        is_ours and source["defaultMode"] == 0o440 and path.name in deployment.secret["stringData"]
-    )
+    return bool(mounts[0].get("readOnly")) and source.get("defaultMode") == 0o440
+
+
+def secret_is_the_one_that_is_made(deployment: Deployment) -> bool:
+    """The mounted secret has the name and the keys of the one that operators are told to make."""
+    names = {each["secret"]["secretName"] for each in deployment.volumes if "secret" in each}
+    keys = {PurePosixPath(path).name for path in deployment.dsn_files}
+    secret = deployment.secret
+    return names == {secret["metadata"]["name"]} and keys <= set(secret["stringData"])
 
 
 def image_is_pinned(deployment: Deployment) -> bool:
@@ -209,6 +225,7 @@ RULES: list[Callable[[Deployment], bool]] = [
     socket_folder_is_shared,
     configuration_is_mounted,
     secret_belongs_to_the_sidecar_alone,
+    secret_is_the_one_that_is_made,
     image_is_pinned,
     memory_has_room_for_the_limit,
 ]

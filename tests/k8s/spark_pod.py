@@ -40,6 +40,24 @@ def executor_pod(settings: Mapping[str, str]) -> Manifest:
         return _joined(java, built.pod())
 
 
+def application_policy() -> Manifest:
+    """The NetworkPolicy that spark-submit in cluster mode brings for an application."""
+    with _java() as java:
+        kubernetes = java.org.apache.spark.deploy.k8s
+        conf = kubernetes.KubernetesDriverConf(
+            java.org.apache.spark.SparkConf(False),  # noqa: FBT003  # Scala takes it by position
+            "app-1",
+            kubernetes.submit.JavaMainAppResource(_none(java)),
+            "Main",
+            java.java.util.regex.Pattern.compile(" ").split(""),  # an array of text
+            _none(java),
+            java.org.apache.spark.util.SystemClock(),
+        )
+        step = kubernetes.features.NetworkPolicyFeatureStep(conf)
+        (policy,) = _listed(step.getAdditionalKubernetesResources())
+        return _as_manifest(java, policy)
+
+
 @contextmanager
 def _java() -> Iterator[JavaObject]:
     gateway: JavaObject = launch_gateway()  # type: ignore[no-untyped-call]  # as of PySpark 4.3
@@ -53,11 +71,19 @@ def _java() -> Iterator[JavaObject]:
 
 def _joined(java: JavaObject, pod: JavaObject) -> Manifest:
     # Spark carries its container beside the pod and joins the two when it sends them.
-    serialization = java.io.fabric8.kubernetes.client.utils.Serialization
-    joined: Manifest = json.loads(serialization.asJson(pod.pod()))
-    container = json.loads(serialization.asJson(pod.container()))
+    joined, container = _as_manifest(java, pod.pod()), _as_manifest(java, pod.container())
     joined["spec"]["containers"] = [container, *joined["spec"].get("containers", [])]
     return joined
+
+
+def _as_manifest(java: JavaObject, model: JavaObject) -> Manifest:
+    serialization = java.io.fabric8.kubernetes.client.utils.Serialization
+    manifest: Manifest = json.loads(serialization.asJson(model))
+    return manifest
+
+
+def _listed(sequence: JavaObject) -> list[JavaObject]:
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _security(java: JavaObject, conf: JavaObject) -> JavaObject:

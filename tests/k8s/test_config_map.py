@@ -9,17 +9,17 @@ from service.config.loading import load_settings
 from service.config.settings import Settings
 from tests.k8s.manifests import CONFIG_MAP, SECRET, read_manifest
 
-DSN_FILE = "SIDELOOK_DIMENSIONS__CUSTOMERS__SOURCE__DSN_FILE"
+DSN_FILE = "/etc/sidelook-secret/dsn"
 MIB = 1024 * 1024
 
 
 def load(folder: Path, text: str) -> Settings:
     """The settings as the sidecar would read them in the pod, with the secret elsewhere."""
     configuration, dsn = folder / "sidelook.yaml", folder / "dsn"
-    configuration.write_text(text)
+    configuration.write_text(text.replace(DSN_FILE, str(dsn)))
     dsn.write_text(read_manifest(SECRET)["stringData"]["dsn"])
     dsn.chmod(0o440)
-    return load_settings(configuration, {DSN_FILE: str(dsn)})
+    return load_settings(configuration, {})
 
 
 def test_config_map_is_a_configuration(tmp_path: Path) -> None:

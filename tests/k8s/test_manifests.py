@@ -7,16 +7,19 @@ import kubernetes_validate
 import pytest
 
 from tests.k8s.manifests import (
-    FOLDER,
+    BASE,
     POD_TEMPLATE,
+    ROOT,
+    SECRET,
     SPARK_SETTINGS,
     Manifest,
+    parse_manifests,
     parse_yaml,
     read_manifest,
     read_spark_settings,
 )
 
-MANIFESTS = sorted(FOLDER.glob("*.yaml"))
+MANIFESTS = [SECRET, POD_TEMPLATE, *sorted(BASE.glob("[!k]*.yaml"))]
 VERSIONS = ["1.29", "1.33", kubernetes_validate.latest_version()]
 
 
@@ -69,10 +72,17 @@ def test_file_modes_are_octal() -> None:
     assert parse_yaml("mode: 0440") == {"mode": 0o440}
 
 
+def test_each_document_is_octal() -> None:
+    """What stands behind `---` is read like what stands before; an empty document is none."""
+    text = "---\n# nothing\n---\nmode: 0440\n---\nmode: 0400\n"
+
+    assert parse_manifests(text) == [{"mode": 0o440}, {"mode": 0o400}]
+
+
 def test_spark_settings_name_the_shipped_template() -> None:
     """The properties file is complete and names what stands beside it."""
     assert read_spark_settings(SPARK_SETTINGS) == {
-        "spark.kubernetes.executor.podTemplateFile": f"k8s/{POD_TEMPLATE.name}",
+        "spark.kubernetes.executor.podTemplateFile": str(POD_TEMPLATE.relative_to(ROOT)),
         "spark.kubernetes.executor.podTemplateContainerName": "spark-kubernetes-executor",
         "spark.kubernetes.executor.terminationGracePeriodSeconds": "60s",
     }

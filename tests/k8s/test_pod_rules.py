@@ -149,6 +149,14 @@ BREAKAGES: dict[str, tuple[Callable[[Deployment], object], set[str]]] = {
         lambda pod: pod.volume("sidelook-secret")["secret"].update(defaultMode=0o444),
         {"secret_belongs_to_the_sidecar_alone"},
     ),
+    "secret of another name": (
+        lambda pod: pod.volume("sidelook-secret")["secret"].update(secretName="other"),
+        {"secret_is_the_one_that_is_made"},
+    ),
+    "secret without the key": (
+        lambda pod: replace_setting(pod, "/dsn", "/address"),
+        {"secret_is_the_one_that_is_made"},
+    ),
     "secret in the executor": (
         lambda pod: spec(pod)["containers"][0]["volumeMounts"].append(
             {"name": "sidelook-secret", "mountPath": "/etc/sidelook-secret"}

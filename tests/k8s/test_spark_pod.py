@@ -1,10 +1,14 @@
 """Spark keeps what the template says: the pod that it would send is the pod that we mean."""
 
+from pathlib import Path
+
 import kubernetes_validate
 import pytest
 
 from tests.k8s.manifests import (
+    BASE,
     CONFIG_MAP,
+    FOLDER,
     POD_TEMPLATE,
     SECRET,
     SPARK_SETTINGS,
@@ -17,6 +21,8 @@ from tests.k8s.spark_pod import executor_pod
 
 pytestmark = pytest.mark.integration
 
+MONITOR = FOLDER / "components" / "monitoring" / "pod-monitor.yaml"
+SELECTING = [MONITOR, *sorted(BASE.glob("network-policy-*.yaml"))]
 TEMPLATE_FILE = "spark.kubernetes.executor.podTemplateFile"
 
 
@@ -38,6 +44,23 @@ def test_spark_makes_a_valid_pod(pod: Manifest) -> None:
     newest = kubernetes_validate.latest_version()
 
     assert kubernetes_validate.validate(pod, newest, strict=True) == newest[:4]
+
+
+@pytest.mark.parametrize("path", SELECTING, ids=lambda path: path.stem)
+def test_selectors_find_the_pod(path: Path, pod: Manifest) -> None:
+    """Policies and monitors select by labels that the pod has after Spark has added its own."""
+    spec = read_manifest(path)["spec"]
+
+    wanted = (spec.get("podSelector") or spec["selector"])["matchLabels"]
+
+    assert wanted.items() <= pod["metadata"]["labels"].items()
+
+
+def test_monitored_labels_are_sparks(pod: Manifest) -> None:
+    """What the PodMonitor puts on each series is known of each executor."""
+    names = read_manifest(MONITOR)["spec"]["podTargetLabels"]
+
+    assert set(names) <= pod["metadata"]["labels"].keys()
 
 
 def test_grace_period_comes_from_spark(pod: Manifest) -> None:

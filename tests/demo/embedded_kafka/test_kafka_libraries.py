@@ -55,7 +55,7 @@ def test_maven_is_installed_where_it_is_not(tmp_path: Path) -> None:
     ("programs", "reason"),
     [
         ({}, "no Java to run Kafka with"),
-        ({"java": ""}, "no Maven to fetch Kafka with; install it"),
+        ({"java": ""}, "no Maven to fetch Kafka and Debezium with; install it"),
         ({"java": "", "apt-get": "echo not root; exit 1"}, "apt-get: not root"),
         ({"java": "", "mvn": "echo no network >&2; exit 1"}, "no network"),
     ],

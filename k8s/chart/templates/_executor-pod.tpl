@@ -1,0 +1,79 @@
+{{/* The executor pod; the reasons for each line stand in base/executor-pod/executor-pod-template.yaml. */}}
+{{- define "sidelook.executorPod" -}}
+{{- include "sidelook.checkMemory" . -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: sidelook-executor
+  labels:
+    app.kubernetes.io/name: sidelook
+    app.kubernetes.io/component: executor
+spec:
+  {{- with .Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 185
+    runAsGroup: 185
+    fsGroup: 185
+    seccompProfile:
+      type: RuntimeDefault
+  initContainers:
+    - name: sidelook
+      image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      restartPolicy: Always
+      args: [serve, --config, /etc/sidelook/sidelook.yaml]
+      ports:
+        - name: health
+          containerPort: 8816
+          protocol: TCP
+      startupProbe:
+        httpGet: { path: /startupz, port: health }
+        periodSeconds: 1
+        timeoutSeconds: 2
+        failureThreshold: {{ .Values.startupSeconds }}
+      livenessProbe:
+        httpGet: { path: /livez, port: health }
+        periodSeconds: 10
+        timeoutSeconds: 5
+        failureThreshold: 3
+      readinessProbe:
+        httpGet: { path: /readyz, port: health }
+        periodSeconds: 5
+        timeoutSeconds: 2
+        failureThreshold: 2
+      resources:
+        requests: { cpu: {{ .Values.resources.cpu | quote }}, memory: {{ .Values.resources.memory }} }
+        limits: { memory: {{ .Values.resources.memory }} }
+      securityContext:
+        allowPrivilegeEscalation: false
+        privileged: false
+        readOnlyRootFilesystem: true
+        capabilities: { drop: [ALL] }
+      volumeMounts:
+        - { name: sidelook-socket, mountPath: /run/sidelook }
+        - { name: sidelook-config, mountPath: /etc/sidelook, readOnly: true }
+        - { name: sidelook-secret, mountPath: /etc/sidelook-secret, readOnly: true }
+  containers:
+    - name: spark-kubernetes-executor
+      securityContext:
+        allowPrivilegeEscalation: false
+        privileged: false
+        capabilities: { drop: [ALL] }
+      volumeMounts:
+        - { name: sidelook-socket, mountPath: /run/sidelook }
+  volumes:
+    - name: sidelook-socket
+      emptyDir: { medium: Memory, sizeLimit: 1Mi }
+    - name: sidelook-config
+      configMap: { name: {{ .Values.name }}, defaultMode: 0444 }
+    - name: sidelook-secret
+      secret: { secretName: {{ .Values.secretName }}, defaultMode: 0440 }
+{{- end }}
