@@ -60,9 +60,11 @@ class LoadStatistics:
 class RefreshStatistics:
     """Both, where there are such; `staleness_s`: how far what is held may lag its table.
 
-    None while nothing is held: zero would be taken for fresh.
+    None while nothing is held: zero would be taken for fresh. `staleness_limit_s` is how far it may
+    by the settings, None where they set no bound.
     """
 
     staleness_s: float | None = None
     feed: FeedStatistics | None = None
     load: LoadStatistics | None = None
+    staleness_limit_s: float | None = None

@@ -4,11 +4,13 @@ Puts the two together: changes are followed before a load begins. Ends with its 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lookup_core.dimension.flight_table import LookupId
+from lookup_core.freshness.staleness_limit import served_for_s
 from lookup_core.settings import CacheMode, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.feed import Feed, FeedParts
@@ -42,6 +44,7 @@ class RunnerRefresh:
         self._runner = runner
         self.waiting = WaitingForChanges(runner, new_id=new_id, clock=clock)
         self._clock = clock
+        self._served_for_s = served_for_s(settings.cache)
         self.feed: Feed | None = None
         self.loading: Loading | None = None
         if sources.changes is not None:
@@ -81,12 +84,13 @@ class RunnerRefresh:
             self.loading.count_on(former.loading.statistics())
 
     def staleness_s(self) -> float | None:
-        """How far what is held may lag its table; None while nothing is. Looks at all rows."""
+        """How far what is served may lag its table; None if nothing is held. Looks at all rows."""
         oldest_s = self._runner.state.oldest_row_age_s(self._clock())
+        if oldest_s is None:
+            return None
         told_until = None if self.feed is None else self.feed.told_until()
-        if oldest_s is None or told_until is None:
-            return oldest_s
-        return min(oldest_s, self._clock() - told_until)
+        told_s = math.inf if told_until is None else self._clock() - told_until
+        return min(oldest_s, self._served_for_s, told_s)
 
     async def _wait_for_feed(self) -> None:
         if self.feed is not None:

@@ -5,6 +5,7 @@ Counts nothing itself: totals and levels stand where they happen.
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client.metrics_core import Metric as Family
 
@@ -32,10 +33,32 @@ _COUNTERS: tuple[tuple[Metric, _Reader], ...] = (
 _GAUGES: tuple[tuple[Metric, _Reader], ...] = (
     (metrics.CACHE_ROWS, lambda statistics: statistics.cache.rows),
     (metrics.CACHE_BYTES, lambda statistics: statistics.cache.bytes),
+    (metrics.CACHE_MAX_BYTES, lambda statistics: statistics.cache.max_bytes),
     (metrics.IN_FLIGHT_RECORDS, lambda statistics: statistics.waiting_keys),
+    (metrics.QUEUED_KEYS, lambda statistics: statistics.queued_keys),
+    (metrics.QUERIES_IN_FLIGHT, lambda statistics: statistics.queries_in_flight),
     (metrics.CONCURRENCY_LIMIT, lambda statistics: statistics.concurrency_limit),
     (metrics.BREAKER_STATE, lambda statistics: statistics.breaker_state),
 )
+
+
+class MemoryFigures(Protocol):
+    """What the guard of the memory has seen and done."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of the process."""
+        ...
+
+    @property
+    def used_share(self) -> float:
+        """Of what there may be."""
+        ...
+
+    @property
+    def level(self) -> int:
+        """What is given up."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,7 @@ class Collector:
     undescribed: Callable[[], Container[str]]  # dimensions that take no lookups
     uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
     lag_s: Callable[[], float]
+    memory: Callable[[], MemoryFigures]
     version: str
 
     def collect(self) -> Iterator[Family]:
@@ -63,7 +87,14 @@ class Collector:
         )
         yield sampled_family(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
         yield sampled_family(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
+        yield from _memory_families(self.memory())
         yield sampled_family(metrics.BUILD_INFO, [((self.version,), 1)])
+
+
+def _memory_families(memory: MemoryFigures) -> Iterator[Family]:
+    yield sampled_family(metrics.MEMORY_RESIDENT_BYTES, [((), memory.resident_bytes)])
+    yield sampled_family(metrics.MEMORY_USED_RATIO, [((), memory.used_share)])
+    yield sampled_family(metrics.MEMORY_PRESSURE_LEVEL, [((), memory.level)])
 
 
 def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:

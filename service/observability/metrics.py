@@ -40,6 +40,13 @@ class SourceKind(StrEnum):
     LOAD = "load"  # all its rows
 
 
+class RenewalResult(StrEnum):
+    """What became of a new certificate."""
+
+    TAKEN = "taken"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One name of the exposition; counters carry their `_total`."""
@@ -74,6 +81,9 @@ COALESCED_KEYS = Metric(
 )
 CACHE_ROWS = Metric("sidelook_cache_rows", "Entries in the cache, known missing keys included.")
 CACHE_BYTES = Metric("sidelook_cache_bytes", "Bytes that the cache holds: rows, keys and index.")
+CACHE_MAX_BYTES = Metric(
+    "sidelook_cache_max_bytes", "Bytes that the cache may hold now; less than configured if short."
+)
 CACHE_EVICTIONS = Metric(
     "sidelook_cache_evictions_total",
     "Entries that left the cache, by why.",
@@ -105,7 +115,11 @@ DIMENSION_AVAILABLE = Metric(
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
-    "Upper bound of how far the rows that are held may lag the table. Absent without any.",
+    "Upper bound of how far rows that are served may lag the table. Absent while none is held.",
+)
+DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
+    "sidelook_dimension_staleness_limit_seconds",
+    "How far rows may lag the table by the configuration. Absent where that sets no bound.",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",
@@ -166,6 +180,12 @@ INVALIDATIONS = Metric(
 RETRIES = Metric(
     "sidelook_retries_total", "Further tries: of queries that failed, and for keys without a row."
 )
+QUERIES_IN_FLIGHT = Metric(
+    "sidelook_queries_in_flight", "Queries that are at the dimension's store now."
+)
+QUEUED_KEYS = Metric(
+    "sidelook_queued_keys", "Distinct keys that wait for a query of theirs to begin."
+)
 CONCURRENCY_LIMIT = Metric(
     "sidelook_concurrency_limit", "Queries to the dimension's store that may run at once."
 )
@@ -177,10 +197,33 @@ LOOKUP_USES_INDEX = Metric(
     "sidelook_lookup_uses_index",
     "Whether the dimension's store finds keys by an index (1), or reads all rows (0).",
 )
+MEMORY_RESIDENT_BYTES = Metric(
+    "sidelook_memory_resident_bytes", "Memory of the process, as the kernel counts it.", ()
+)
+MEMORY_USED_RATIO = Metric(
+    "sidelook_memory_used_ratio",
+    "Growth since the start by limits.memory, or the control group's use by its limit if more.",
+    (),
+)
+MEMORY_PRESSURE_LEVEL = Metric(
+    "sidelook_memory_pressure_level",
+    "What is given up: 0 nothing, 1 cached rows, 2 new credit and channels, too, 3 requests, too.",
+    (),
+)
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",
     (),
+)
+TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
+    "sidelook_tls_certificate_expiry_seconds",
+    "When the certificate of listen.tls ends; Unix time. Absent without TLS.",
+    (),
+)
+TLS_CERTIFICATE_RENEWALS = Metric(
+    "sidelook_tls_certificate_renewals_total",
+    "New certificate files that were taken, or refused, so that the old certificate stayed.",
+    (Label.RESULT,),
 )
 BUILD_INFO = Metric(
     "sidelook_build_info", "Always 1; the kind is the running version.", (Label.KIND,)

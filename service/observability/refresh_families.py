@@ -42,6 +42,8 @@ def refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     loads = {name: each.load for name, each in refreshes.items() if each.load is not None}
     staleness = _known({name: each.staleness_s for name, each in refreshes.items()})
     yield sampled_family(metrics.DIMENSION_STALENESS_SECONDS, staleness)
+    limits = _known({name: each.staleness_limit_s for name, each in refreshes.items()})
+    yield sampled_family(metrics.DIMENSION_STALENESS_LIMIT_SECONDS, limits)
     for metric, of_feed in _OF_FEEDS:
         yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
     yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, _unused(feeds))

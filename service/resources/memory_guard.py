@@ -33,6 +33,15 @@ class Relief:
     allow_requests: Callable[[bool], None]
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics:
+    """What the last look has found, and what follows from it."""
+
+    resident_bytes: int
+    used_share: float  # of what there may be; the level is made of it
+    level: PressureLevel
+
+
 class MemoryGuard:
     """Keeps lookups, answers and caches within `limit_bytes`, and the process in its group's limit.
 
@@ -54,6 +63,7 @@ class MemoryGuard:
         self._is_settled = is_settled
         self._base_bytes: int | None = None
         self._pressure = MemoryPressure()
+        self._seen = MemoryStatistics(0, 0.0, PressureLevel.NONE)
 
     async def run(self) -> None:
         """Look until cancelled; what cannot be read now stays as it was seen last."""
@@ -76,21 +86,28 @@ class MemoryGuard:
         if self._is_large():
             # What allocators keep and nobody needs is no reason to give anything up.
             _give_back()
-        used_share = self._used_share()
+        reading = self._read()
+        used_share = self._used_share(reading)
         before, share_before = self._pressure.level, self._pressure.cache_share
         level = self._pressure.on_reading(used_share)
         if self._pressure.cache_share != share_before:
             self._relief.limit_caches(self._pressure.cache_share)
         if level is not before:
             self._change(level, used_share)
+        self._seen = MemoryStatistics(reading.resident_bytes, used_share, level)
         return level
 
-    def _is_large(self) -> bool:
-        is_large = self._read().resident_bytes >= _GIVE_BACK_FROM * self._limit_bytes
-        return is_large or self._used_share() >= SHRINK_FROM
+    def statistics(self) -> MemoryStatistics:
+        """What was seen last; zeros before the first look."""
+        return self._seen
 
-    def _used_share(self) -> float:
-        reading, used_share = self._read(), 0.0
+    def _is_large(self) -> bool:
+        reading = self._read()
+        is_large = reading.resident_bytes >= _GIVE_BACK_FROM * self._limit_bytes
+        return is_large or self._used_share(reading) >= SHRINK_FROM
+
+    def _used_share(self, reading: MemoryReading) -> float:
+        used_share = 0.0
         if self._base_bytes is not None:
             grown_bytes = reading.resident_bytes - self._base_bytes - _ALLOWANCE_BYTES
             used_share = grown_bytes / self._limit_bytes

@@ -9,6 +9,8 @@ import pytest
 
 from service.observability.collector import Collector
 from service.observability.exposition import Exposition
+from service.resources.memory_guard import MemoryStatistics
+from service.resources.memory_pressure import PressureLevel
 from tests.debian_tool import ToolUnavailable, debian_tool
 from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
 from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
@@ -81,6 +83,7 @@ def test_refresh_metrics_pass_promtool(promtool: Path) -> None:
         undescribed=dict,
         uses_index=dict,
         lag_s=lambda: 0.0,
+        memory=lambda: MemoryStatistics(0, 0.0, PressureLevel.NONE),
         version="1.2.3",
     )
     metrics = Exposition([collector]).render().decode()

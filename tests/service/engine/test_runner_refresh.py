@@ -28,8 +28,18 @@ async def test_without_sources_rows_are_as_stale_as_old() -> None:
         await lookup(dimension, 7)
         clock.ahead_s += 5.0
 
-        assert empty == RefreshStatistics(None, feed=None, load=None)
+        assert empty == RefreshStatistics(None, feed=None, load=None, staleness_limit_s=600.0)
         assert staleness_s(dimension) >= 5.0
+
+
+async def test_expired_rows_are_of_no_account() -> None:
+    """They stay until their room is needed, and answer nothing: no row is staler than its ttl."""
+    clock = Clock()
+    async with running(customers(), clock=clock) as dimension:
+        await lookup(dimension, 7)
+        clock.ahead_s += 10_000.0
+
+        assert staleness_s(dimension) == 600.0
 
 
 async def test_live_feed_makes_old_rows_fresh() -> None:

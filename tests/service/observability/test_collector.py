@@ -19,6 +19,8 @@ from lookup_core.statistics import (
     no_statistics,
 )
 from service.observability.collector import Collector
+from service.resources.memory_guard import MemoryStatistics
+from service.resources.memory_pressure import PressureLevel
 
 NOTHING = no_statistics(DimensionSettings("airports"))
 BUSY = replace(
@@ -28,6 +30,8 @@ BUSY = replace(
     retries=3,
     invalidations={InvalidationOrigin.ADMIN: 4},
     waiting_keys=5,
+    queued_keys=12,
+    queries_in_flight=13,
     concurrency_limit=6,
     breaker_state=BreakerState.OPEN,
     fenced_keys=11,
@@ -60,6 +64,9 @@ CHANNEL = ChannelStatistics(
         ("sidelook_dimension_staleness_seconds", 8.5),
         ("sidelook_cache_rows", 9),
         ("sidelook_cache_bytes", 1000),
+        ("sidelook_cache_max_bytes", 2000),
+        ("sidelook_queued_keys", 12),
+        ("sidelook_queries_in_flight", 13),
     ],
 )
 def test_figures_of_a_dimension_are_told(name: str, value: float) -> None:
@@ -143,6 +150,9 @@ def test_process_figures_have_no_dimension() -> None:
     collector = _collector(NOTHING)
 
     assert _samples(collector, "sidelook_event_loop_lag_seconds") == {(): 0.25}
+    assert _samples(collector, "sidelook_memory_resident_bytes") == {(): 3_000}
+    assert _samples(collector, "sidelook_memory_used_ratio") == {(): 0.93}
+    assert _samples(collector, "sidelook_memory_pressure_level") == {(): 2}
     assert _samples(collector, "sidelook_build_info") == {("1.2.3",): 1}
 
 
@@ -157,6 +167,7 @@ def _collector(
         undescribed=lambda: undescribed,
         uses_index=lambda: {"airports": False, "airlines": True, "planes": None},
         lag_s=lambda: 0.25,
+        memory=lambda: MemoryStatistics(3_000, 0.93, PressureLevel.STOP_CREDIT),
         version="1.2.3",
     )
 

@@ -6,10 +6,13 @@ from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import no_statistics
 from service.engine.observer import QueryResult
 from service.observability import metrics
+from service.observability.certificate_collector import CertificateCollector
 from service.observability.collector import Collector
 from service.observability.exposition import Exposition
 from service.observability.metrics import Metric
 from service.observability.prometheus_observer import PrometheusObserver
+from service.resources.memory_guard import MemoryStatistics
+from service.resources.memory_pressure import PressureLevel
 
 
 def test_every_declared_metric_is_exposed() -> None:
@@ -55,6 +58,7 @@ def _exposition() -> Exposition:
         undescribed=dict,
         uses_index=dict,
         lag_s=lambda: 0.0,
+        memory=lambda: MemoryStatistics(0, 0.0, PressureLevel.NONE),
         version="1.2.3",
     )
-    return Exposition([observer, collector])
+    return Exposition([observer, collector, CertificateCollector(None)])

@@ -48,6 +48,13 @@ def test_staleness_of_nothing_is_not_told() -> None:
     assert set(told["sidelook_dimension_loads_total"].values()) == {0}
 
 
+def test_limit_of_staleness_is_told_where_there_is_one() -> None:
+    """So that an alert needs no figure of its own; a dimension without a bound has no sample."""
+    told = _told(RefreshStatistics(staleness_limit_s=600.0))
+
+    assert told == {"sidelook_dimension_staleness_limit_seconds": {("planes",): 600.0}}
+
+
 def test_feed_is_told() -> None:
     """Its state, its watermark as Unix time, and how much it is behind."""
     told = _told(FOLLOWED)

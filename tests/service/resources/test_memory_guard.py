@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.resources.memory_guard import MemoryGuard, Relief
+from service.resources.memory_guard import MemoryGuard, MemoryStatistics, Relief
 from service.resources.memory_pressure import PressureLevel
 from service.resources.memory_reading import MemoryReading
 
@@ -91,6 +91,20 @@ def test_more_is_given_up_step_by_step(process: Process) -> None:
         ("credit", True),
         ("requests", True),
     ]
+
+
+def test_last_look_can_be_told(process: Process) -> None:
+    """What was seen, with the level that follows; nothing before the first look."""
+    guard = process.guard()
+    before = guard.statistics()
+    guard.look()
+    process.grow(93)
+
+    guard.look()
+
+    resident_bytes = BASE_BYTES + ALLOWANCE_BYTES + 93 * MIB
+    assert before == MemoryStatistics(0, 0.0, PressureLevel.NONE)
+    assert guard.statistics() == MemoryStatistics(resident_bytes, 0.93, PressureLevel.STOP_CREDIT)
 
 
 def test_start_is_waited_for(process: Process) -> None:

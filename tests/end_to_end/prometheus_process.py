@@ -1,0 +1,110 @@
+"""A real Prometheus on the loopback that scrapes sidecars, and questions to its HTTP API.
+
+Scrapes and evaluates each second: what takes minutes in a cluster takes seconds in a test.
+"""
+
+import http.client
+import json
+import subprocess
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.sidecar_process import free_port
+from tests.end_to_end.until import until
+from tests.monitoring.prometheus_programs import prometheus_program
+from tests.monitoring.rule_file import PLAIN_NAME
+
+INTERVAL = "1s"
+REQUEST_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusProcess:
+    """Where it has its files, and what it scrapes with which labels."""
+
+    folder: Path
+    targets: Mapping[int, Mapping[str, str]]  # {port: labels as service discovery gives them}
+    rules: str
+    port: int = field(default_factory=free_port)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Started and ready; ended in any case."""
+        (self.folder / PLAIN_NAME).write_text(self.rules)
+        configuration = self.folder / "prometheus.yml"
+        configuration.write_text(json.dumps(self._configuration()))  # which is YAML, too
+        log = self.folder / "prometheus.log"
+        with log.open("w") as standard_error:
+            process = subprocess.Popen(self._command(configuration), stderr=standard_error)
+        try:
+            until(self._is_ready, within_s=START_TIMEOUT_S)
+            yield
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.terminate()
+            process.wait(STOP_TIMEOUT_S)
+
+    def values(self, expression: str) -> list[float]:
+        """The values of the expression's series now; AssertionError if it is not understood."""
+        query = urllib.parse.urlencode({"query": expression})
+        answer = self._get(f"/api/v1/query?{query}")
+        assert answer["status"] == "success", f"{expression}: {answer['error']}"
+        assert not answer.get("warnings"), f"{expression}: {answer['warnings']}"
+        return [float(sample["value"][1]) for sample in answer["data"]["result"]]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Names and severities of the alerts that are told now."""
+        alerts = self._get("/api/v1/alerts")["data"]["alerts"]
+        labels = [each["labels"] for each in alerts if each["state"] == "firing"]
+        return {(each["alertname"], each["severity"]) for each in labels}
+
+    def rule_health(self) -> dict[str, str]:
+        """What became of each rule's last evaluation, by its name."""
+        groups = self._get("/api/v1/rules")["data"]["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        return {rule["name"]: rule.get("lastError", rule["health"]) for rule in rules}
+
+    def _configuration(self) -> dict[str, Any]:
+        static = [
+            {"targets": [f"127.0.0.1:{port}"], "labels": dict(labels)}
+            for port, labels in self.targets.items()
+        ]
+        return {
+            "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+            "rule_files": [PLAIN_NAME],
+            "scrape_configs": [{"job_name": "sidelook", "static_configs": static}],
+        }
+
+    def _command(self, configuration: Path) -> list[str]:
+        return [
+            str(prometheus_program("prometheus")),
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={self.folder / 'series'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--log.level=warn",
+        ]
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._ask("/-/ready")[0] == http.client.OK
+        except OSError:
+            return False  # not listening yet
+
+    def _get(self, path: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._ask(path)[1])
+        return answer
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
