@@ -3,7 +3,6 @@
 Puts the parts in order and times them; each part does its work in its own module.
 """
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,10 +27,12 @@ from demo.query_log import QueryLog, query_log
 from demo.report import report
 from demo.sidecar import Sidecar, running_sidecar
 from demo.spark_session import spark_session
+from demo.steady_lookups import steady_lookups
 from demo.stream import Mode, stream
 from demo.totals import Totals, count_totals
 from demo.workspace import Workspace
 
+LOOK_INTERVAL_S = 1
 LONG_KEPT = {"ttl": "1h", "negative_ttl": "1h"}  # what changes earlier shows by the changelog only
 
 
@@ -68,7 +69,7 @@ class Demonstration:
             faults = self._stream(flights, sidecar, postgres)
             self._say(faults)
             if self.stays_up:
-                self._stay_up(sidecar)
+                self._stay_up(flights, sidecar)
         return faults
 
     @property
@@ -128,17 +129,20 @@ class Demonstration:
             right = "Every flight is there once, and all values and totals agree."
             self.console.print(right, style="green")
 
-    def _stay_up(self, sidecar: Sidecar) -> None:
-        # Whoever reads the last line may press Ctrl-C before there is a pause.
+    def _stay_up(self, flights: pa.Table, sidecar: Sidecar) -> None:
+        # Whoever reads the last line may press Ctrl-C at once.
         try:
-            self.console.print(
-                f"status page: {sidecar.url}/",
-                f"metrics: {sidecar.url}/metrics",
-                f"socket: {sidecar.socket}",
-                "Ctrl-C stops all of it.",
-                sep="\n",
-            )
-            signal.pause()
+            with steady_lookups(sidecar.endpoint, flights) as lookups:
+                self.console.print(
+                    "Some lookups go on, so that the page has something to show.",
+                    f"status page: {sidecar.url}/",
+                    f"metrics: {sidecar.url}/metrics",
+                    f"socket: {sidecar.socket}",
+                    "Ctrl-C stops all of it.",
+                    sep="\n",
+                )
+                while True:
+                    lookups.watch(LOOK_INTERVAL_S)
         except KeyboardInterrupt:
             self.console.print("stopping")
 

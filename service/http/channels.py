@@ -5,6 +5,7 @@ A snapshot; it holds no channel up.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -21,7 +22,12 @@ class Channels:
 
     async def get_all(self, _request: web.Request) -> web.Response:
         """All channels, as they are now."""
-        channels = [asdict(each) for each in self.channels()]
+        channels = described_channels(self.channels())
         return web.Response(
             body=orjson.dumps({"channels": channels}), content_type=MediaType.JSON.value
         )
+
+
+def described_channels(channels: Sequence[ChannelStatistics]) -> list[dict[str, Any]]:
+    """Channels as JSON values."""
+    return [asdict(each) for each in channels]

@@ -17,6 +17,7 @@ from service.engine.dimension import Dimension
 from service.http.catalogue import Catalogue
 from service.http.freshness import freshness
 from service.http.media_type import MediaType
+from service.http.recent_errors import recent_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,12 @@ class Dimensions:
 
     async def get(self, request: web.Request) -> web.Response:
         """One dimension: schema, settings and figures."""
-        return _json(_described(self.catalogue.named(request)))
+        return _json(described_dimension(self.catalogue.named(request)))
 
 
-def _described(dimension: Dimension) -> dict[str, Any]:
-    statistics = dimension.statistics()
+def described_dimension(dimension: Dimension) -> dict[str, Any]:
+    """One dimension as JSON values: schema, settings and figures."""
+    statistics, record = dimension.statistics(), dimension.record
     return {
         "name": dimension.name,
         **_schema(dimension),
@@ -45,14 +47,18 @@ def _described(dimension: Dimension) -> dict[str, Any]:
         "backend": {
             "queries_in_flight": statistics.queries_in_flight,
             "concurrency_limit": statistics.concurrency_limit,
+            "max_in_flight": dimension.settings.batch.max_in_flight,
             "breaker": statistics.breaker_state.label,
             "uses_index": dimension.uses_index,
             "queued_keys": statistics.queued_keys,
             "retries": statistics.retries,
+            "queries": record.queries,
+            "batch_keys": record.batch_keys,
         },
         "waiting_keys": statistics.waiting_keys,
         "coalesced_keys": statistics.coalesced_keys,
         "timeout_s": dimension.settings.timeout_s,
+        "recent_errors": recent_errors(record.errors),
     }
 
 

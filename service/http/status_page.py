@@ -1,4 +1,4 @@
-"""`GET /`: a page for people, with what the other routes tell to machines.
+"""`GET /`: a page for people, with what `/v1/status` tells to machines.
 
 One self-contained document; it fetches its figures by itself and asks nobody else for anything.
 """
@@ -9,6 +9,22 @@ from pathlib import Path
 from aiohttp import web
 
 _FOLDER = Path(__file__).parent / "page"
+_STYLES = ("colours.css", "page.css")
+# One script for the browser: each file may use what those before it define.
+_SCRIPTS = (
+    "format.js",
+    "elements.js",
+    "rates.js",
+    "chart.js",
+    "service_client.js",
+    "health.js",
+    "refresh_part.js",
+    "dimension_card.js",
+    "channel_groups.js",
+    "error_list.js",
+    "first_steps.js",
+    "main.js",
+)
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self';"
     " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -20,9 +36,8 @@ class StatusPage:
 
     def __init__(self) -> None:
         page = (_FOLDER / "page.html").read_text()
-        style = (_FOLDER / "page.css").read_text()
-        script = (_FOLDER / "page.js").read_text()
-        self._page = page.replace("/*style*/", style).replace("/*script*/", script)
+        page = page.replace("/*style*/", _joined(_STYLES))
+        self._page = page.replace("/*script*/", _joined(_SCRIPTS))
 
     async def get(self, _request: web.Request) -> web.Response:
         """The page, whose script and style are the only ones that the browser may run."""
@@ -35,3 +50,7 @@ class StatusPage:
                 "Referrer-Policy": "no-referrer",
             },
         )
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return "\n".join((_FOLDER / name).read_text() for name in names)

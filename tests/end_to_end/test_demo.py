@@ -1,6 +1,8 @@
 """The demonstration as a user runs it, with fewer flights."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,10 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+
+from tests.end_to_end.until import until
 
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000
@@ -56,9 +61,12 @@ def test_changes_show_in_the_stream(folder: Path) -> None:
 
 
 def test_serving_ends_with_ctrl_c(folder: Path) -> None:
-    """A second run in the same folder stays up with --serve, until Ctrl-C ends all processes."""
+    """A run with --serve stays up, with figures that move, until Ctrl-C ends all processes."""
     with _running(folder, "--serve", "--mode", "ordered") as demo:
         printed = _read_until(demo, "Ctrl-C")
+        page = re.findall(r"status page: (\S+)", printed)[-1]
+        first = _lookups(page)
+        until(lambda: _lookups(page) > first)
         family = psutil.Process(demo.pid).children(recursive=True)
         _press_ctrl_c(demo)
         rest, _ = demo.communicate(timeout=TIMEOUT_S)
@@ -112,6 +120,12 @@ def _running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield demo
         finally:
             demo.terminate()
+
+
+def _lookups(page: str) -> int:
+    with urlopen(f"{page}v1/status") as answer:  # noqa: S310  # of the demonstration's sidecar
+        status = json.load(answer)
+    return sum(sum(dimension["lookups"].values()) for dimension in status["dimensions"])
 
 
 def _press_ctrl_c(demo: subprocess.Popen[str]) -> None:

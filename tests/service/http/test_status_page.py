@@ -1,8 +1,12 @@
 """The page stands alone: nothing foreign is loaded, and nothing but ours may run."""
 
 import re
+from pathlib import Path
 
+from service.http import status_page
 from tests.service.http.serving import Served
+
+FOLDER = Path(status_page.__file__).parent / "page"
 
 
 async def test_page_is_one_document(service: Served) -> None:
@@ -14,6 +18,32 @@ async def test_page_is_one_document(service: Served) -> None:
     assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
     assert ":root {" in page
     assert '"use strict";' in page
+    assert "/*script*/" not in page
+
+
+async def test_every_file_of_the_page_is_in_it(service: Served) -> None:
+    """No script or style lies in the folder that the page does not have."""
+    async with service.tcp.get("/") as response:
+        page = await response.text()
+
+    files = [path for path in FOLDER.iterdir() if path.suffix in {".js", ".css"}]
+    assert len(files) > 2
+    assert [path.name for path in files if path.read_text() not in page] == []
+
+
+def test_page_makes_no_markup_of_texts() -> None:
+    """Names and messages become text nodes: nothing in the scripts parses HTML or code."""
+    parsers = (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+    )
+    scripts = [path.read_text() for path in FOLDER.glob("*.js")]
+
+    assert [parser for parser in parsers if any(parser in script for script in scripts)] == []
 
 
 async def test_policy_allows_our_script_only(service: Served) -> None:

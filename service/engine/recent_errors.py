@@ -1,0 +1,68 @@
+"""What went wrong with one dimension lately, in words for people; neither keys nor values of rows.
+
+A record that forgets: totals stand in the statistics, and each failure in the log.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lookup_core.answer import Answer
+from lookup_core.errors import BackendError, ErrorCode
+
+MOST = 20
+EPISODE_S = 60.0  # the same error, again within this time, is no new entry
+
+
+@dataclass(frozen=True, slots=True)
+class RecentError:
+    """One kind of error over a while; times are seconds on the clock of its record."""
+
+    code: ErrorCode
+    detail: str
+    first_at: float
+    last_at: float
+    queries: int = 0  # that failed so, each try
+    keys: int = 0  # whose lookup ended so
+
+
+class RecentErrors:
+    """The last `MOST` errors; each gathers what fails alike until that has not been for a while."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.now = clock
+        self._errors: deque[RecentError] = deque(maxlen=MOST)  # the one that began last comes last
+
+    def on_query_failed(self, error: BackendError) -> None:
+        """A query, or a try of it, failed."""
+        now = self.now()
+        known = self._episode(error.code, error.detail, now)
+        # What the store said tells more than what it means for a key.
+        self._put(replace(known, detail=error.detail, queries=known.queries + 1, last_at=now))
+
+    def on_answers(self, answers: Sequence[Answer]) -> None:
+        """Lookups were answered, with errors or, as most are, without."""
+        for answer in answers:
+            if answer.errors:
+                for code, keys in Counter(answer.errors.values()).items():
+                    self._on_keys_failed(code, keys)
+
+    def latest(self) -> list[RecentError]:
+        """What is remembered, the one that was seen last comes first."""
+        return sorted(self._errors, key=lambda error: error.last_at, reverse=True)
+
+    def _on_keys_failed(self, code: ErrorCode, keys: int) -> None:
+        now = self.now()
+        known = self._episode(code, code.meaning, now)
+        self._put(replace(known, keys=known.keys + keys, last_at=now))
+
+    def _episode(self, code: ErrorCode, detail: str, now: float) -> RecentError:
+        """The entry that goes on, taken out; else a new one."""
+        for error in self._errors:
+            if error.code is code and now - error.last_at <= EPISODE_S:
+                self._errors.remove(error)
+                return error
+        return RecentError(code, detail, first_at=now, last_at=now)
+
+    def _put(self, error: RecentError) -> None:
+        self._errors.append(error)

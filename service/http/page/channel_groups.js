@@ -1,0 +1,126 @@
+// The open streams, one group for each dimension: its sums in a line, its channels below when it is open.
+
+const OPENED_UP_TO = 8; // more channels than this are shown when somebody opens their group
+
+const originOrder = new Intl.Collator("en", { numeric: true });
+
+function originOf(channel) {
+  return channel.origin || `connection ${channel.connection}, channel ${channel.channel}`;
+}
+
+function recordsOf(channel) {
+  return {
+    inFlight: channel.in_flight_records,
+    backlog: channel.backlog_records,
+    credit: channel.credit_records,
+    granted: channel.exclusive_records + channel.floating_records,
+  };
+}
+
+function addRecords(one, other) {
+  return {
+    inFlight: one.inFlight + other.inFlight,
+    backlog: one.backlog + other.backlog,
+    credit: one.credit + other.credit,
+    granted: one.granted + other.granted,
+  };
+}
+
+function setRecords(bar, words, { inFlight, backlog, credit, granted }) {
+  const told = `${count(inFlight)} in flight · ${count(backlog)} backlog · ${count(credit)} of ${count(granted)} credit unused`;
+  setText(words, told);
+  setBar(
+    bar,
+    [
+      ["in-flight", inFlight],
+      ["backlog", backlog],
+      ["credit", credit],
+    ],
+    told,
+  );
+}
+
+// Of those that count: an idle channel holds no watermark back.
+function slowest(channels) {
+  const known = channels.filter((channel) => !channel.is_idle && channel.watermark_ms !== null);
+  return known.length ? Math.min(...known.map((channel) => channel.watermark_ms)) : null;
+}
+
+function setLag(node, watermarkMs) {
+  setText(node, behind(watermarkMs));
+  setAttribute(node, "title", watermarkMs === null ? "" : `watermark ${eventTime(watermarkMs)}`);
+}
+
+function makeGroup({ name, channels }) {
+  const line = element(
+    "span",
+    "line",
+    element("b", "", name),
+    element("span", "number"),
+    element("span", "lag"),
+    element("span", "records"),
+  );
+  const group = element(
+    "details",
+    "group",
+    element("summary", "", line, element("span", "bar")),
+    element("ul", "channels"),
+  );
+  group.open = channels.length <= OPENED_UP_TO;
+  const list = group.lastElementChild;
+  list.tabIndex = 0; // it scrolls, also by keys
+  list.setAttribute("aria-label", `channels of ${name}`);
+  return group;
+}
+
+function updateGroup(group, { name, channels }) {
+  const [summary, list] = group.children;
+  const [line, bar] = summary.children;
+  const idle = channels.filter((channel) => channel.is_idle).length;
+  const number = `${count(channels.length)} ${channels.length === 1 ? "channel" : "channels"}`;
+  setText(line.children[0], name);
+  setText(line.children[1], `${number}: ${count(channels.length - idle)} active, ${count(idle)} idle`);
+  setLag(line.children[2], slowest(channels));
+  setRecords(bar, line.children[3], channels.map(recordsOf).reduce(addRecords));
+  // What nobody sees is not kept up.
+  const shown = group.open ? channels : [];
+  keepChildren(
+    list,
+    shown,
+    (channel) => `${channel.connection}/${channel.channel}`,
+    makeChannel,
+    updateChannel,
+  );
+}
+
+function makeChannel() {
+  return element(
+    "li",
+    "",
+    element("span", "origin"),
+    element("span", "mark"),
+    element("span", "bar"),
+    element("span", "records"),
+    element("span", "lag"),
+  );
+}
+
+function updateChannel(item, channel) {
+  const [origin, mark, bar, records, lag] = item.children;
+  setText(origin, originOf(channel));
+  setMark(mark, channel.is_idle ? "waiting" : "good", channel.is_idle ? "idle" : "active");
+  setRecords(bar, records, recordsOf(channel));
+  setLag(lag, channel.watermark_ms);
+}
+
+function updateChannels(channels) {
+  const groups = new Map(); // {dimension: channels}
+  for (const channel of channels)
+    groups.set(channel.dimension, [...(groups.get(channel.dimension) ?? []), channel]);
+  const sorted = [...groups].sort().map(([name, all]) => ({
+    name,
+    channels: all.sort((one, other) => originOrder.compare(originOf(one), originOf(other))),
+  }));
+  show(byId("channels-legend"), channels.length > 0);
+  keepChildren(byId("channels"), sorted, ({ name }) => name, makeGroup, updateGroup);
+}

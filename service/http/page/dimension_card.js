@@ -1,0 +1,148 @@
+// One dimension: how its lookups end, what its store is asked, what its cache holds.
+
+const BREAKERS = {
+  closed: ["good", "store answers"],
+  half_open: ["waiting", "breaker half open"],
+  open: ["bad", "breaker open"],
+};
+
+function makeCard(dimension) {
+  const title = `dimension ${dimension.name}`;
+  const made = element("article", "card");
+  made.setAttribute("aria-label", title);
+  made.append(
+    element("div", "title", element("h3", "", dimension.name), element("span", "mark")),
+    element("p", "schema"),
+    element("p", "fault"),
+    element("div", "figures"),
+    makeChart(),
+    element("ul", "legend outcomes"),
+    element("div", "meters", makeMeter("cache"), makeMeter("queries")),
+    element("dl", "facts"),
+    element("div", "refreshes"),
+  );
+  return made;
+}
+
+function makeMeter(name) {
+  return element(
+    "div",
+    "meter",
+    element("p", "", element("span", "", name), element("span", "")),
+    element("div", "bar"),
+  );
+}
+
+function setMeter(meter, kind, [amount, of], words) {
+  setText(meter.firstElementChild.lastElementChild, words);
+  setBar(
+    meter.lastElementChild,
+    [
+      [kind, amount],
+      ["left", Math.max(0, of - amount)],
+    ],
+    `${meter.firstElementChild.firstElementChild.textContent}: ${words}`,
+  );
+}
+
+function namesOf(fields) {
+  return fields.map((field) => field.name).join(", ");
+}
+
+// For one dimension, and for the sums of all of them.
+function trafficFigures(history, totals) {
+  const { seconds, totals: recent } = history.recent();
+  const lookups = lookupsIn(recent);
+  const all = lookupsIn(totals);
+  const perSecond = (number) => (seconds ? rate(number / seconds) : "–");
+  return [
+    ["lookups/s", perSecond(lookups), `${count(all)} in all`],
+    [
+      "hit ratio",
+      lookups ? percent(hitsIn(recent) / lookups) : "–",
+      all ? `${percent(hitsIn(totals) / all)} in all` : "no lookups yet",
+    ],
+    ["queries/s", perSecond(recent.queries), `${count(totals.queries)} in all`],
+    [
+      "keys per query",
+      recent.queries ? rate(recent.batch_keys / recent.queries) : "–",
+      totals.queries ? `${rate(totals.batch_keys / totals.queries)} in all` : "no queries yet",
+    ],
+  ];
+}
+
+function updateOutcomes(list, history, totals) {
+  const { seconds, totals: recent } = history.recent();
+  const seen = OUTCOMES.filter((name) => totals[name] > 0);
+  keepChildren(
+    list,
+    seen,
+    (name) => name,
+    (name) => element("li", `swatch ${name}`),
+    (item, name) => {
+      setText(item, seconds ? `${name} ${rate(recent[name] / seconds)}/s` : name);
+      setAttribute(item, "title", `${wholeNumber.format(totals[name])} since the start`);
+    },
+  );
+}
+
+// In one place: a figure that comes and goes would move all others.
+function waitingKeys({ waiting_keys: waiting, backend }) {
+  return backend.queued_keys ? `${count(waiting)}, ${count(backend.queued_keys)} queued` : count(waiting);
+}
+
+// What has never happened takes no room.
+function someOf(number) {
+  return number ? count(number) : null;
+}
+
+function staleness({ staleness_s: held }) {
+  return held === null ? "–" : `at most ${span(held)}`;
+}
+
+function updateMeters(meters, { cache, backend }) {
+  const [cached, queries] = meters.children;
+  setMeter(
+    cached,
+    "filled",
+    [cache.bytes, cache.max_bytes],
+    `${count(cache.rows)} entries, ${size(cache.bytes)} of ${size(cache.max_bytes)}`,
+  );
+  const outOf = backend.concurrency_limit < backend.max_in_flight ? ` of ${backend.max_in_flight}` : "";
+  setMeter(
+    queries,
+    "asked",
+    [backend.queries_in_flight, backend.concurrency_limit],
+    `${backend.queries_in_flight} in flight, limit ${backend.concurrency_limit}${outOf}`,
+  );
+}
+
+function updateCard(card, dimension, history) {
+  const [title, schema, fault, figures, chart, outcomes, meters, facts, refreshes] = card.children;
+  const { unavailable, backend, cache } = dimension;
+  const totals = totalsOf(dimension);
+  const [kind, words] = unavailable
+    ? ["bad", "unavailable"]
+    : (BREAKERS[backend.breaker] ?? ["warning", backend.breaker]);
+  setMark(title.lastElementChild, kind, words);
+  show(fault, unavailable !== null);
+  setText(fault, unavailable ? `${unavailable.code}: ${unavailable.detail}` : "");
+  show(schema, unavailable === null);
+  const fields = unavailable ? "" : `${namesOf(dimension.key)} → ${namesOf(dimension.columns)}`;
+  setText(schema, fields);
+  setAttribute(schema, "title", fields);
+  setFigures(figures, trafficFigures(history, totals));
+  updateChart(chart, history, dimension.name);
+  updateOutcomes(outcomes, history, totals);
+  updateMeters(meters, dimension);
+  setFacts(facts, [
+    ["staleness", staleness(dimension.freshness)],
+    ["breaker", backend.breaker.replace("_", " ")],
+    ["waiting keys", waitingKeys(dimension)],
+    ["coalesced keys", someOf(dimension.coalesced_keys)],
+    ["further tries", someOf(backend.retries)],
+    ["evicted for size", someOf(cache.evictions.size)],
+    ["index", backend.uses_index === false ? "none: reads all rows" : null],
+  ]);
+  updateRefresh(refreshes, dimension.freshness);
+}

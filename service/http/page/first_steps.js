@@ -1,0 +1,68 @@
+// What to do next where there is nothing to see yet: the first lookup, and the first stream.
+
+const EXAMPLES = {
+  int: 1,
+  uint: 1,
+  string: "…",
+  uuid: "00000000-0000-0000-0000-000000000000",
+  bool: true,
+  date: "2026-01-31",
+  timestamp: "2026-01-31T12:00:00Z",
+  decimal: "1.50",
+};
+
+function exampleOf(field) {
+  const kind = Object.keys(EXAMPLES).find((name) => field.type.startsWith(name));
+  return EXAMPLES[kind] ?? "…";
+}
+
+function exampleKey(fields) {
+  return fields.length === 1 ? exampleOf(fields[0]) : fields.map(exampleOf);
+}
+
+function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`; // for a shell
+}
+
+function curlOf(dimension) {
+  const body = JSON.stringify({ keys: [exampleKey(dimension.key)] });
+  const shown = token ? '-H "Authorization: Bearer $TOKEN" ' : "";
+  return `curl ${shown}-d ${quoted(body)} ${location.origin}/v1/dimensions/${dimension.name}/lookup`;
+}
+
+function joinOf(dimension) {
+  const on = dimension.key.map((field) => JSON.stringify(field.name)).join(", ");
+  const columns = dimension.columns
+    .slice(0, 2)
+    .map((field) => JSON.stringify(field.name))
+    .join(", ");
+  return [
+    "from spark_client import Sidecar",
+    `dims = Sidecar("${location.origin}")`,
+    `df.transform(dims.lookup_join("${dimension.name}", on=${dimension.key.length === 1 ? on : `[${on}]`}, columns=[${columns}]))`,
+  ].join("\n");
+}
+
+function advise(box, words, code) {
+  if (!box.childElementCount) {
+    const example = element("pre", "", element("code", ""));
+    example.tabIndex = 0; // it scrolls, also by keys
+    box.append(element("p", ""), example);
+  }
+  setText(box.firstElementChild, words);
+  setText(box.lastElementChild.firstElementChild, code);
+}
+
+function updateFirstSteps(status) {
+  const known = status.dimensions.find((dimension) => dimension.key?.length && dimension.columns?.length);
+  const hasLookups = status.dimensions.some((dimension) => lookupsIn(dimension.lookups) > 0);
+  show(byId("first-lookup"), known !== undefined && !hasLookups);
+  show(byId("first-channel"), known !== undefined && status.channels.length === 0);
+  if (known === undefined) return;
+  advise(byId("first-lookup"), "No lookups yet. Try one, with a key of yours:", curlOf(known));
+  advise(
+    byId("first-channel"),
+    "No stream is open. A Spark job opens one for each task and lookup join, while it runs:",
+    joinOf(known),
+  );
+}

@@ -1,0 +1,74 @@
+"use strict";
+
+// Figures as people read them: short, with their units. Knows nothing of the page.
+
+const END_OF_INPUT_MS = 2 ** 63; // the maximal watermark, 2^63 - 1, as a number of this language
+const wholeNumber = new Intl.NumberFormat("en");
+const shortNumber = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+function count(number) {
+  return number < 100_000 ? wholeNumber.format(number) : shortNumber.format(number);
+}
+
+function rate(perSecond) {
+  if (perSecond > 0 && perSecond < 0.05) return "< 0.1";
+  return perSecond < 10
+    ? (Math.round(perSecond * 10) / 10).toString()
+    : shortNumber.format(Math.round(perSecond));
+}
+
+// Never 100 % unless it is: what is missing of it may be what somebody looks for.
+function percent(share) {
+  return `${(Math.floor(share * 1000) / 10).toFixed(share >= 1 || share === 0 ? 0 : 1)} %`;
+}
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const step = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
+  const amount = bytes / 1024 ** step;
+  const digits = step && amount < 100 && amount % 1 ? 1 : 0;
+  return `${amount.toFixed(digits)} ${units[step]}`;
+}
+
+function span(seconds) {
+  const steps = [
+    ["year", 31_557_600, "day", 86_400],
+    ["day", 86_400, "h", 3600],
+    ["h", 3600, "min", 60],
+    ["min", 60, "s", 1],
+  ];
+  for (const [unit, length, smaller, smallerLength] of steps) {
+    if (seconds < length) continue;
+    const amount = Math.floor(seconds / length);
+    const rest = Math.floor((seconds - amount * length) / smallerLength);
+    const name = unit === "year" || unit === "day" ? `${unit}${amount === 1 ? "" : "s"}` : unit;
+    return rest && amount < 10
+      ? `${amount} ${name} ${rest} ${smaller === "day" && rest > 1 ? "days" : smaller}`
+      : `${amount} ${name}`;
+  }
+  if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return `${Math.round(seconds)} s`;
+}
+
+function ago(seconds) {
+  return seconds < 1.5 ? "now" : `${span(Math.round(seconds))} ago`;
+}
+
+function clockTime(milliseconds) {
+  return new Date(milliseconds).toLocaleTimeString("en-GB");
+}
+
+function eventTime(milliseconds) {
+  if (milliseconds >= END_OF_INPUT_MS) return "end of input";
+  const moment = new Date(milliseconds); // invalid beyond the years that this language knows
+  if (Number.isNaN(moment.getTime())) return `${wholeNumber.format(milliseconds)} ms`;
+  return moment.toISOString().replace("T", " ").replace(".000Z", "Z");
+}
+
+function behind(watermarkMs) {
+  if (watermarkMs === null) return "no watermark yet";
+  if (watermarkMs >= END_OF_INPUT_MS) return "end of input";
+  const seconds = (Date.now() - watermarkMs) / 1000;
+  if (seconds < 0) return `${span(-seconds)} ahead`;
+  return seconds < 10 ? `${seconds.toFixed(1)} s behind` : `${span(seconds)} behind`;
+}

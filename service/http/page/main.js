@@ -1,0 +1,137 @@
+// Reads the service's status each second and shows it; stops while nobody looks, and asks less while it is away.
+
+const PERIOD_MS = 1_000;
+const LONGEST_PAUSE_MS = 10_000;
+const histories = new Map(); // {dimension: History}; null is the sum of all
+let failures = 0; // in a row
+let seenAt = null; // when the service answered last, as the clock says
+let nextAt = 0;
+let timer = null;
+let isRunning = false;
+let latest = null; // the last status
+
+function remember(name, totals, at) {
+  if (!histories.has(name)) histories.set(name, new History());
+  histories.get(name).remember(totals, at);
+  return histories.get(name);
+}
+
+function updateOverview(status, at) {
+  const totals = summed(status.dimensions.map(totalsOf));
+  const history = remember(null, totals, at);
+  const perQuery = totals.queries ? lookupsIn(totals) / totals.queries : 0;
+  const channels = status.channels.length;
+  setFigures(byId("overview"), [
+    ...trafficFigures(history, totals),
+    ["lookups per query", perQuery ? rate(perQuery) : "–", "since the start"],
+    [
+      "channels",
+      count(channels),
+      channels ? `${count(status.channels.filter((each) => each.is_idle).length)} idle` : "no stream is open",
+    ],
+  ]);
+}
+
+function updatePage(status) {
+  const at = performance.now();
+  sayHealth(healthOf(status));
+  saySince("");
+  document.body.classList.remove("is-old");
+  show(byId("token-form"), false);
+  updateVitals(status);
+  if (status.dimensions.length) updateOverview(status, at);
+  keepChildren(
+    byId("dimensions"),
+    status.dimensions,
+    (dimension) => dimension.name,
+    makeCard,
+    (card, dimension) => updateCard(card, dimension, remember(dimension.name, totalsOf(dimension), at)),
+  );
+  updateFirstSteps(status);
+  updateChannels(status.channels);
+  updateErrors(status);
+}
+
+function askForToken() {
+  show(byId("token-form"), true);
+  sayHealth({
+    kind: "waiting",
+    word: "A token is needed",
+    reasons: [token ? "this one was refused" : "the figures are for who has it"],
+  });
+}
+
+function sayAway(error) {
+  failures += 1;
+  const why =
+    error.name === "TimeoutError"
+      ? "no answer in time"
+      : error instanceof TypeError
+        ? "no connection"
+        : error.message;
+  sayHealth({ kind: "bad", word: "Cannot be reached", reasons: [why] });
+  document.body.classList.toggle("is-old", seenAt !== null);
+}
+
+function tellAway() {
+  if (failures === 0) return;
+  const next = Math.max(0, Math.round((nextAt - Date.now()) / 1000));
+  const since =
+    seenAt === null
+      ? ""
+      : `since ${clockTime(seenAt)}, for ${span(Math.round((Date.now() - seenAt) / 1000))}; the figures below are from then. `;
+  saySince(`${since}${next ? `Next try in ${next} s.` : "Trying again …"}`);
+}
+
+async function ask() {
+  try {
+    return await fetchStatus();
+  } catch (error) {
+    if (error instanceof Refused) askForToken();
+    else sayAway(error);
+    return null;
+  }
+}
+
+async function refresh() {
+  const status = await ask();
+  if (status === null) return;
+  failures = 0;
+  seenAt = Date.now();
+  latest = status;
+  updatePage(status);
+}
+
+async function run() {
+  if (isRunning || document.hidden) return; // `visibilitychange` goes on
+  isRunning = true;
+  clearTimeout(timer);
+  try {
+    if (!isRefused()) await refresh();
+  } finally {
+    isRunning = false;
+    const pauseMs = Math.min(LONGEST_PAUSE_MS, PERIOD_MS * 2 ** Math.max(0, failures - 1));
+    nextAt = Date.now() + pauseMs;
+    timer = setTimeout(run, pauseMs);
+    tellAway();
+  }
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) run();
+});
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken(byId("token").value);
+  run();
+});
+// At once, not with the next answer: an empty group would flash.
+byId("channels").addEventListener(
+  "toggle",
+  () => {
+    if (latest !== null) updateChannels(latest.channels);
+  },
+  true,
+);
+setInterval(tellAway, PERIOD_MS);
+run();

@@ -1,0 +1,30 @@
+// Asks the service, with the token if there is one. The token stays in here, and dies with the page.
+
+const ANSWER_TIMEOUT_MS = 5_000;
+let token = "";
+let refusedToken = null; // not asked with again: each refusal stands in the service's log
+
+class Refused extends Error {}
+
+function isRefused() {
+  return token === refusedToken;
+}
+
+function useToken(text) {
+  token = text;
+}
+
+async function fetchStatus() {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch("/v1/status", {
+    headers,
+    cache: "no-store",
+    signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+  });
+  if (answer.status === 401) {
+    refusedToken = token;
+    throw new Refused();
+  }
+  if (!answer.ok) throw new Error(`it answered ${answer.status}`);
+  return answer.json();
+}

@@ -1,0 +1,34 @@
+"""How the process is doing: since when it runs, its memory, how late its timers are.
+
+Asked for when somebody looks; nothing is measured here.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Made when the service starts; `limit_bytes` is the configured bound of what lookups take."""
+
+    limit_bytes: int = 0
+    resident_bytes: Callable[[], int] = lambda: 0  # may raise OSError
+    lag_s: Callable[[], float] = lambda: 0.0
+    clock: Callable[[], float] = time.monotonic
+    started_at: float = field(default_factory=time.monotonic)
+
+    def told(self) -> dict[str, Any]:
+        """The figures now, as JSON values; null for what the kernel does not tell."""
+        return {
+            "uptime_s": self.clock() - self.started_at,
+            "memory": {"resident_bytes": self._resident_bytes(), "limit_bytes": self.limit_bytes},
+            "event_loop_lag_s": self.lag_s(),
+        }
+
+    def _resident_bytes(self) -> int | None:
+        try:
+            return self.resident_bytes()
+        except OSError:  # no file descriptor is free, or there is no /proc
+            return None

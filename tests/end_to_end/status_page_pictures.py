@@ -1,0 +1,55 @@
+"""Takes the pictures of the status page: `python -m tests.end_to_end.status_page_pictures URL`.
+
+Not a test. URL is that of a service under load, as `make demo SERVE=1` prints it.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Page, ViewportSize
+
+from tests.browser import running_browser
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDE: ViewportSize = {"width": 1280, "height": 1180}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+SCHEMES: dict[str, Literal["light", "dark"]] = {"": "light", "-dark": "dark"}
+
+
+def main() -> int:
+    """Let the page gather figures, then take it light and dark, and as on a phone if asked."""
+    arguments = _arguments()
+    with running_browser() as browser:
+        page = browser.new_page(viewport=WIDE)
+        page.goto(arguments.url)
+        page.wait_for_selector(".card")
+        page.wait_for_timeout(1000 * arguments.seconds)
+        _take(page, arguments.folder, "status-page", is_whole=False)
+        if arguments.phone:
+            page.set_viewport_size(PHONE)
+            _take(page, arguments.folder, "status-page-phone", is_whole=True)
+    return 0
+
+
+def _take(page: Page, folder: Path, name: str, *, is_whole: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, scheme in SCHEMES.items():
+        path = folder / f"{name}{suffix}.png"
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=path, full_page=is_whole)
+        sys.stdout.write(f"{path}: {path.stat().st_size:,} bytes\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", help="of the status page")
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="default: docs/images")
+    parser.add_argument("--seconds", type=int, default=120, help="of figures in the charts")
+    parser.add_argument("--phone", action="store_true", help="also those of a phone")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
