@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from lookup_core.errors import ConfigurationError, ErrorCode, SidelookError
 from service.commands.check_config import check_config
+from service.commands.doctor import doctor
 from service.commands.exit_code import ExitCode, exit_code
 from service.commands.explain import explain
 from service.commands.gen_triggers import gen_triggers
@@ -35,6 +36,7 @@ application.command()(gen_triggers)
 application.command()(lookup)
 application.command()(explain)
 application.command()(invalidate)
+application.command()(doctor)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,8 @@ from lookup_core.errors import ConfigurationError
 
 def bind_fault(setting: str, where: str, error: OSError) -> ConfigurationError:
     """The error for a setting whose address the system refuses, with the remedy if it is known."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
+    number = error.errno or 0  # names that do not resolve have negative ones
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     if error.errno == errno.EADDRINUSE:
         reason += f"; another process listens there: stop it, or set {setting} to another port"
     return ConfigurationError([f"{setting}: {where}: {reason}"])

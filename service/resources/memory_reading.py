@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.resources.control_group import ControlGroup
+
 _NO_LIMIT = 2**60  # version 1 writes a huge number for "none"
 
 
@@ -30,23 +32,14 @@ class ProcessMemory:
         """The figures now; raises OSError where there is no /proc."""
         pages = int((self._root / "proc/self/statm").read_text().split()[1])
         resident_bytes = pages * self._page_bytes
-        folder, names = self._group()
-        limit_bytes = _number(folder / names.limit)
+        group = ControlGroup.of("memory", self._root)
+        names = _VERSION_1 if group.is_version_1 else _VERSION_2
+        limit_bytes = group.number(names.limit)
         if limit_bytes is None or limit_bytes >= _NO_LIMIT:
             return MemoryReading(resident_bytes)
         # Cached files are given back by the kernel itself before anybody is killed.
-        used_bytes = (_number(folder / names.usage) or 0) - _stat(folder, names.cached)
+        used_bytes = (group.number(names.usage) or 0) - _stat(group, names.cached)
         return MemoryReading(resident_bytes, max(used_bytes, 0), limit_bytes)
-
-    def _group(self) -> tuple[Path, "_Names"]:
-        groups = self._root / "sys/fs/cgroup"
-        for line in _text(self._root / "proc/self/cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers == "":
-                return _existing(groups, path), _VERSION_2
-            if "memory" in controllers.split(","):
-                return _existing(groups / "memory", path), _VERSION_1
-        return groups, _VERSION_2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +53,8 @@ _VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_ina
 _VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
 
 
-def _existing(groups: Path, path: str) -> Path:
-    # In a container the path may be the host's, and the container's own group stand at the root.
-    folder = groups / path.strip("/")
-    return folder if folder.is_dir() else groups
-
-
-def _number(file: Path) -> int | None:
-    text = _text(file).strip()
-    return int(text) if text.isdigit() else None  # "max", or no such file: at the root group
-
-
-def _stat(folder: Path, name: str) -> int:
-    for line in _text(folder / "memory.stat").splitlines():
+def _stat(group: ControlGroup, name: str) -> int:
+    for line in group.text("memory.stat").splitlines():
         if line.startswith(f"{name} "):
             return int(line.split()[1])
     return 0
-
-
-def _text(file: Path) -> str:
-    return file.read_text() if file.is_file() else ""

@@ -20,6 +20,7 @@ def test_help_names_every_command(capsys: Printed) -> None:
         "lookup",
         "explain",
         "invalidate",
+        "doctor",
     ]
     assert (code, [name for name in commands if name not in printed]) == (0, [])
 

@@ -1,0 +1,88 @@
+"""What the adapters of one dimension are told, out of its configuration.
+
+Plain values of their own kinds; the adapters are made elsewhere, and nothing is opened.
+"""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from lookup_core.version_columns import VersionColumns
+from service.backends.postgres_dsn import RotatedDsn
+from service.backends.postgres_settings import PostgresSettings
+from service.config.changelog import Changelog, Security
+from service.config.dimension import DimensionConfig
+from service.config.notifications import Notifications
+from service.config.source import PostgresSource
+from service.sources.kafka_settings import KafkaSettings
+from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+
+
+def postgres_settings(config: DimensionConfig, source: PostgresSource) -> PostgresSettings:
+    """How the table is reached, and asked; raises OSError where its address cannot be read."""
+    return PostgresSettings(
+        dsn=source.read_dsn(),
+        table=source.table,
+        key=config.key,
+        columns=config.columns,
+        max_connections=config.batch.max_in_flight,
+        statement_timeout_s=config.timeout_s,
+        has_several_rows=config.match is not None or config.versions is not None,
+        versions=version_columns(config),
+        is_followed=config.refresh.feed is not None,
+        has_triggers=config.refresh.listen is not None,
+        require_index=source.require_index,
+        pgbouncer=source.pgbouncer,
+        dsn_now=_dsn_now(source),
+    )
+
+
+def version_columns(config: DimensionConfig) -> VersionColumns | None:
+    """When a row of a key is valid, if it has several."""
+    return None if config.versions is None else config.versions.engine_settings()
+
+
+def notifications_settings(
+    name: str, source: PostgresSource, listen: Notifications, *, script: str
+) -> PostgresNotificationsSettings:
+    """Whom to listen to; raises OSError where the address of the table cannot be read."""
+    return PostgresNotificationsSettings(
+        source.read_dsn(),
+        source.table,
+        listen.channel_of(name),
+        script=script,
+        dsn_now=_dsn_now(source),
+    )
+
+
+def trigger_script(name: str, file: Path | None) -> str:
+    """The command that prints the triggers of this dimension, from wherever it is run."""
+    config = () if file is None else ("--config", str(file.absolute()))
+    return shlex.join(("python", "-m", "service", "gen-triggers", name, *config))
+
+
+def kafka_settings(changelog: Changelog) -> KafkaSettings:
+    """How the topic of the changes is read; raises OSError where a secret cannot be read."""
+    security = changelog.security
+    return KafkaSettings(
+        brokers=changelog.brokers,
+        topic=changelog.topic,
+        heartbeat_topic=changelog.heartbeat_topic,
+        security_protocol=_protocol(security),
+        sasl_mechanism=security.mechanism or "PLAIN",
+        sasl_user=security.username,
+        sasl_password=security.read_password(),
+        ca_file=security.ca_file,
+        certificate_file=security.certificate_file,
+    )
+
+
+def _dsn_now(source: PostgresSource) -> Callable[[], str] | None:
+    if source.dsn_file is None:
+        return None
+    return RotatedDsn(source.dsn_file, source.read_dsn, first=source.read_dsn()).now
+
+
+def _protocol(security: Security) -> str:
+    transport = "SSL" if security.tls else "PLAINTEXT"
+    return transport if security.mechanism is None else f"SASL_{transport}"

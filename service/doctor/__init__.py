@@ -1,0 +1,1 @@
+"""What may keep a sidecar from working: seen from outside, told with a remedy, never mended."""

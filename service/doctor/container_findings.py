@@ -1,0 +1,96 @@
+"""What a pod template means for the sidecar's own container: probes, memory, processors, end.
+
+Pure; its place in the pod is judged in `pod_findings`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lookup_core.settings import CacheMode
+from service.config.quantity import duration_text, size_text
+from service.config.settings import Settings
+from service.doctor.finding import Finding, Matter
+from service.doctor.manifest import Manifest, quantity
+from service.doctor.process_limits_check import memory_finding
+
+_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarNeeds:
+    """What the configuration makes the container need."""
+
+    memory_bytes: int = 512 * 2**20  # limits.memory
+    longest_load_s: float = 0.0  # how long /startupz may wait for tables
+    has_health: bool = True  # a health listener that is not on loopback
+
+    @classmethod
+    def of(cls, settings: Settings) -> "SidecarNeeds":
+        """Those of a configuration."""
+        loads = [
+            each.cache.warmup_max_wait_s
+            for each in settings.dimensions.values()
+            if each.cache.mode is CacheMode.FULL
+        ]
+        health = settings.listen.health
+        return cls(
+            settings.limits.memory_bytes,
+            max(loads, default=0.0),
+            has_health=health is not None and not health.is_loopback,
+        )
+
+
+def container_findings(matter: Matter, sidecar: Manifest, needs: SidecarNeeds) -> Iterator[Finding]:
+    """What is wrong with it."""
+    yield _memory(matter, sidecar, needs)
+    processors = quantity(sidecar.below("resources", "limits").text("cpu"))
+    if processors is not None and processors < 1.0:
+        yield matter.warning(
+            f"is held to {processors:g} processors: throttling stops the event loop of all tasks",
+            "leave limits.cpu out, and give requests.cpu only",
+        )
+    yield from patience_findings(matter, sidecar, needs)
+    has_probes = any(sidecar.get(name) for name in _PROBES)
+    if has_probes and not needs.has_health:
+        yield matter.error(
+            "has probes, and listen.health is closed or on loopback: they find nothing",
+            "set listen.health: 0.0.0.0:8816",
+        )
+    if sidecar.below("lifecycle").get("preStop"):
+        yield matter.warning(
+            "has a preStop hook, which runs at once, while the executor still looks up",
+            "leave it out: the sidecar drains when it gets SIGTERM, after the executor",
+        )
+
+
+def _memory(matter: Matter, sidecar: Manifest, needs: SidecarNeeds) -> Finding:
+    limit = quantity(sidecar.below("resources", "limits").text("memory"))
+    if limit is None:
+        return matter.warning(
+            "has no memory limit: if it grows, the kernel may kill the executor in its place",
+            f"set resources.limits.memory to {size_text(needs.memory_bytes // 2 * 3)} or more",
+        )
+    return memory_finding(matter, needs.memory_bytes, int(limit))
+
+
+def patience_findings(matter: Matter, sidecar: Manifest, needs: SidecarNeeds) -> Iterator[Finding]:
+    """Whether the startup probe waits for longer than tables may take to load."""
+    probe = sidecar.below("startupProbe")
+    if not probe.values:
+        yield matter.warning(
+            "has no startupProbe: the executor starts before the sidecar listens",
+            "add one of /startupz at the health port",
+        )
+        return
+    patience_s = probe.number("initialDelaySeconds", 0) + (
+        probe.number("periodSeconds", 10) * probe.number("failureThreshold", 3)
+    )
+    if patience_s <= needs.longest_load_s:
+        yield matter.error(
+            f"the startupProbe waits {patience_s} s, and cache.warmup_max_wait is "
+            f"{duration_text(needs.longest_load_s)}: killed while it loads, it begins anew",
+            f"set its failureThreshold so that it waits longer than "
+            f"{duration_text(needs.longest_load_s + 60)}",
+        )
+    else:
+        yield matter.ok(f"the startupProbe waits {patience_s} s, longer than any load")

@@ -1,0 +1,98 @@
+"""The changelog of one dimension: can its topic be read, and does it keep what a start needs.
+
+How the brokers are asked stands in `kafka_topic`.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.adapter_settings import kafka_settings
+from service.config.changelog import Changelog
+from service.config.quantity import duration_text
+from service.doctor.finding import Finding, Matter
+from service.doctor.kafka_topic import KafkaTopicFacts, read_kafka_topic
+from service.doctor.store_trouble import trouble
+from service.sources.kafka_settings import KafkaSettings
+
+COMFORTABLE_S = 600.0  # so that a sidecar which lost its brokers for a while finds where it was
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCheck:
+    """The topic that a dimension's changes stand in."""
+
+    dimension: str
+    changelog: Changelog
+
+    @property
+    def matter(self) -> Matter:
+        """The dimension's topic."""
+        return Matter("kafka", f"{self.dimension}: {self.changelog.topic}")
+
+    async def findings(self) -> AsyncGenerator[Finding, None]:
+        """Whether it is reached, may be read, and keeps enough."""
+        settings = kafka_settings(self.changelog)
+        try:
+            facts = await read_kafka_topic(settings)
+        except BackendError as error:
+            yield trouble(self.matter, error, remedy=_remedy(error, settings))
+            return
+        for finding in topic_findings(self.matter, facts, settings):
+            yield finding
+
+
+def topic_findings(
+    matter: Matter, facts: KafkaTopicFacts, settings: KafkaSettings
+) -> Iterator[Finding]:
+    """What the facts mean."""
+    yield matter.ok(f"can be read; partitions: {facts.partitions}")
+    if not facts.has_heartbeat_topic:
+        yield matter.error(
+            f"there is no heartbeat topic {settings.heartbeat_topic}: the feed is never live",
+            "set heartbeat.interval.ms in the connector, or leave heartbeat_topic out",
+        )
+    if facts.settings is None:
+        yield matter.skipped(
+            "how long it keeps messages may not be asked",
+            f"kafka-configs.sh --describe --topic {settings.topic}: retention.ms of at least "
+            f"{COMFORTABLE_S * 1000:.0f}; or allow DESCRIBE_CONFIGS on it",
+        )
+        return
+    yield retention_finding(matter, facts.settings, lookback_s=settings.lookback_s)
+
+
+def retention_finding(matter: Matter, settings: object, *, lookback_s: float) -> Finding:
+    """Whether changes are kept for as long as a start looks back, and an outage may take."""
+    told = settings if isinstance(settings, dict) else {}
+    policy = told.get("cleanup.policy", "delete")
+    # Where only compaction cleans up, a key's last change stays; that its row went, so long.
+    name = "retention.ms" if "delete" in policy else "delete.retention.ms"
+    kept_s = int(told.get(name) or -1) / 1000
+    remedy = f"set {name} of the topic to {COMFORTABLE_S * 1000:.0f} or more, or to -1"
+    if 0 <= kept_s < lookback_s:
+        return matter.error(
+            f"keeps changes for {duration_text(kept_s)} ({name}), and a start looks "
+            f"{duration_text(lookback_s)} back: what is cut off empties the cache each time",
+            remedy,
+        )
+    if 0 <= kept_s < COMFORTABLE_S:
+        return matter.warning(
+            f"keeps changes for {duration_text(kept_s)} ({name}): a longer outage of the brokers "
+            "empties the cache",
+            remedy,
+        )
+    return matter.ok(f"cleanup.policy {policy} keeps changes for long enough")
+
+
+def _remedy(error: BackendError, settings: KafkaSettings) -> str:
+    return _REMEDIES.get(error.code, "").format(topic=settings.topic, user=settings.sasl_user)
+
+
+_REMEDIES = {
+    ErrorCode.TABLE_UNAVAILABLE: "create topic {topic}, start its connector, or correct the name",
+    ErrorCode.FORBIDDEN: "kafka-acls.sh --add --allow-principal User:{user} --operation Read "
+    "--operation Describe --topic {topic}",
+    ErrorCode.UPSTREAM_UNAVAILABLE: "see that the brokers run, and that the addresses which they "
+    "advertise (advertised.listeners) can be reached from here",
+}

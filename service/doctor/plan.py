@@ -1,0 +1,142 @@
+"""Which checks there are for what the caller has given, and in which order they run.
+
+Runs none; see `examination`.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_core.errors import ConfigurationError
+from lookup_core.settings import CacheMode
+from service.config.settings import Settings
+from service.config.source import ParquetSource
+from service.doctor.configuration_check import ConfigurationCheck
+from service.doctor.container_findings import SidecarNeeds
+from service.doctor.database_check import DatabaseCheck
+from service.doctor.interface import Check
+from service.doctor.kafka_check import KafkaCheck
+from service.doctor.kubernetes_check import KubernetesCheck
+from service.doctor.parquet_check import ParquetCheck
+from service.doctor.pod_template_check import PodTemplateCheck
+from service.doctor.postgres_place import postgres_places
+from service.doctor.process_limits_check import ProcessLimitsCheck
+from service.doctor.secrets_check import SecretsCheck
+from service.doctor.sidecar_check import AskSidecar, SidecarCheck
+from service.doctor.socket_check import SocketCheck
+from service.doctor.spark_check import SparkCheck
+from service.doctor.spark_conf import read_spark_conf
+from service.doctor.table_check import TableCheck
+from service.resources.memory_shares import MemoryShares
+
+_TABLES_AT_ONCE = 4  # of one database
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSidecar:
+    """The sidecar that is asked, and its socket, if it is on this machine."""
+
+    endpoint: str
+    ask: AskSidecar
+    socket: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is told of where executors run."""
+
+    executors: int | None = None
+    kubernetes: str | None = None
+    pod_template: Path | None = None
+    spark_conf: Path | None = None
+    spark: tuple[int, int] | None = None
+    network_policy: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A configuration, or the faults for which there is none."""
+
+    file: Path
+    settings: Settings | None = None
+    faults: Sequence[str] = ()
+
+
+def plan(
+    configured: Configured | None, sidecar: RunningSidecar | None, deployment: Deployment
+) -> list[list[Check]]:
+    """The checks in stages: tables after their databases."""
+    settings = None if configured is None else configured.settings
+    first: list[Check] = []
+    if configured is not None:
+        first.append(
+            ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
+        )
+    if sidecar is not None:
+        first += _of_sidecar(sidecar, settings)
+    databases: list[DatabaseCheck] = []
+    second: list[Check] = []
+    if configured is not None and settings is not None:
+        first.append(SecretsCheck(settings))
+        # A secret that vanished since it was checked is a finding of its own check.
+        with suppress(OSError):
+            databases = [
+                DatabaseCheck(place, deployment.executors)
+                for place in postgres_places(settings.dimensions)
+            ]
+        second += _tables(databases, configured.file, settings)
+        first += [*databases, *_others(settings)]
+    first += _of_deployment(deployment, settings)
+    return [first, second]
+
+
+def _of_sidecar(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:
+    if sidecar.socket is not None:
+        yield SocketCheck(sidecar.socket)
+    names = None if settings is None else tuple(settings.dimensions)
+    yield SidecarCheck(sidecar.endpoint, sidecar.ask, names)
+    yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
+
+
+def _tables(databases: Sequence[DatabaseCheck], file: Path, settings: Settings) -> Iterator[Check]:
+    wanted_bytes = sum(
+        each.cache.max_bytes
+        for each in settings.dimensions.values()
+        if each.cache.mode is not CacheMode.NONE
+    )
+    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
+    for database in databases:
+        turns = asyncio.Semaphore(_TABLES_AT_ONCE)
+        for name, config in database.place.dimensions.items():
+            yield TableCheck(name, config, database, turns, file, scale)
+
+
+def _others(settings: Settings) -> Iterator[Check]:
+    for name, config in settings.dimensions.items():
+        if isinstance(config.source, ParquetSource):
+            yield ParquetCheck(name, config)
+        if config.refresh.changelog is not None:
+            yield KafkaCheck(name, config.refresh.changelog)
+
+
+def _of_deployment(deployment: Deployment, settings: Settings | None) -> Iterator[Check]:
+    yield KubernetesCheck(deployment.kubernetes)
+    template, conf = deployment.pod_template, deployment.spark_conf
+    if template is not None:
+        yield PodTemplateCheck(
+            template,
+            socket=None if settings is None else settings.listen.unix,
+            needs=SidecarNeeds() if settings is None else SidecarNeeds.of(settings),
+            checks_all=conf is None or _checks_all_containers(conf),
+        )
+    if conf is not None:
+        yield SparkCheck(conf, deployment.spark, template, deployment.network_policy)
+
+
+def _checks_all_containers(conf: Path) -> bool:
+    try:
+        return read_spark_conf(conf).checks_all_containers
+    except ConfigurationError:
+        return True  # Spark's own word for it; that the file cannot be read is told of by its check

@@ -1,0 +1,122 @@
+"""What a pod template means for the pod as a whole: kind of sidecar, socket, user, network.
+
+Pure; the sidecar's own container has a module of its own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from service.doctor.finding import Finding, Matter
+from service.doctor.manifest import Manifest
+from service.doctor.pod_template import PodTemplate
+
+_TEMPLATE = "as k8s/base/executor-pod/executor-pod-template.yaml has it"
+
+
+def pod_findings(
+    matter: Matter, template: PodTemplate, *, socket: Path | None, checks_all: bool
+) -> Iterator[Finding]:
+    """What is wrong with it; `checks_all` is what Spark says of all containers."""
+    if template.sidecar is None:
+        yield matter.error(
+            "there is no container sidelook", f"add it to initContainers, {_TEMPLATE}"
+        )
+        return
+    yield kind_finding(matter, template, checks_all=checks_all)
+    troubles = [
+        *_network_findings(matter, template.spec),
+        *_user_findings(matter, template),
+        *(socket_findings(matter, template, socket) if socket else ()),
+        *_secret_findings(matter, template.sidecar),
+    ]
+    yield from troubles or [matter.ok("both containers share the socket and its user")]
+
+
+def kind_finding(matter: Matter, template: PodTemplate, *, checks_all: bool) -> Finding:
+    """Whether it is a native sidecar."""
+    if template.is_native:
+        return matter.ok("is a native sidecar")
+    remedy = f"move it to initContainers with restartPolicy: Always, {_TEMPLATE}"
+    if template.is_init_container:
+        return matter.error(
+            "is an init container without restartPolicy: Always: the executor waits for its end, "
+            "which never comes",
+            "give it restartPolicy: Always",
+        )
+    if checks_all:
+        return matter.error(
+            "is an ordinary container: it may start after the executor, and from Spark 4.0 on "
+            "(spark.kubernetes.executor.checkAllContainers) its end fails the executor",
+            remedy,
+        )
+    return matter.warning(
+        "is an ordinary container: it may start after the executor, and end before it", remedy
+    )
+
+
+def _network_findings(matter: Matter, spec: Manifest) -> Iterator[Finding]:
+    if spec.get("hostNetwork") is True:
+        yield matter.error(
+            "hostNetwork: true: everybody on the node reaches every listener",
+            "leave it out; the socket needs no network",
+        )
+    if spec.get("enableServiceLinks") is not False:
+        yield matter.warning(
+            "a Service called sidelook would set SIDELOOK_PORT, which stops the start as unknown",
+            "set enableServiceLinks: false",
+        )
+
+
+def _user_findings(matter: Matter, template: PodTemplate) -> Iterator[Finding]:
+    assert template.sidecar is not None
+    containers = [template.sidecar, *template.executors]
+    users = {_user(each, template.spec) for each in containers}
+    if len(users) > 1 and template.spec.below("securityContext").get("fsGroup") is None:
+        yield matter.error(
+            "the containers run as different users, without a group of the socket (0660)",
+            "give both the same runAsUser and runAsGroup, or the pod an fsGroup",
+        )
+
+
+def _user(container: Manifest, spec: Manifest) -> object:
+    own = container.below("securityContext").get("runAsUser")
+    return spec.below("securityContext").get("runAsUser") if own is None else own
+
+
+def socket_findings(matter: Matter, template: PodTemplate, socket: Path) -> Iterator[Finding]:
+    """Whether both containers have the socket's folder, of one volume that can be written."""
+    assert template.sidecar is not None
+    mount = _mount_of(template.sidecar, socket.parent)
+    if mount is None:
+        yield matter.error(
+            f"no volume is mounted at {socket.parent}, where listen.unix is",
+            "mount an emptyDir there, in both containers",
+        )
+        return
+    volume = mount.text("name")
+    if mount.get("readOnly") is True:
+        yield matter.error(f"{socket.parent} is mounted readOnly", "leave readOnly out")
+    for executor in template.executors:
+        theirs = _mount_of(executor, socket.parent)
+        if theirs is None or theirs.text("name") != volume:
+            yield matter.error(
+                f"container {executor.text('name')} does not mount volume {volume} at "
+                f"{socket.parent}: it finds no socket",
+                "add the same volumeMount to it",
+            )
+    if volume not in {each.text("name") for each in template.spec.items("volumes")}:
+        yield matter.error(f"there is no volume {volume}", "add it: emptyDir: { medium: Memory }")
+
+
+def _mount_of(container: Manifest, folder: Path) -> Manifest | None:
+    mounts = container.items("volumeMounts")
+    return next((each for each in mounts if Path(each.text("mountPath")) == folder), None)
+
+
+def _secret_findings(matter: Matter, sidecar: Manifest) -> Iterator[Finding]:
+    for mount in sidecar.items("volumeMounts"):
+        if mount.text("subPath"):
+            yield matter.warning(
+                f"{mount.text('mountPath')} is mounted by subPath: what is changed never arrives",
+                "mount the whole volume as a folder",
+            )

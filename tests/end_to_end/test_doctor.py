@@ -1,0 +1,161 @@
+"""The command `doctor` as its users run it: beside a sidecar that is well, and one that is not."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
+from tests.end_to_end.sidecar_process import ROOT, SidecarProcess
+
+_PATIENCE_S = 60.0
+_FAULTY = """
+listen: {{unix: {socket}, http: null}}
+dimensions:
+  away:
+    source: {{kind: postgres, dsn: "postgresql://me@127.0.0.1:1/shop", table: t}}
+    key: [id]
+  gone: {{source: {{kind: parquet, path: gone.parquet}}, key: [id]}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """How the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> Any:  # noqa: ANN401  # any JSON
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+    def of(self, *severities: str) -> list[tuple[str, str]]:
+        """Check and subject of the findings of these severities."""
+        found = self.report["findings"]
+        return [
+            (each["check"], each["subject"]) for each in found if each["severity"] in severities
+        ]
+
+
+def doctor(sidecar: SidecarProcess, *arguments: str) -> Doctor:
+    """Run the command in the sidecar's surroundings."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "service", "doctor", *arguments],
+        cwd=ROOT,
+        env=sidecar.whole_environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_PATIENCE_S,
+    )
+    return Doctor(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """One that is well, with three dimensions."""
+    sidecar = stopped_parquet_sidecar(tmp_path_factory.mktemp("doctor"))
+    with sidecar.running():
+        yield sidecar
+
+
+def test_healthy_sidecar_has_no_finding(sidecar: SidecarProcess) -> None:
+    """Beside a sidecar that is well, all is ok, and the exit code is 0."""
+    ended = doctor(
+        sidecar, "--config", str(sidecar.folder / "config.yaml"), "--kubernetes", "1.31", "--json"
+    )
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.of("warning", "error", "skipped") == []
+    assert {"socket", "sidecar", "limits", "clock", "table", "configuration"} <= {
+        check for check, _ in ended.of("ok")
+    }
+    assert ended.report["summary"]["error"] == 0
+
+
+def test_table_is_read_without_colours(sidecar: SidecarProcess) -> None:
+    """For people each finding has a word and a mark, and the last line counts them."""
+    ended = doctor(sidecar, "--endpoint", f"unix://{sidecar.socket}")
+
+    assert ended.code == 0
+    assert "✓ ok" in ended.out
+    assert "- skipped" in ended.out  # no cluster here
+    assert ended.out.splitlines()[-1].startswith("0 errors, 0 warnings, 1 skipped, ")
+    assert "\x1b" not in ended.out
+
+
+def test_errors_end_in_code_1(sidecar: SidecarProcess, tmp_path: Path) -> None:
+    """Nobody serves the socket, the database is away, a file is missing: all are told at once."""
+    config = tmp_path / "c.yaml"
+    config.write_text(_FAULTY.format(socket="unused.sock"))
+    environ = {**sidecar.environ, "SIDELOOK_LISTEN__UNIX": str(tmp_path / "none" / "s.sock")}
+
+    ended = doctor(SidecarProcess(tmp_path, environ=environ), "--config", str(config), "--json")
+
+    path = str(tmp_path / "none" / "s.sock")
+    assert (ended.code, ended.err) == (1, "")
+    assert ended.of("error") == [
+        *[("socket", path), ("sidecar", f"unix://{path}")],
+        *[("database", "me@127.0.0.1:1/shop"), ("table", "gone")],
+    ]
+    assert all(each["remedy"] for each in ended.report["findings"] if each["severity"] != "ok")
+
+
+def test_faulty_configuration_hides_nothing(sidecar: SidecarProcess, tmp_path: Path) -> None:
+    """Its faults end in 78; the sidecar that runs is looked at all the same."""
+    config = tmp_path / "c.yaml"
+    config.write_text("dimensions: {a: {source: {kind: parquet, path: x}, key: [k], ttl: 5}}\n")
+
+    arguments = ("--config", str(config), "--endpoint", f"unix://{sidecar.socket}", "--json")
+    ended = doctor(sidecar, *arguments)
+
+    assert ended.code == 78
+    assert ended.of("error") == [("configuration", str(config))]
+    assert ("sidecar", f"unix://{sidecar.socket}") in ended.of("ok")
+
+
+def test_stale_socket_is_told(tmp_path: Path) -> None:
+    """A sidecar that was killed leaves its socket; the remedy is a start, which makes all well."""
+    sidecar = stopped_parquet_sidecar(tmp_path)
+    arguments = ("--config", str(tmp_path / "config.yaml"), "--kubernetes", "1.31", "--json")
+    with sidecar.running(ends_by=signal.SIGKILL):
+        pass
+    killed = doctor(sidecar, *arguments)
+    with sidecar.running():
+        mended = doctor(sidecar, *arguments)
+
+    assert killed.of("error")[0] == ("socket", str(sidecar.socket))
+    assert "replaces it" in killed.report["findings"][1]["remedy"]
+    assert (killed.code, mended.code) == (1, 0)
+
+
+def test_black_holes_end_in_time(sidecar: SidecarProcess, tmp_path: Path) -> None:
+    """A database and brokers that swallow everything cost a quarter of a minute at most."""
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        port = hole.getsockname()[1]
+        config = tmp_path / "c.yaml"
+        config.write_text(
+            "dimensions: {a: {source: {kind: postgres, table: t, "
+            f"dsn: 'postgresql://me@127.0.0.1:{port}/shop'}}, key: [id], refresh: {{changelog: "
+            f"{{brokers: ['127.0.0.1:{port}'], topic: t, format: upsert_json}}}}}}}}\n"
+        )
+        began_s = time.monotonic()
+        ended = doctor(sidecar, "--config", str(config), "--without-sidecar", "--json")
+        took_s = time.monotonic() - began_s
+
+    assert ended.code == 1
+    assert [check for check, _ in ended.of("error", "skipped") if check != "kubernetes"] == [
+        *("database", "kafka", "table"),
+    ]
+    assert took_s < 20.0  # with the start of the interpreter, on a machine at work

@@ -1,0 +1,55 @@
+"""Plain questions to a sidecar."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+
+from lookup_core.errors import SidecarUnreachable
+from service.commands.client_files import ClientFiles
+from service.commands.endpoint import parse_endpoint
+from service.commands.sidecar_questions import sidecar_questions
+from tests.service.commands.fake_sidecar import FakeSidecar
+
+
+async def test_answers_are_told_as_they_are(sidecar: FakeSidecar) -> None:
+    """JSON as values, other bodies as text, errors with their status, and when it was answered."""
+    endpoint = parse_endpoint(f"unix://{sidecar.socket}")
+
+    async with sidecar_questions(endpoint, token=None) as ask:
+        known = await ask("/v1/dimensions/airports")
+        html = await ask("/v1/dimensions/html")
+        unknown = await ask("/v1/dimensions/no%20such")
+
+    assert (known.status, known.told["unavailable"], bool(known.date)) == (200, None, True)
+    assert (html.body, html.told) == ("<html>", {})
+    assert (unknown.status, unknown.told["code"]) == (404, "unknown_dimension")
+
+
+async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
+    """Who does not answer is unreachable, with the reason."""
+    async with sidecar_questions(parse_endpoint(f"unix://{tmp_path}/s"), token="t") as ask:
+        with pytest.raises(SidecarUnreachable, match="No such file"):
+            await ask("/livez")
+
+
+async def test_secure_sidecar_is_asked_with_tls(tmp_path: Path) -> None:
+    """Over https the authority that is named is trusted, and no other."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+
+    async with sidecar_questions(
+        parse_endpoint(site.name, ClientFiles(str(tmp_path / "ca.crt"))), token=None
+    ) as ask:
+        assert (await ask("/livez")).status == 404
+    async with sidecar_questions(parse_endpoint(site.name), token=None) as ask:
+        with pytest.raises(SidecarUnreachable):
+            await ask("/livez")
+    await runner.cleanup()

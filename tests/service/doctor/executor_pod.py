@@ -1,0 +1,29 @@
+"""The pod template that is shipped, and others made from it.
+
+Not a test.
+"""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from service.doctor.manifest import Manifest, read_manifests
+from service.doctor.pod_template import PodTemplate
+
+TEMPLATE = Path(__file__).parents[3] / "k8s/base/executor-pod/executor-pod-template.yaml"
+SOCKET = Path("/run/sidelook/sidelook.sock")
+
+
+def template(change: Callable[[Any, Any], object] = lambda _spec, _sidecar: None) -> PodTemplate:
+    """The one that is shipped, after a change of its specification and of the sidecar in it."""
+    (shipped,) = read_manifests(TEMPLATE)
+    pod = copy.deepcopy(dict(shipped.values))
+    change(pod["spec"], pod["spec"]["initContainers"][0])
+    return PodTemplate.of(Manifest(pod))
+
+
+def make_ordinary(spec: Any, sidecar: Any) -> None:  # noqa: ANN401  # parts of a YAML file
+    """Let the sidecar be an ordinary container."""
+    spec["containers"].append(sidecar)
+    del spec["initContainers"]

@@ -1,0 +1,15 @@
+"""Asking brokers for a topic; for real ones see tests/integration/test_doctor_kafka.py."""
+
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.doctor.kafka_topic import read_kafka_topic
+from service.sources.kafka_settings import KafkaSettings
+
+
+async def test_brokers_that_are_away_are_an_error() -> None:
+    """Nobody there is an error of the source, as the sidecar has it."""
+    with pytest.raises(BackendError) as caught:
+        await read_kafka_topic(KafkaSettings(("127.0.0.1:1",), "t"))
+
+    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE

@@ -1,0 +1,18 @@
+"""The check of a table; real ones are in tests/integration/test_doctor_postgres.py."""
+
+import asyncio
+
+from service.backends.postgres_settings import PostgresSettings
+from service.doctor.database_check import DatabaseCheck
+from service.doctor.postgres_place import PostgresPlace
+from service.doctor.table_check import TableCheck
+from tests.service.config.configuration import table
+from tests.service.doctor.findings import gathered, severities
+
+
+async def test_table_of_a_silent_database_is_skipped() -> None:
+    """What the database's own finding tells is not told for each table again."""
+    place = PostgresPlace(PostgresSettings("postgresql://h/d", "t", ("id",)), {})
+    check = TableCheck("a", table(), DatabaseCheck(place), asyncio.Semaphore(1))
+
+    assert severities(await gathered(check.findings())) == ["skipped"]
