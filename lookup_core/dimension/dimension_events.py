@@ -23,6 +23,7 @@ class LookupRequest:
     columns: tuple[str, ...]
     deadline_s: float
     event_time_ms: int | None = None  # the largest of its records, where they have one
+    asked_by: object = None  # whom a trace knows it by; nothing here looks at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,4 @@ class QueryOrder:
     id: BatchId
     keys: pa.RecordBatch
     timeout_s: float
+    tries: int = 1  # of its keys, this one included

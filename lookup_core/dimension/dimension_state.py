@@ -89,10 +89,9 @@ class DimensionState:
         self._room.admit(len(known.unknown.positions))
         if known.unknown.positions.size:
             self._wait(request, known.unknown, now)
-        if known.outdated.positions.size:
-            own = self._revalidation.lookup(request, known.outdated, now)
-            if own is not None:
-                self._wait(*own, now)
+        outdated = known.outdated
+        if outdated.positions.size and (own := self._revalidation.lookup(request, outdated, now)):
+            self._wait(*own, now)
         self._totals.count_answers(known.answers)
         return known.answers
 
@@ -116,7 +115,11 @@ class DimensionState:
         # Not less for those who wait less long: a newcomer with more time may join. When all have
         # given up, the query is cancelled.
         timeout_s = self._settings.timeout_s
-        return None if query is None else QueryOrder(query.id, query.keys, timeout_s)
+        return None if query is None else QueryOrder(query.id, query.keys, timeout_s, query.tries)
+
+    def askers(self, batch_id: BatchId) -> list[LookupId]:
+        """Who waits for this query now; nobody, if it is not at the backend (any more)."""
+        return self._queries.askers(batch_id)
 
     def on_rows(
         self,
@@ -167,10 +170,8 @@ class DimensionState:
         if retry_at == NEVER:
             return self._give_up(query, code, now)
         self._totals.retries += 1
-        if self._failed.is_parted(code):
-            self._queries.halve(query, retry_at)
-        else:
-            self._queries.park(query, retry_at)
+        wait = self._queries.halve if self._failed.is_parted(code) else self._queries.park
+        wait(query, retry_at)
         return Effects()
 
     def leave(self, lookup_id: LookupId) -> Effects:
@@ -278,10 +279,8 @@ class DimensionState:
     def _land(self, query: Query, shares: Iterable[Share]) -> Effects:
         self._queries.end(query.id)
         self._flights.end(query.flights)
-        deliveries = []
-        for lookup_id, answer in shares:
-            is_last = self._waiting.answer(lookup_id, answer.size)
-            deliveries.append(Delivery(lookup_id, answer, is_last))
+        end = self._waiting.answer  # tells whether it was the last one
+        deliveries = [Delivery(each, answer, end(each, answer.size)) for each, answer in shares]
         return Effects(self._totals.told(deliveries))
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:

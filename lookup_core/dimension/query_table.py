@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lookup_core.dimension.batcher import KeyRun
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.flight_table import BatchId, FlightTable
+from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.numbered_rows import Numbers
 
 
@@ -39,6 +39,11 @@ class Query:
     misses: int = 0  # tries that found no row for any of these keys
     bisection: Bisection | None = None  # since the store refused a value of the batch
     hastened_from: float | None = None  # when its next try would have been, had no row changed
+
+    @property
+    def tries(self) -> int:
+        """How many there were of its keys, this one included."""
+        return 1 + self.losses + self.failures + self.misses
 
 
 class QueryTable:
@@ -81,6 +86,11 @@ class QueryTable:
     def at_backend(self, batch_id: BatchId) -> Query | None:
         """The query of this name; None if it is not at the backend (any more)."""
         return self._at_backend.get(batch_id)
+
+    def askers(self, batch_id: BatchId) -> list[LookupId]:
+        """Who waits for a query that is at the backend, each once; nobody does for another."""
+        query = self._at_backend.get(batch_id)
+        return [] if query is None else list(self._flights.waiters(query.flights))
 
     def end(self, batch_id: BatchId) -> bool:
         """Take a query out, wherever it is; False if it is gone already."""

@@ -26,6 +26,7 @@ from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.client_credit import ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentLookups, SentWatermark
+from lookup_core.trace_parent import TraceParent
 from lookup_core.version_columns import VersionColumns
 
 _MAX_TIMEOUT_MS = 2**32 - 1
@@ -41,9 +42,9 @@ class ChannelRequest:
     columns: tuple[str, ...] | None  # None: all that the dimension offers
     origin: str
     key: pa.Schema
-    is_as_of: bool = (
-        False  # rows are lists of versions, with the columns that say when each is valid
-    )
+    # Rows are lists of versions, with the columns that say when each is valid.
+    is_as_of: bool = False
+    trace: TraceParent | None = None  # that its lookups belong to
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class ClientChannel:
             request.origin,
             request.key,
             request.is_as_of,
+            request.trace,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:

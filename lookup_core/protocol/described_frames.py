@@ -15,6 +15,7 @@ from lookup_core.protocol.frame_description import (
     encode_description,
 )
 from lookup_core.protocol.frames import FrameKind
+from lookup_core.trace_parent import TraceParent
 from lookup_core.version_columns import VersionColumns
 
 DescribedFrame = (
@@ -72,6 +73,9 @@ def _open_words(frame: frames.Open) -> dict[str, object]:
     }
     if frame.is_as_of:
         words["as_of"] = True
+    if frame.trace is not None:
+        words["traceparent"] = frame.trace.traceparent
+        words["tracestate"] = frame.trace.tracestate
     return words
 
 
@@ -105,7 +109,14 @@ def _decode_open(channel: int, words: FrameDescription) -> frames.Open:
         origin=words.text("origin"),
         key=decode_schema(words.rest, offset=words.rest_offset),
         is_as_of=words.truth_if_told("as_of"),
+        trace=_trace(words),
     )
+
+
+def _trace(words: FrameDescription) -> TraceParent | None:
+    traceparent = words.text_or_none("traceparent")
+    tracestate = words.text_or_none("tracestate")
+    return None if traceparent is None else TraceParent(traceparent, tracestate or "")
 
 
 def _decode_opened(channel: int, words: FrameDescription) -> frames.Opened:

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from lookup_core.trace_parent import TraceParent
 from lookup_core.version_columns import VersionColumns
 
 PROTOCOL_VERSION = 1
@@ -63,6 +64,7 @@ class Open:
     origin: str  # who asks, for people: job, stage, partition, attempt
     key: pa.Schema
     is_as_of: bool = False  # the client picks a version of each row by its records' times
+    trace: TraceParent | None = None  # that its lookups belong to
 
 
 @dataclass(frozen=True, slots=True)

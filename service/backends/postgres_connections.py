@@ -104,6 +104,7 @@ class PostgresConnections:
             server_settings=settings.server_settings,
             statement_cache_size=settings.statement_cache_size,
             connection_class=PostgresSession,
+            connect=self._connect,
         )
 
     async def close(self) -> None:
@@ -152,6 +153,11 @@ class PostgresConnections:
         everything waits for the answer.
         """
         self._generation += 1
+
+    async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
+        # The pool would go on with a password that was rotated long ago.
+        session = await asyncpg.connect(self._settings.current_dsn(), **options)
+        return cast("PostgresSession", session)
 
     async def _acquire(self, deadline_s: float) -> _Connection:
         assert self._pool is not None, "open comes first"

@@ -4,6 +4,7 @@ Plain values: parsing units and reading secrets from files is the business of th
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lookup_core.version_columns import VersionColumns
@@ -30,6 +31,12 @@ class PostgresSettings:
     has_triggers: bool = False  # which tell of the changes
     require_index: bool = False  # refuse a table that each batch would read from end to end
     pgbouncer: bool = False  # transactions are pooled: sessions and their statements are not ours
+    # For each connection anew, where its password may be rotated; `dsn` is what it was at first.
+    dsn_now: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+    def current_dsn(self) -> str:
+        """The address as it is now."""
+        return self.dsn if self.dsn_now is None else self.dsn_now()
 
     @property
     def address(self) -> str:

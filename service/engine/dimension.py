@@ -26,6 +26,7 @@ from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
 from lookup_core.summed_statistics import summed_statistics
 from service.backends.interface import Backend
+from service.engine.dimension_record import DimensionRecord
 from service.engine.gathering import FIRST_KEYS, Gathering, Take
 from service.engine.observer import NullObserver, Observer
 from service.engine.pause import pause
@@ -34,6 +35,7 @@ from service.engine.runner_refresh import RefreshSources
 from service.engine.schema_watch import SchemaWatch
 from service.engine.state_runner import RunnerParts, StateRunner
 from service.engine.submitted import Deliver, Submitted
+from service.engine.tracer import AskerSpan, NullTracer, Tracer
 
 log = structlog.get_logger()
 
@@ -55,9 +57,11 @@ class Dimension:
         *,
         sources: RefreshSources | None = None,
         observer: Observer | None = None,
+        tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
+        self.record = DimensionRecord(observer or NullObserver(), clock)
         self._clock = clock
         sources = sources or RefreshSources()
         self._refresher = Refresher(settings, sources, clock=clock)
@@ -71,14 +75,9 @@ class Dimension:
             recheck_s=None if sources == RefreshSources() else RECHECK_S,
             clock=clock,
         )
-        self._parts = RunnerParts(
-            settings,
-            backend,
-            observer or NullObserver(),
-            clock,
-            self._schema.is_unchanged,
-            self._wake.set,
-        )
+        is_unchanged, wake = self._schema.is_unchanged, self._wake.set
+        tracer = tracer or NullTracer()
+        self._parts = RunnerParts(settings, backend, self.record, tracer, clock, is_unchanged, wake)
         self._runner: StateRunner | None = None  # since the first description
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._former = no_statistics(settings)  # of all runners before this one
@@ -125,7 +124,7 @@ class Dimension:
         """
         return await self._schema.wait(timeout_s)
 
-    def submit(
+    def submit(  # noqa: PLR0913 -- all there is to one question
         self,
         keys: TypedKeys,
         *,
@@ -134,17 +133,20 @@ class Dimension:
         timeout_s: float,
         deliver: Deliver,
         event_time_ms: int | None = None,
+        asked_by: AskerSpan | None = None,
     ) -> Submitted:
         """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
 
-        `event_time_ms`: the largest of the records, where changes up to it are waited for.
+        `event_time_ms`: the largest of the records, where changes up to it are waited for;
+        `asked_by`: whom the queries for these keys are linked to, if it is followed.
         Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
         Overloaded when too many keys wait.
         """
         runner, now = self._known_runner(), self._clock()
         names = tuple(runner.schema.select(columns).names)
         lookup_id, deadline_s = self._refresher.new_id(), now + timeout_s
-        request = LookupRequest(lookup_id, channel, keys, names, deadline_s, event_time_ms)
+        about = event_time_ms, asked_by
+        request = LookupRequest(lookup_id, channel, keys, names, deadline_s, *about)
         asked = self._refresher.waiting
         assert asked is not None  # since there is a runner
         return asked.submit(request, deliver, now=now)
@@ -166,6 +168,7 @@ class Dimension:
         columns: Sequence[str] | None,
         timeout_s: float | None,
         take: Take = lambda _: None,
+        asked_by: AskerSpan | None = None,
     ) -> list[Answer]:
         """All answers to the keys, each position exactly once, within `timeout_s`.
 
@@ -183,6 +186,7 @@ class Dimension:
                         channel=HTTP_CHANNEL,
                         timeout_s=timeout_s,
                         deliver=gathering.delivery(start),
+                        asked_by=asked_by,
                     )
                 gathering.on_submitted(start, submitted)
             await gathering.end()

@@ -6,6 +6,8 @@ Totals and levels are not told: they stand in `statistics()` and are read at scr
 from enum import StrEnum
 from typing import Protocol
 
+from lookup_core.errors import ErrorCode
+
 
 class QueryResult(StrEnum):
     """How a query to a backend ended, as the label `result` of the metrics."""
@@ -14,6 +16,11 @@ class QueryResult(StrEnum):
     ERROR = "error"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+
+    @classmethod
+    def of_failure(cls, code: ErrorCode) -> "QueryResult":
+        """The word for a query that failed with this code."""
+        return cls.TIMEOUT if code is ErrorCode.TIMEOUT else cls.ERROR
 
 
 class Observer(Protocol):

@@ -11,6 +11,7 @@ from itertools import count
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.freshness.staleness_limit import staleness_limit_s
 from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from service.engine.runner_refresh import RefreshSources, RunnerRefresh
@@ -77,7 +78,12 @@ class Refresher:
     def statistics(self) -> RefreshStatistics:
         """How it is loaded and followed; before the first runner, that it is neither yet."""
         staleness_s = None if self._refresh is None else self._refresh.staleness_s()
-        return RefreshStatistics(staleness_s, self._feed_statistics(), self.load_statistics())
+        return RefreshStatistics(
+            staleness_s,
+            self._feed_statistics(),
+            self.load_statistics(),
+            staleness_limit_s(self._settings, is_followed=self._sources.changes is not None),
+        )
 
     def load_statistics(self) -> LoadStatistics | None:
         """How it is loaded, if it is; unlike all of it, this takes no time."""

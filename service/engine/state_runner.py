@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import structlog
 
@@ -25,10 +26,13 @@ from lookup_core.statistics import InvalidationOrigin
 from lookup_core.warning_gate import WarningGate
 from service.backends.interface import Backend, FetchedRows
 from service.engine.backend_call import backend_call
+from service.engine.dimension_record import DimensionRecord
 from service.engine.fetching import checked_fetch
 from service.engine.jitter import jitter
-from service.engine.observer import Observer, QueryResult
+from service.engine.observer import QueryResult
+from service.engine.query_spans import QuerySpans
 from service.engine.submitted import Deliver, Submitted
+from service.engine.tracer import AskerSpan, Tracer
 
 log = structlog.get_logger()
 
@@ -43,7 +47,8 @@ class RunnerParts:
 
     settings: DimensionSettings
     backend: Backend
-    observer: Observer
+    record: DimensionRecord
+    tracer: Tracer
     clock: Callable[[], float]
     is_unchanged: Callable[[], Awaitable[bool]]  # whether the store still describes itself so
     wake: Callable[[], None]  # there is something to do before the time that `step` told
@@ -53,6 +58,7 @@ class RunnerParts:
 class _Caller:
     deliver: Deliver
     started_at: float
+    asked_by: AskerSpan | None
 
 
 class StateRunner:
@@ -68,6 +74,7 @@ class StateRunner:
         self._name = parts.settings.name
         self._callers: dict[LookupId, _Caller] = {}
         self._queries: dict[BatchId, asyncio.Task[None]] = {}
+        self._spans = QuerySpans(self._name, parts.tracer, self._followed_askers)
         self._store = ""  # which one answered last
         self._former_stores: set[str] = set()  # which answered before it
         self._failover_warnings = WarningGate()
@@ -94,11 +101,14 @@ class StateRunner:
         Raises Overloaded when too many keys wait.
         """
         answers = self.state.submit(request, now)
+        self._parts.record.errors.on_answers(answers)
         is_done = sum(answer.size for answer in answers) == request.keys.size
         if is_done:
             self._tell_end(now)
         else:
-            self._callers[request.id] = _Caller(deliver, now)
+            # Opaque to the core, which only carries it: it is what `Dimension.submit` was given.
+            span = cast("AskerSpan | None", request.asked_by)
+            self._callers[request.id] = _Caller(deliver, now, span)
         if not is_done or (self._reads_stale_rows_anew and any(map(_has_stale_rows, answers))):
             self._parts.wake()  # stale rows are read anew, too, though nobody waits
         return Submitted(request.id, answers, is_done)
@@ -181,15 +191,16 @@ class StateRunner:
             return self._landed(order, known)
         result = QueryResult.CANCELLED
         try:
-            fetched = await checked_fetch(self._parts.backend, order, self.schema)
+            with self._spans.around(order):
+                fetched = await checked_fetch(self._parts.backend, order, self.schema)
             effects = self._landed(order, fetched)
             result = QueryResult.OK
         except BackendError as error:
-            is_timeout = error.code is ErrorCode.TIMEOUT
-            result = QueryResult.TIMEOUT if is_timeout else QueryResult.ERROR
+            self._parts.record.errors.on_query_failed(error)
+            result = QueryResult.of_failure(error.code)
             raise
         finally:
-            self._parts.observer.query_ended(
+            self._parts.record.query_ended(
                 self._name,
                 keys=order.keys.num_rows,
                 seconds=self._parts.clock() - started_at,
@@ -253,7 +264,14 @@ class StateRunner:
         self.state.on_probe(error, now=self._parts.clock(), jitter=jitter())
         self._parts.wake()  # queries may go, or the next probe has its time
 
+    def _followed_askers(self, batch_id: BatchId) -> list[AskerSpan]:
+        # Not all are callers: keys are also read anew for the cache's own sake.
+        callers = map(self._callers.get, self.state.askers(batch_id))
+        spans = (None if each is None else each.asked_by for each in callers)
+        return [each for each in spans if each is not None]
+
     def _carry_out(self, effects: Effects) -> None:
+        self._parts.record.errors.on_answers([each.answer for each in effects.deliveries])
         for delivery in effects.deliveries:
             caller = self._callers[delivery.lookup_id]
             if delivery.is_last:
@@ -269,7 +287,7 @@ class StateRunner:
 
     def _tell_end(self, started_at: float) -> None:
         seconds = self._parts.clock() - started_at
-        self._parts.observer.lookup_ended(self._name, seconds=seconds)
+        self._parts.record.lookup_ended(self._name, seconds=seconds)
 
 
 def _has_stale_rows(answer: Answer) -> bool:

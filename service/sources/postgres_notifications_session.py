@@ -50,6 +50,12 @@ class PostgresNotificationsSettings:
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 15.0  # then the connection is given up
     max_waiting_bytes: int = 8 * 2**20  # of payloads that nobody has read yet
+    # For each session anew, where its password may be rotated; `dsn` is what it was at first.
+    dsn_now: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+    def current_dsn(self) -> str:
+        """The address as it is now."""
+        return self.dsn if self.dsn_now is None else self.dsn_now()
 
     @property
     def server_settings(self) -> dict[str, str]:
@@ -139,7 +145,7 @@ class PostgresNotificationsSession:
         try:
             # Also where lookups go to a standby, if the DSN names the primary besides.
             return await asyncpg.connect(
-                self._settings.dsn,
+                self._settings.current_dsn(),
                 server_settings=self._settings.server_settings,
                 target_session_attrs=SessionAttribute.primary,
             )

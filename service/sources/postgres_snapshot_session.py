@@ -83,7 +83,7 @@ class PostgresSnapshotSession:
     async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
         settings = self._settings
         return await asyncpg.connect(
-            settings.dsn,
+            settings.current_dsn(),
             timeout=settings.connect_timeout_s,
             server_settings={"application_name": "sidelook load"},
             statement_cache_size=settings.statement_cache_size,

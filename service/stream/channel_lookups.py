@@ -16,6 +16,7 @@ from lookup_core.outcome import Outcome
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frames import Closed, Credit, Lookup, Open
 from lookup_core.protocol.server_channel import ServerChannel
+from service.engine.tracer import AskerSpan
 from service.stream.answer_piece import AnswerPiece
 from service.stream.lookup_line import LookupLine
 from service.stream.outbox import Outbox
@@ -61,7 +62,7 @@ class ChannelLookups:
             return
         deadline_s = self._line.now() + frame.timeout_ms / 1000
         lookup = self._lookups[frame.sequence] = StreamLookup(
-            AskedRecords(keys, deadline_s, frame.event_time_ms),
+            AskedRecords(keys, deadline_s, frame.event_time_ms, self._begun_span(keys.num_rows)),
             self._asker,
             deliver=partial(self._deliver, frame.sequence),
             on_defect=self._on_defect,
@@ -91,6 +92,10 @@ class ChannelLookups:
         for lookup in self._lookups.values():
             self._leave(lookup)
         self._lookups.clear()
+
+    def _begun_span(self, keys: int) -> AskerSpan | None:
+        opened = self._opened
+        return self._asker.tracer.begin_lookup(opened.dimension, keys=keys, parent=opened.trace)
 
     def _leave(self, lookup: StreamLookup) -> None:
         self._line.remove(lookup)

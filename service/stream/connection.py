@@ -200,6 +200,7 @@ class StreamConnection:
             Promise(opened.key, promised),
             self._parts.budget,
             self._parts.costs.newcomer(opened.dimension),
+            self._parts.tracer,
         )
         return ChannelLookups(
             book,

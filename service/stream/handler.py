@@ -14,6 +14,7 @@ from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
 from lookup_core.protocol.frames import SUBPROTOCOL
 from lookup_core.protocol.learned_costs import LearnedCosts
 from lookup_core.protocol.server_channel import ChannelStatistics
+from service.engine.tracer import NullTracer, Tracer
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import StreamConnection
 from service.stream.lookup_line import LookupLine
@@ -35,6 +36,7 @@ class StreamHandler:
         max_message_bytes: int,
         answer_bytes: int,
         timeouts: Timeouts | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._registry = registry
         self._max_message_bytes = max_message_bytes
@@ -46,6 +48,7 @@ class StreamHandler:
             LearnedCosts(max(1, min(FIRST_GUESS_BYTES, answer_bytes // _FIRST_RECORDS))),
             agent,
             self._timeouts,
+            tracer or NullTracer(),
         )
         self._numbers = count(1)
         self._connections: set[StreamConnection] = set()

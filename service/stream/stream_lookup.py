@@ -5,7 +5,7 @@ that was asked for, from then until its answer is made, and hands those of the a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from lookup_core.outcome import Outcome
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.learned_costs import Costs
 from service.engine.dimension import Dimension
+from service.engine.tracer import AskerSpan, NullTracer, Tracer
 from service.stream.promise import Promise
 
 PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last of them is sent
@@ -34,6 +35,7 @@ class Asker:
     promise: Promise
     budget: AnswerBudget[int]
     costs: Costs
+    tracer: Tracer = field(default_factory=NullTracer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class AskedRecords:
     keys: pa.RecordBatch  # as the peer has them
     deadline_s: float
     event_time_ms: int | None = None  # the largest of them
+    span: AskerSpan | None = None  # if it is followed; ended with the lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,9 @@ class StreamLookup:
                 self._asker.dimension.leave(part.lookup_id)
             self._release(part, part.unanswered)
         self._parts.clear()
+        if self._asked.span is not None and self._unanswered:
+            self._asked.span.end(is_left=True)
+            self._unanswered = 0
 
     def fail(self, error: Exception) -> None:
         """To carry it out met a defect; its connection must end."""
@@ -145,6 +151,7 @@ class StreamLookup:
             timeout_s=timeout_s,
             deliver=deliver,
             event_time_ms=self._asked.event_time_ms,
+            asked_by=self._asked.span,
         )
         part.lookup_id = None if submitted.is_done else submitted.lookup_id
         return submitted.answers
@@ -164,6 +171,10 @@ class StreamLookup:
     def _hand_on(self, answer: Answer, answer_bytes: int) -> None:
         self._hold(answer_bytes)
         self._unanswered -= answer.size
+        if self._asked.span is not None:
+            self._asked.span.count_outcomes(answer.outcomes)
+            if not self._unanswered:
+                self._asked.span.end()
         self._deliver(HeldAnswer(answer, answer_bytes, is_last=not self._unanswered))
 
     def _hold(self, count_bytes: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.learned_costs import LearnedCosts
+from service.engine.tracer import Tracer
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.lookup_line import LookupLine
 from service.stream.timeouts import Timeouts
@@ -22,3 +23,4 @@ class StreamParts:
     costs: LearnedCosts
     agent: str
     timeouts: Timeouts
+    tracer: Tracer

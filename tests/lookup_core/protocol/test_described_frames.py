@@ -14,6 +14,7 @@ from lookup_core.protocol.described_frames import (
     encode_described,
 )
 from lookup_core.protocol.frames import FrameKind
+from lookup_core.trace_parent import TraceParent
 from lookup_core.version_columns import VersionColumns
 
 KEY = pa.schema({"id": pa.int64()})
@@ -46,6 +47,14 @@ def test_versions_are_told_by_name() -> None:
 def test_waiting_is_told_where_it_is_done() -> None:
     """And by nobody else, so that their frames are what they always were."""
     assert words(replace(OPENED, waits=True)) == {**words(OPENED), "waits": True}
+
+
+def test_traces_are_told_where_there_is_one() -> None:
+    """Services that know nothing of them see two members more, which they must ignore."""
+    trace = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01", "vendor=1")
+    told = {"traceparent": trace.traceparent, "tracestate": "vendor=1"}
+
+    assert words(replace(OPEN, trace=trace)) == {**words(OPEN), **told}
 
 
 def test_nothing_follows_the_words() -> None:

@@ -13,6 +13,7 @@ from lookup_core.protocol.arrow_payload import encode_schema
 from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
 from lookup_core.protocol.frame_description import encode_description
 from lookup_core.protocol.frames import Frame, FrameKind
+from lookup_core.trace_parent import TraceParent
 from lookup_core.version_columns import VersionColumns
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
@@ -23,6 +24,8 @@ ONE_OF_EACH: list[Frame] = [
     frames.Open(7, "weather", ("temp", "wind"), "job 1, stage 2", KEY),
     frames.Open(7, "weather", None, "", KEY),
     frames.Open(7, "weather", None, "", KEY, is_as_of=True),
+    frames.Open(7, "weather", None, "", KEY, trace=TraceParent("00-a-b-01", "vendor=1")),
+    frames.Open(7, "weather", None, "", KEY, trace=TraceParent("not a trace")),
     frames.Opened(7, 20_000, 2**40, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
     frames.Opened(7, 1, 1, LISTS, ("origin", "hour")),

@@ -22,6 +22,7 @@ from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult
 from service.engine.runner_refresh import RefreshSources
+from service.engine.tracer import Tracer
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "tier": pa.int32()})
@@ -126,11 +127,17 @@ async def running(
     *,
     sources: RefreshSources | None = None,
     observer: DiaryObserver | None = None,
+    tracer: Tracer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Dimension]:
     """The dimension `customers`, described by its store, until the block ends."""
     dimension = Dimension(
-        chosen or settings(), backend, sources=sources, observer=observer, clock=clock
+        chosen or settings(),
+        backend,
+        sources=sources,
+        observer=observer,
+        tracer=tracer,
+        clock=clock,
     )
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
         task = tasks.create_task(dimension.run())

@@ -30,6 +30,7 @@ from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
 from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
+from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
 from service.http.listener import listener
 from service.stream.channel_registry import ChannelRegistry
@@ -56,6 +57,7 @@ class Setting:
     answer_bytes: int = 64 * 1024 * 1024
     customers: DimensionSettings = field(default_factory=settings)
     make: Callable[[DimensionSettings, FakeBackend], Dimension] = Dimension
+    tracer: Tracer = field(default_factory=NullTracer)
 
 
 class Peer:
@@ -224,6 +226,7 @@ async def streaming(setting: Setting | None = None) -> AsyncIterator[Streaming]:
         max_message_bytes=setting.max_message_bytes,
         answer_bytes=setting.answer_bytes,
         timeouts=setting.timeouts,
+        tracer=setting.tracer,
     )
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]

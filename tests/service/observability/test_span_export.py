@@ -1,0 +1,97 @@
+"""Spans reach a collector, and one that is away costs nothing but its spans."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+
+from structlog.testing import capture_logs
+
+from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
+from tests.otlp_collector import otlp_collector
+
+PATH = "/v1/traces"
+SLACK_S = 3.0  # other work on the machine
+
+
+def settings(endpoint: str, headers: Mapping[str, str] | None = None) -> SpanExportSettings:
+    """All is followed."""
+    return SpanExportSettings(endpoint, 1.0, "lookups", "1.2.3", lambda: headers or {})
+
+
+async def lookups(settings: SpanExportSettings, count: int) -> float:
+    """Trace so many LOOKUPs; how long it took to end."""
+    async with exporting_tracer(settings, {}) as tracer:
+        for _ in range(count):
+            span = tracer.begin_lookup("customers", keys=1, parent=None)
+            assert span is not None
+            span.end()
+        began_s = time.monotonic()
+    return time.monotonic() - began_s
+
+
+async def test_last_spans_are_sent_in_the_end() -> None:
+    """All of them arrive, as spans of the service that is configured."""
+    with otlp_collector() as collector:
+        await lookups(settings(collector.url + PATH, {"authorization": "Bearer t"}), 300)
+
+    told = collector.resource()
+    assert len(collector.spans()) == 300
+    assert (told["service.name"], told["service.version"]) == ("lookups", "1.2.3")
+    assert set(collector.tokens) == {"Bearer t"}
+
+
+async def test_absent_collector_is_told_once() -> None:
+    """Nobody listens there: the end is quick, and the log has one line of it, not one a batch."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with capture_logs() as logs:
+        took_s = await lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 5_000)
+
+    told = [event for event in logs if "refused" in event.get("text", "")]
+    assert took_s < END_S + SLACK_S
+    assert [event["event"] for event in told] == ["tracing.not_sent"]
+
+
+async def test_silent_collector_is_left_in_time() -> None:
+    """One that accepts and says nothing is not waited for longer than two seconds."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        port = server.getsockname()[1]
+        took_s = await asyncio.wait_for(
+            lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 2_000), 30
+        )
+
+    assert END_S <= took_s < END_S + SLACK_S
+
+
+async def test_headers_are_read_for_each_batch() -> None:
+    """A secret that is rotated counts from the next batch on."""
+    values = iter(["Bearer old", "Bearer new"])
+
+    with otlp_collector() as collector:
+        fresh = SpanExportSettings(
+            collector.url + PATH, 1.0, "lookups", "1", lambda: {"authorization": next(values)}
+        )
+        async with exporting_tracer(fresh, {}) as tracer, asyncio.timeout(20):
+            for count in (1, 2):
+                span = tracer.begin_lookup("customers", keys=1, parent=None)
+                assert span is not None
+                span.end()
+                while len(collector.tokens) < count:  # noqa: ASYNC110  another thread sends
+                    await asyncio.sleep(0.01)
+
+    assert collector.tokens == ["Bearer old", "Bearer new"]
+
+
+async def test_unreadable_headers_cost_their_batch() -> None:
+    """A file that is away for a moment ends neither the thread nor the service."""
+
+    def unreadable() -> Mapping[str, str]:
+        raise FileNotFoundError("headers")
+
+    with otlp_collector() as collector, capture_logs() as logs:
+        wanted = SpanExportSettings(collector.url + PATH, 1.0, "lookups", "1", unreadable)
+        await lookups(wanted, 1)
+
+    assert collector.messages == []
+    assert "headers" in next(e["text"] for e in logs if e["event"] == "tracing.not_sent")
