@@ -6,15 +6,12 @@ No part is defined here, and nothing is decided beyond the order of start and st
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import structlog
-from aiohttp import web
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from lookup_core.refresh_statistics import LoadStatistics
@@ -24,16 +21,16 @@ from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
+from service.engine.observer import Observer
+from service.engine.tracer import Tracer
 from service.http.answer_room import AnswerRoom
-from service.http.application import application, health_application
 from service.http.body_room import BodyRoom
 from service.http.limits import Limits
-from service.http.listener import listener
 from service.http.readiness import Readiness
-from service.http.security import LOOPBACK_HOSTS, Access
 from service.http.service_parts import ServiceParts
-from service.http.token_file import TokenFile
-from service.http.unix_socket import unix_socket
+from service.http.vitals import Vitals
+from service.listeners import certificate_rotation, listeners
+from service.observability.certificate_collector import CertificateCollector
 from service.observability.collector import Collector
 from service.observability.event_loop_lag import EventLoopLag
 from service.observability.exposition import Exposition
@@ -41,21 +38,18 @@ from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.watchdog import Watchdog
-from service.resources.bind_fault import bind_fault
 from service.resources.cache_scale import cache_scale
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
+from service.tracer_parts import opened_tracer
+from service.version import own_version
 
 log = structlog.get_logger()
 
 DRAIN_S = 10.0  # for what is in flight when the drain begins
-# Connections not accepted yet; the kernel may allow fewer. With aiohttp's 128 a burst of callers
-# is lost, by TCP for a second and by a Unix socket for good, instead of being served or refused.
-BACKLOG = 4096
-REQUESTS_END_S = 2.0  # then for the responses that are still being sent
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 
@@ -69,21 +63,27 @@ async def run(settings: Settings, *, file: Path | None = None) -> None:
     sink = configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
     observer, lag = PrometheusObserver(), EventLoopLag()
+    certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
+        tracer = await stack.enter_async_context(opened_tracer(settings, version=own_version()))
+        told = observer, tracer
         dimensions = {
-            name: await _dimension(name, settings, file=file, observer=observer, stack=stack)
+            name: await _dimension(name, settings, file=file, told=told, stack=stack)
             for name in settings.dimensions
         }
-        streams = _streams(settings, dimensions)
-        parts = _parts(settings, dimensions, streams=streams, meters=(observer, lag))
-        guard = _memory_guard(settings, parts, streams)
+        streams = _streams(settings, dimensions, tracer)
+        readiness = Readiness(dimensions)
+        guard = _memory_guard(settings, dimensions, readiness, streams=streams)
+        meters = observer, lag, guard, CertificateCollector(certificate)
+        parts = _parts(settings, dimensions, readiness, streams=streams, meters=meters)
+        parts = replace(parts, tracer=tracer)
         watchdog = stack.enter_context(Watchdog().watching())
         bars = LoadBars(sink, lambda: _loads(dimensions))
         running = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard, bars)]
         tasks += [running.create_task(each.run()) for each in dimensions.values()]
         tasks.append(running.create_task(streams.run()))
-        async with _listeners(settings, parts):
+        async with listeners(settings, parts, certificate):
             log.info(
                 "service.listening",
                 unix=_text(settings.listen.unix),
@@ -134,7 +134,7 @@ async def _dimension(
     settings: Settings,
     *,
     file: Path | None,
-    observer: PrometheusObserver,
+    told: tuple[Observer, Tracer],
     stack: AsyncExitStack,
 ) -> Dimension:
     config = settings.dimensions[name]
@@ -144,16 +144,19 @@ async def _dimension(
     credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
     engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
     sources = refresh_sources(name, config, file=file)
-    return Dimension(engine, backend, sources=sources, observer=observer)
+    observer, tracer = told
+    return Dimension(engine, backend, sources=sources, observer=observer, tracer=tracer)
 
 
-def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamHandler:
+def _streams(
+    settings: Settings, dimensions: Mapping[str, Dimension], tracer: Tracer
+) -> StreamHandler:
     limits = settings.limits
     shares = MemoryShares(limits.memory_bytes)
     registry = ChannelRegistry(
         dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
     )
-    agent = f"sidelook/{_version()}"
+    agent = f"sidelook/{own_version()}"
     # A channel's credit lets one LOOKUP take as many bytes, whatever a request may have.
     most_bytes = max(limits.request_bytes, _STREAM_MESSAGE_BYTES)
     return StreamHandler(
@@ -161,11 +164,18 @@ def _streams(settings: Settings, dimensions: Mapping[str, Dimension]) -> StreamH
         agent=agent,
         max_message_bytes=most_bytes,
         answer_bytes=shares.stream_answer_bytes,
+        tracer=tracer,
     )
 
 
-def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandler) -> MemoryGuard:
-    max_bytes = {name: each.settings.cache.max_bytes for name, each in parts.dimensions.items()}
+def _memory_guard(
+    settings: Settings,
+    dimensions: Mapping[str, Dimension],
+    readiness: Readiness,
+    *,
+    streams: StreamHandler,
+) -> MemoryGuard:
+    max_bytes = {name: each.settings.cache.max_bytes for name, each in dimensions.items()}
     configs = settings.dimensions
     written = [name for name, each in configs.items() if "max_bytes" in each.cache.model_fields_set]
     shares = MemoryShares(settings.limits.memory_bytes)
@@ -175,41 +185,30 @@ def _memory_guard(settings: Settings, parts: ServiceParts, streams: StreamHandle
     files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
 
     def limit_caches(share: float) -> None:
-        for name, dimension in parts.dimensions.items():
+        for name, dimension in dimensions.items():
             # Of a whole table nothing goes: less room would only let its changes in no more.
             dimension.limit_cache(scale if name in full else share * scale)
 
     limit_caches(1.0)
     return MemoryGuard(
         ProcessMemory().read,
-        Relief(limit_caches, streams.allow_growth, parts.readiness.allow_requests),
+        Relief(limit_caches, streams.allow_growth, readiness.allow_requests),
         limit_bytes=settings.limits.memory_bytes,
         # What is held whole is no data that could be given up: it is part of the base.
-        is_settled=lambda: (full | files).isdisjoint(
-            (*parts.readiness.undescribed(), *parts.readiness.cold())
-        ),
+        is_settled=lambda: (full | files).isdisjoint((*readiness.undescribed(), *readiness.cold())),
     )
 
 
 def _parts(
     settings: Settings,
     dimensions: Mapping[str, Dimension],
+    readiness: Readiness,
     *,
     streams: StreamHandler,
-    meters: tuple[PrometheusObserver, EventLoopLag],
+    meters: tuple[PrometheusObserver, EventLoopLag, MemoryGuard, CertificateCollector],
 ) -> ServiceParts:
-    observer, lag = meters
-    readiness = Readiness(dimensions)
-    collector = Collector(
-        dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
-        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
-        channels=streams.statistics,
-        watermarks_ms=streams.watermarks_ms,
-        undescribed=readiness.undescribed,
-        uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
-        lag_s=lambda: lag.lag_s,
-        version=_version(),
-    )
+    observer, lag, guard, certificates = meters
+    collector = _collector(dimensions, readiness, streams=streams, lag=lag, guard=guard)
     limits = settings.limits
     shares = MemoryShares(limits.memory_bytes)
     return ServiceParts(
@@ -217,8 +216,13 @@ def _parts(
         readiness=readiness,
         channels=streams.statistics,
         stream=streams.handle,
-        metrics=Exposition([observer, collector]).render,
-        version=_version(),
+        metrics=Exposition([observer, collector, certificates]).render,
+        version=own_version(),
+        vitals=Vitals(
+            limits.memory_bytes,
+            resident_bytes=lambda: ProcessMemory().read().resident_bytes,
+            lag_s=lambda: lag.lag_s,
+        ),
         limits=Limits(
             connections=limits.connections,
             request_keys=limits.request_keys,
@@ -229,62 +233,25 @@ def _parts(
     )
 
 
-@asynccontextmanager
-async def _listeners(settings: Settings, parts: ServiceParts) -> AsyncIterator[None]:
-    listen = settings.listen
-    async with AsyncExitStack() as stack:
-        if listen.unix is not None:
-            app = application(parts, _access(settings, hosts=None))
-            await _serve(app, parts.limits, key="unix", where=listen.unix, stack=stack)
-        if listen.http is not None:
-            hosts = LOOPBACK_HOSTS | {listen.http.host}
-            app = application(parts, _access(settings, hosts=hosts))
-            await _serve(app, parts.limits, key="http", where=listen.http, stack=stack)
-        if listen.health is not None:
-            app = health_application(parts)
-            await _serve(app, parts.limits, key="health", where=listen.health, stack=stack)
-        yield
-
-
-async def _serve(
-    app: web.Application,
-    limits: Limits,
+def _collector(
+    dimensions: Mapping[str, Dimension],
+    readiness: Readiness,
     *,
-    key: str,
-    where: Path | HostPort,
-    stack: AsyncExitStack,
-) -> None:
-    # Bound before the runner is entered: a socket may only be closed after its server.
-    bound = stack.enter_context(unix_socket(where)) if isinstance(where, Path) else None
-    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site: web.BaseSite
-    if isinstance(where, HostPort):
-        site = web.TCPSite(runner, where.host, where.port, backlog=BACKLOG)
-    else:
-        assert bound is not None
-        site = web.SockSite(runner, bound, backlog=BACKLOG)
-    try:
-        await site.start()
-    except OSError as error:
-        raise bind_fault(f"listen.{key}", str(where), error) from error
-
-
-def _access(settings: Settings, *, hosts: frozenset[str] | None) -> Access:
-    auth = settings.auth
-    return Access(
-        hosts=hosts,
-        reader_token=None if auth.token_file is None else TokenFile(auth.token_file),
-        admin_token=None if auth.admin_token_file is None else TokenFile(auth.admin_token_file),
+    streams: StreamHandler,
+    lag: EventLoopLag,
+    guard: MemoryGuard,
+) -> Collector:
+    return Collector(
+        dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
+        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
+        channels=streams.statistics,
+        watermarks_ms=streams.watermarks_ms,
+        undescribed=readiness.undescribed,
+        uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
+        lag_s=lambda: lag.lag_s,
+        memory=guard.statistics,
+        version=own_version(),
     )
-
-
-def _version() -> str:
-    try:
-        return installed_version("sidelook")
-    except PackageNotFoundError:
-        return "0+checkout"
 
 
 def _text(where: Path | HostPort | None) -> str | None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client.client_tls import SYSTEMS_TLS, ClientTls
 from spark_client.connection import Connection, Timing
 from spark_client.endpoint import endpoint_of
 from spark_client.handshake import handshake
@@ -26,6 +27,7 @@ class Address:
     url: str
     token_file: str | None = None
     connect_timeout_s: float = 60.0
+    tls: ClientTls = SYSTEMS_TLS
 
 
 class Connections:
@@ -63,7 +65,8 @@ def _connection(address: Address) -> Connection:
 def _connected(address: Address) -> Transport:
     token = None if address.token_file is None else _token(address.token_file)
     timeout_s = min(_HANDSHAKE_TIMEOUT_S, address.connect_timeout_s)
-    return handshake(endpoint_of(address.url), token=token, timeout_s=timeout_s)
+    endpoint = endpoint_of(address.url)
+    return handshake(endpoint, token=token, timeout_s=timeout_s, tls=address.tls)
 
 
 def _token(path: str) -> str:

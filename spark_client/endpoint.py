@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from lookup_core.errors import SidecarUnreachable
+from spark_client.client_tls import SYSTEMS_TLS, ClientTls
 
 STREAM_PATH = "/v1/stream"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -33,22 +34,29 @@ class Endpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'wss' if self.is_secure else 'ws'}://{host}:{self.port}{STREAM_PATH}"
 
-    def connect(self, timeout_s: float) -> socket.socket:
-        """A connected blocking socket; raises SidecarUnreachable saying what is wrong."""
+    def connect(self, timeout_s: float, tls: ClientTls = SYSTEMS_TLS) -> socket.socket:
+        """A connected blocking socket, with TLS for https.
+
+        Raises SidecarUnreachable saying what is wrong, InvalidRequest for files of TLS that are.
+        """
+        context = tls.context() if self.is_secure else None
         try:
-            return self._connect(timeout_s)
+            return self._connect(timeout_s, context)
+        except ssl.SSLError as error:
+            reason = tls.reason(error, self.host) or str(error)
+            raise SidecarUnreachable(self.url, reason) from error
         except OSError as error:
             raise SidecarUnreachable(self.url, self._reason(error)) from error
 
-    def _connect(self, timeout_s: float) -> socket.socket:
+    def _connect(self, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
         if self.path is not None:
             return _connected_unix(self.path, timeout_s)
         plain = socket.create_connection((self.host, self.port), timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self.is_secure:
+        if context is None:
             return plain
         try:
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=self.host)
+            return context.wrap_socket(plain, server_hostname=self.host)
         except OSError:
             plain.close()
             raise

@@ -13,25 +13,34 @@ from websockets.uri import parse_uri
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
+from spark_client.client_tls import SYSTEMS_TLS, ClientTls
 from spark_client.endpoint import Endpoint
 from spark_client.web_socket import RECEIVE_BYTES, WebSocket
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 
-def handshake(endpoint: Endpoint, *, token: str | None, timeout_s: float) -> WebSocket:
+def handshake(
+    endpoint: Endpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
+) -> WebSocket:
     """Connect and shake hands; each wait on the network is at most `timeout_s`.
 
     Raises SidecarUnreachable if trying again may help, InvalidRequest if it will not.
     """
-    connected = endpoint.connect(timeout_s)
+    connected = endpoint.connect(timeout_s, tls)
     try:
         protocol = ClientProtocol(
             parse_uri(endpoint.web_socket_url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             max_size=MAX_MESSAGE_BYTES,
         )
-        _shake_hands(connected, protocol, url=endpoint.url, token=token)
+        try:
+            _shake_hands(connected, protocol, url=endpoint.url, token=token)
+        except OSError as error:
+            # With TLS 1.3 a refusal of our certificate comes only now.
+            told = tls.reason(error, endpoint.host) if endpoint.is_secure else None
+            reason = f"the handshake failed: {told or error}"
+            raise SidecarUnreachable(endpoint.url, reason) from error
         connected.settimeout(0)
         return WebSocket(connected, protocol, url=endpoint.url)
     except BaseException:
@@ -47,26 +56,24 @@ def _shake_hands(
     if token is not None:
         request.headers["Authorization"] = f"Bearer {token}"
     protocol.send_request(request)
-    try:
-        for data in protocol.data_to_send():
-            connected.sendall(data)
-        while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
-            chunk = connected.recv(RECEIVE_BYTES)
-            if chunk:
-                protocol.receive_data(chunk)
-            else:
-                protocol.receive_eof()
-    except OSError as error:
-        raise SidecarUnreachable(url, f"the handshake failed: {error}") from error
-    if protocol.handshake_exc is not None:
-        raise _refusal(protocol.handshake_exc, url) from protocol.handshake_exc
+    for data in protocol.data_to_send():
+        connected.sendall(data)
+    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+        chunk = connected.recv(RECEIVE_BYTES)
+        if chunk:
+            protocol.receive_data(chunk)
+        else:
+            protocol.receive_eof()
+    refused = protocol.handshake_exc
+    if isinstance(refused, InvalidMessage) and isinstance(refused.__cause__, EOFError):
+        raise ConnectionResetError("it closed the connection") from refused
+    if refused is not None:
+        raise _refusal(refused, url) from refused
     if protocol.subprotocol != SUBPROTOCOL:
         raise InvalidRequest(ErrorCode.UNSUPPORTED_VERSION, f"{url} does not speak {SUBPROTOCOL}")
 
 
 def _refusal(error: Exception, url: str) -> SidelookError:
-    if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
-        return SidecarUnreachable(url, "it closed the connection during the handshake")
     if not isinstance(error, InvalidStatus):
         return InvalidRequest(ErrorCode.BAD_REQUEST, f"{url} is no sidecar: {error}")
     status = error.response.status_code

@@ -12,6 +12,7 @@ from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
 from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.trace_parent import TraceParent
 
 
 class OutputMode(StrEnum):
@@ -66,6 +67,7 @@ class LookupSettings:
     is_inner: bool = False
     watermarks: WatermarkSettings | None = None
     as_of: int | None = None  # position in the input of the time that a record's version is for
+    trace: TraceParent | None = None  # that the lookups belong to; the job's own without it
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:

@@ -20,6 +20,7 @@ from spark_client.joined_output import JoinedOutput, joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
 from spark_client.lookup_settings import LookupSettings
 from spark_client.struct_output import StructOutput
+from spark_client.task_trace import task_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class LookupTarget:
         )
         is_as_of = self.settings.as_of is not None
         names = tuple(self.columns.names)
-        request = ChannelRequest(self.dimension, names, origin(), key, is_as_of)
+        trace = task_trace(self.settings.trace)
+        request = ChannelRequest(self.dimension, names, origin(), key, is_as_of, trace)
         channel = connections.to(self.address).open(request)
         try:
             return LookupOperator(self._plan(key, channel, output), channel)

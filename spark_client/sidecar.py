@@ -4,12 +4,13 @@ Only arguments are checked and named here; making one does nothing, so it travel
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql.types import StructType
 
 from lookup_core.keys.key_groups import KEY_GROUPS
+from spark_client.client_tls import SYSTEMS_TLS, ClientTls
 from spark_client.connections import Address
 from spark_client.description import ANY_KEY, described_columns
 from spark_client.duration import duration_ms
@@ -20,6 +21,7 @@ from spark_client.lookup_join import EventTime, LookupJoin, as_struct
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
 from spark_client.lookup_udf import LookupFunction, lookup_udf
 from spark_client.output_schema import chosen_columns, dimension_columns
+from spark_client.task_trace import trace_parent
 
 _HOW = ("left", "inner")
 
@@ -30,15 +32,25 @@ class Sidecar:
 
     `url` is `unix:///path/of.sock`, `http://host:port` or `https://host:port`; `token_file` is
     read where the connection is made; `connect_timeout` is in seconds: how long a task waits for
-    a sidecar that is not there (yet, or any more) before it fails. ValueError for another URL.
+    a sidecar that is not there (yet, or any more) before it fails. For https, read in the same
+    place: `ca_file`, the authorities to trust instead of the system's, and `cert_file` with
+    `key_file`, where the sidecar asks for a certificate. ValueError for another URL, or for files
+    without https.
     """
 
     url: str
     token_file: str | None = None
     connect_timeout: float = 60.0
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
 
     def __post_init__(self) -> None:
-        endpoint_of(self.url)
+        endpoint = endpoint_of(self.url)
+        if self._tls() != SYSTEMS_TLS and not endpoint.is_secure:
+            raise ValueError("ca_file, cert_file and key_file need a url with https://")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("give both or none of cert_file and key_file")
         if not self.connect_timeout > 0:
             raise ValueError(f"connect_timeout must be more than 0 s, not {self.connect_timeout}")
 
@@ -61,6 +73,7 @@ class Sidecar:
         prefix: str = "",
         status_column: str | None = None,
         schema: str | StructType | None = None,
+        traceparent: str | None = None,
     ) -> LookupJoin:
         """Enrich a DataFrame with a dimension's columns: `events.transform(…lookup_join(…))`.
 
@@ -87,12 +100,13 @@ class Sidecar:
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
         `schema`: DDL or StructType of the dimension's columns, where the driver has no sidecar to
         ask; the answers are cast to it exactly.
+        `traceparent`: the W3C's text of the trace that the lookups belong to; default the job's,
+        its local property `traceparent`.
 
         Raises ValueError for arguments that contradict each other. Applying the result to a
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
-        _check_choice("how", how, _HOW)
         return LookupJoin(
             address=self._address(),
             dimension=dimension,
@@ -103,17 +117,17 @@ class Sidecar:
             status_column=status_column,
             event_time=_event_time(event_time, watermark_delay, watermark_interval),
             as_of=as_of,
-            settings=LookupSettings(
+            settings=replace(
+                _policies(on_timeout, on_error),
                 mode=_mode(mode),
                 capacity=capacity,
                 timeout_s=timeout,
-                on_timeout=_policy("on_timeout", on_timeout),
-                on_error=_policy("on_error", on_error),
-                is_inner=how == "inner",
+                is_inner=_is_inner(how),
+                trace=trace_parent(traceparent),
             ),
         )
 
-    def lookup_udf(
+    def lookup_udf(  # noqa: PLR0913 -- as above
         self,
         dimension: str,
         *,
@@ -122,6 +136,7 @@ class Sidecar:
         on_timeout: Literal["fail", "null"] = "fail",
         on_error: Literal["fail", "null"] = "fail",
         schema: str | StructType | None = None,
+        traceparent: str | None = None,
     ) -> LookupFunction:
         """A function of the key's columns, in the order of the dimension's key.
 
@@ -136,10 +151,8 @@ class Sidecar:
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        settings = LookupSettings(
-            timeout_s=timeout,
-            on_timeout=_policy("on_timeout", on_timeout),
-            on_error=_policy("on_error", on_error),
+        settings = replace(
+            _policies(on_timeout, on_error), timeout_s=timeout, trace=trace_parent(traceparent)
         )
         if schema is None:
             described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
@@ -168,7 +181,10 @@ class Sidecar:
         return KeyRepartition(self._address(), dimension, columns, partitions)
 
     def _address(self) -> Address:
-        return Address(self.url, self.token_file, self.connect_timeout)
+        return Address(self.url, self.token_file, self.connect_timeout, self._tls())
+
+    def _tls(self) -> ClientTls:
+        return ClientTls(self.ca_file, self.cert_file, self.key_file)
 
 
 def _is_partition_count(count: int) -> bool:
@@ -184,6 +200,17 @@ def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 def _mode(mode: str) -> OutputMode:
     _check_choice("mode", mode, tuple(OutputMode))
     return OutputMode(mode)
+
+
+def _is_inner(how: str) -> bool:
+    _check_choice("how", how, _HOW)
+    return how == "inner"
+
+
+def _policies(on_timeout: str, on_error: str) -> LookupSettings:
+    return LookupSettings(
+        on_timeout=_policy("on_timeout", on_timeout), on_error=_policy("on_error", on_error)
+    )
 
 
 def _policy(option: str, policy: str) -> FailurePolicy:

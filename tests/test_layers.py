@@ -25,6 +25,7 @@ ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
     **{adapter: (port,) for adapter, port in ADAPTER_PORTS.items()},
+    "service.observability": ("service.engine.observer", "service.engine.tracer"),
     # The words for what a server or the network raises, and how a name is quoted, stand there once.
     "service.sources.postgres_notifications_session": (
         *("service.sources", "service.backends.postgres_errors"),
@@ -53,15 +54,25 @@ ALLOWED = {
             "service.backends.parquet_file",
         ),
     ),
+    "service.tls": (),
     "service.config": (),
+    "service.config.listen_tls": ("service.config", "service.tls"),  # certificates are checked
     "service.engine": ("service.backends.interface", "service.sources.interface"),
     "service.stream": ("service.engine",),
     "service.http": ("service.engine",),
     "service.resources": (),
+    "service.adapter_settings": ("service.config", "service.backends", "service.sources"),
+    # Stores are asked as the sidecar asks them: by its own adapters.
+    "service.doctor": (
+        *("service.config", "service.backends", "service.sources", "service.resources"),
+        *("service.adapter_settings", "service.version"),
+    ),
     "service.app": ("service",),
     "service.dimension_parts": ("service",),
+    "service.tracer_parts": ("service",),
+    "service.listeners": ("service",),
     "service.commands": (
-        *("service.config", "service.resources.thread_limit", "service.app"),
+        *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
         "service.backends.parquet_file",  # looked into by check-config
         "service.sources.trigger_sql",  # printed by gen-triggers
     ),

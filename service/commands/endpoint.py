@@ -10,7 +10,11 @@ from typing import Annotated
 import typer
 from yarl import URL
 
+from service.commands.client_files import ClientFiles
+
 UNIX = "unix://"
+NO_FILES = ClientFiles()
+_SCHEMES = frozenset({"http", "https"})
 DEFAULT = f"{UNIX}/run/sidelook/sidelook.sock"
 
 
@@ -21,22 +25,47 @@ class Endpoint:
     text: str
     base_url: URL
     socket: Path | None = None
+    files: ClientFiles = NO_FILES
+
+    @property
+    def host(self) -> str:
+        """Whose certificate is expected, if it has one."""
+        return self.base_url.host or ""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it is asked with TLS."""
+        return self.base_url.scheme == "https"
 
 
-def parse_endpoint(text: str) -> Endpoint:
-    """The endpoint that a text names; raises typer.BadParameter naming the accepted forms."""
+def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> Endpoint:
+    """The endpoint that a text names; raises typer.BadParameter naming the accepted forms.
+
+    So it does for files of TLS where there is none.
+    """
+    endpoint = _endpoint(text, files)
+    if files != NO_FILES and not endpoint.is_secure:
+        raise typer.BadParameter(
+            f"--ca-file, --cert-file and --key-file are for https://, not for {text}"
+        )
+    return endpoint
+
+
+def _endpoint(text: str, files: ClientFiles) -> Endpoint:
     if text.startswith(UNIX) and len(text) > len(UNIX):
         return Endpoint(text, URL("http://localhost"), Path(text.removeprefix(UNIX)))
     try:
         url = URL(text)
-        is_http = url.scheme == "http" and bool(url.host) and url == url.origin()
+        is_http = url.scheme in _SCHEMES and bool(url.host) and url == url.origin()
     except ValueError:
         is_http = False
     if not is_http:
-        raise typer.BadParameter(f"{text!r} is neither unix:///path nor http://host:port")
-    return Endpoint(text, url)
+        raise typer.BadParameter(
+            f"{text!r} is neither unix:///path nor http://host:port nor https://host:port"
+        )
+    return Endpoint(text, url, files=files)
 
 
 EndpointOption = Annotated[
-    str, typer.Option(metavar="URL", help="unix:///path or http://host:port.")
+    str, typer.Option(metavar="URL", help="unix:///path, http://host:port or https://…")
 ]

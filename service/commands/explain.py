@@ -11,6 +11,12 @@ import typer
 from rich.table import Table
 
 from service.commands.answer_table import shown
+from service.commands.client_files import (
+    CaFileOption,
+    CertFileOption,
+    ClientFiles,
+    KeyFileOption,
+)
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.key_value import key_value
 from service.commands.print_table import print_table
@@ -18,7 +24,7 @@ from service.commands.sidecar_client import SidecarClient
 from service.commands.token_file import TokenOption
 
 
-def explain(
+def explain(  # noqa: PLR0913 -- each is an option of the command line
     dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="Text or JSON; parts of composite ones by comma.")
@@ -27,9 +33,13 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     endpoint: EndpointOption = DEFAULT,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
 ) -> None:
     """Tell whether a key is cached, how old its row is, and what else decides its answer."""
-    client = SidecarClient(parse_endpoint(endpoint), dimension, token=token)
+    files = ClientFiles(ca_file, cert_file, key_file)
+    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
     explanation = asyncio.run(_ask(client, key))
     if as_json:
         typer.echo(json.dumps(explanation))

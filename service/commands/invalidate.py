@@ -9,13 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
+from service.commands.client_files import (
+    CaFileOption,
+    CertFileOption,
+    ClientFiles,
+    KeyFileOption,
+)
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.key_value import key_value
 from service.commands.sidecar_client import SidecarClient
 from service.commands.token_file import TokenOption
 
 
-def invalidate(
+def invalidate(  # noqa: PLR0913 -- each is an option of the command line
     dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
     keys: Annotated[
         list[str] | None,
@@ -25,11 +31,15 @@ def invalidate(
     forgets_all: Annotated[bool, typer.Option("--all", help="Forget the whole cache.")] = False,
     endpoint: EndpointOption = DEFAULT,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
 ) -> None:
     """Forget single keys, or all; an admin's request where the sidecar knows admins."""
     if bool(keys) == forgets_all:
         raise typer.BadParameter("give keys, or --all, and not both")
-    client = SidecarClient(parse_endpoint(endpoint), dimension, token=token)
+    files = ClientFiles(ca_file, cert_file, key_file)
+    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
     answer = asyncio.run(_ask(client, None if forgets_all else keys))
     typer.echo(f"invalidated: {answer['invalidated']}")
 

@@ -11,6 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.answer_table import answer_table, failures
+from service.commands.client_files import (
+    CaFileOption,
+    CertFileOption,
+    ClientFiles,
+    KeyFileOption,
+)
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.exit_code import ExitCode
 from service.commands.key_value import key_value
@@ -21,7 +27,7 @@ from service.commands.token_file import TokenOption
 FAILURES = frozenset({"error", "timeout"})  # outcomes that are no answer
 
 
-def lookup(
+def lookup(  # noqa: PLR0913 -- each is an option of the command line
     dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
     keys: Annotated[
         list[str],
@@ -34,9 +40,13 @@ def lookup(
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     endpoint: EndpointOption = DEFAULT,
     token: TokenOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
 ) -> None:
     """Look keys up; exit code 1 if any of them ended in an error or a timeout."""
-    client = SidecarClient(parse_endpoint(endpoint), dimension, token=token)
+    files = ClientFiles(ca_file, cert_file, key_file)
+    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
     answer = asyncio.run(_ask(client, keys))
     if as_json:
         typer.echo(json.dumps(answer))

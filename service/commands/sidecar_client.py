@@ -5,6 +5,7 @@ Not for lookups in bulk: Spark tasks stream them.
 
 import json
 import os
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -36,7 +37,7 @@ class SidecarClient:
     async def __aenter__(self) -> Self:
         """Prepare; the connection is made by the first question."""
         socket = self._endpoint.socket
-        connector = aiohttp.UnixConnector(str(socket)) if socket else aiohttp.TCPConnector()
+        connector = aiohttp.UnixConnector(str(socket)) if socket else self._tcp_connector()
         self._session = aiohttp.ClientSession(
             connector=connector, headers=self._headers, timeout=TIMEOUT
         )
@@ -50,6 +51,10 @@ class SidecarClient:
     ) -> None:
         """Close the connection."""
         await self._session.close()
+
+    def _tcp_connector(self) -> aiohttp.TCPConnector:
+        endpoint = self._endpoint
+        return aiohttp.TCPConnector(ssl=endpoint.files.context() if endpoint.is_secure else True)
 
     async def key_fields(self) -> list[KeyField]:
         """The columns of the dimension's key; raises SidelookError, also while it has none."""
@@ -100,9 +105,28 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise SidecarUnreachable(endpoint.text, "no answer in time") from error
+    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+        raise SidecarUnreachable(endpoint.text, _tls_reason(endpoint, error)) from error
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno or 0  # names that do not resolve have negative ones
         reason = os.strerror(number) if number > 0 else str(error.os_error)
         raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
     except (aiohttp.ClientError, ValueError) as error:
-        raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {REMEDY}") from error
+        is_secure = endpoint.is_secure
+        remedy = endpoint.files.refusal(endpoint.host).of_silence() if is_secure else REMEDY
+        raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {remedy}") from error
+
+
+def _tls_reason(
+    endpoint: Endpoint,
+    error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError,
+) -> str:
+    refusal = endpoint.files.refusal(endpoint.host)
+    match error:
+        case aiohttp.ClientConnectorCertificateError(
+            certificate_error=ssl.SSLCertVerificationError() as refused
+        ):
+            return refusal.of_certificate(refused.verify_code, refused.verify_message)
+        case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as failed):
+            return refusal.of_alert(failed.reason or str(failed))
+    return str(error)

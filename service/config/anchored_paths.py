@@ -11,13 +11,14 @@ PATH_KEYS = frozenset(
     {
         *("unix", "token_file", "admin_token_file", "dsn_file", "path"),
         *("password_file", "ca_file", "certificate_file"),
+        *("cert_file", "key_file", "client_ca_file", "headers_file"),
     }
 )
 
 
 def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The same values, but with absolute paths wherever the configuration has one."""
-    sections = {name: values[name] for name in ("listen", "auth") if name in values}
+    sections = {name: values[name] for name in ("listen", "auth", "tracing") if name in values}
     anchored = {name: _anchored(section, folder) for name, section in sections.items()}
     dimensions = values.get("dimensions")
     if isinstance(dimensions, Mapping):

@@ -21,10 +21,18 @@ class HostPort:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine (in Kubernetes: this pod) reaches it, for certain."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
+        if not self.is_address:
             return self.host.lower() == "localhost"
+        return ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the host is an IP address, and no name."""
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return False
+        return True
 
     def collides_with(self, other: "HostPort") -> bool:
         """Whether both cannot be bound at the same time."""

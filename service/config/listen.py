@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
 from service.config.host_port import HostPort, parse_host_port
+from service.config.listen_tls import ListenTls
 from service.config.section import Section, written
 
 MAX_SOCKET_PATH_BYTES = 107  # sun_path of Linux, without its end mark
@@ -23,12 +24,20 @@ Address = Annotated[
 
 
 class Listen(Section):
-    """The three ways in; `null` closes one."""
+    """The three ways in; `null` closes one. What else a way needs is seen by `exposed_listener`."""
 
     unix: Path | None = Field(
         default=Path("/run/sidelook/sidelook.sock"), description="Unix socket, mode 0660"
     )
-    http: Address | None = Field(default=None, description="host:port on loopback")
+    http: Address | None = Field(
+        default=None,
+        description="host:port; beyond loopback with TLS, and a token or client_ca_file",
+    )
+    tls: ListenTls | None = Field(
+        default=None,
+        description="TLS of listen.http; without it, plain HTTP",
+        examples=[{"cert_file": "tls.crt", "key_file": "tls.key"}],
+    )
     health: Address | None = written(
         "0.0.0.0:8816",
         description="host:port of /livez, /readyz, /startupz and /metrics, without lookups",
@@ -47,16 +56,27 @@ class Listen(Section):
 
     @field_validator("http", mode="after")
     @classmethod
-    def _stays_on_loopback(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
-        if http is not None and not http.is_loopback:
-            raise ValueError(
-                f"{http} can be reached from other machines, which needs a token and TLS; "
-                "this version has no TLS yet, so listen on 127.0.0.1"
-            )
+    def _is_some_way_in(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
         is_unix_off = "unix" in info.data and info.data["unix"] is None
         if http is None and is_unix_off:
             raise ValueError("nothing to listen on: give listen.unix or listen.http")
         return http
+
+    @field_validator("tls", mode="after")
+    @classmethod
+    def _fits_the_address(cls, tls: ListenTls | None, info: ValidationInfo) -> ListenTls | None:
+        if tls is None or "http" not in info.data:
+            return tls
+        http: HostPort | None = info.data["http"]
+        if http is None:
+            raise ValueError("has no effect without listen.http, as the other ways in have no TLS")
+        certificate = tls.certificate()
+        if not (http.is_address or certificate.is_for(http.host.lower())):
+            raise ValueError(
+                f"{tls.cert_file} is not for {http.host}, where listen.http is, but for "
+                f"{', '.join(sorted(certificate.names))}; give one that is, or listen at an address"
+            )
+        return tls
 
     @field_validator("health", mode="after")
     @classmethod

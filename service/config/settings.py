@@ -6,17 +6,19 @@ Reads neither file nor environment itself; see `loading`.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
 
 from service.config.auth import Auth
 from service.config.dimension_name import DimensionName
+from service.config.exposed_listener import missing_protection
 from service.config.fault_lines import BELOW
 from service.config.fitting_dimension import FittingDimension
 from service.config.limits import Limits
 from service.config.listen import Listen
 from service.config.shared_channels import shared_channel
+from service.config.tracing import Tracing
 
 
 class Settings(BaseSettings):
@@ -31,13 +33,28 @@ class Settings(BaseSettings):
         case_sensitive=True,
     )
 
+    auth: Auth = Field(default_factory=Auth)  # first, as what listens may need it
     listen: Listen = Field(default_factory=Listen)
-    auth: Auth = Field(default_factory=Auth)
     limits: Limits = Field(default_factory=Limits, examples=[{"memory": "512MiB"}])
+    tracing: Tracing = Field(default_factory=Tracing)
     allow_inline_secrets: bool = Field(
         default=False, strict=True, description="lets a dsn in the file hold a password"
     )
     dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
+
+    @field_validator("listen", mode="after")
+    @classmethod
+    def _is_protected(cls, listen: Listen, info: ValidationInfo) -> Listen:
+        auth = info.data.get("auth")
+        missing = None if auth is None else missing_protection(listen, auth)
+        if missing is None:
+            return listen
+        raise PydanticCustomError(
+            "exposed_listener",
+            "{http} can be reached from other machines, which needs {missing}; "
+            "or listen on 127.0.0.1",
+            {"http": str(listen.http), "missing": missing, BELOW: ("http",)},
+        )
 
     @field_validator("dimensions", mode="after")
     @classmethod

@@ -20,11 +20,13 @@ from service.http.openapi import OpenApi
 from service.http.passage import Passage
 from service.http.problems import NOT_FOUND
 from service.http.ready_response import FIXED_HEADERS
+from service.http.request_spans import RequestSpans
 from service.http.route import Audience, Route
 from service.http.row_texts import RowTexts
 from service.http.security import Access, Security
 from service.http.service_parts import ServiceParts
 from service.http.single_row import SingleRow
+from service.http.status import Status
 from service.http.status_page import StatusPage
 
 _PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
@@ -56,13 +58,18 @@ def guarded_application(
         Security(access),
         Delivery(parts.limits.send_deadline_s),
     )
-    app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=[passage.lead])
+    traced: dict[web.AbstractRoute, str] = {}
+    spans = RequestSpans(parts.tracer, traced, frozenset(parts.dimensions))
+    middlewares = [spans.lead, passage.lead] if parts.tracer.is_on else [passage.lead]
+    app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=middlewares)
     app[NOT_FOUND] = not_found
     for route in routes:
         resource = app.router.add_resource(route.path)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
             made = resource.add_route(method, route.handler, expect_handler=wait_for_body)
             audiences[made] = route.audience
+            if route.is_traced:
+                traced[made] = resource.canonical
     app.on_response_prepare.append(_set_headers)
     return app
 
@@ -75,12 +82,13 @@ def _routes(parts: ServiceParts) -> list[Route]:
     dimensions = Dimensions(catalogue)
     admin = Admin(catalogue, parts.limits, parts.body_room)
     channels = Channels(parts.channels)
+    status = Status(catalogue, parts.channels, parts.readiness, parts.vitals, parts.version)
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"
     return [
         # First, as each route is tried in turn: these two are asked for most.
-        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER),
-        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER),
+        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER, is_traced=True),
+        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER, is_traced=True),
         *_health_routes(parts),
         Route("GET", "/", StatusPage().get, Audience.PAGE),
         Route("GET", "/openapi.json", OpenApi(parts.version).get, Audience.PAGE),
@@ -90,6 +98,7 @@ def _routes(parts: ServiceParts) -> list[Route]:
         Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
         Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),
         Route("GET", "/v1/channels", channels.get_all, Audience.READER),
+        Route("GET", "/v1/status", status.get, Audience.READER),
         Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
     ]
 

@@ -6,10 +6,13 @@ Not for WebSockets: whoever upgraded a connection sends on it himself.
 import asyncio
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from service.http.ready_response import ReadyResponse
 from service.http.reset import reset
+
+# TLS takes in whatever it is given, and only then asks for a pause.
+_PIECE_BYTES = 64 * 1024
 
 
 class Delivery:
@@ -34,7 +37,11 @@ class Delivery:
             if isinstance(response, ReadyResponse) and not transport.get_write_buffer_size():
                 return  # the kernel has it, as it has most at once: there is nothing to wait for
             self._begin(transport)
-            await response.write_eof()
+            has_body = request.method != hdrs.METH_HEAD
+            if has_body and request.secure and isinstance(response, web.Response):
+                await _write_in_pieces(response)
+            else:
+                await response.write_eof()
         except ConnectionError:
             pass  # aiohttp sees it, too, and ends the connection
         finally:
@@ -55,3 +62,15 @@ class Delivery:
             reset(transport)
         earliest_s = next(iter(self._due.values()), None)
         self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._look)
+
+
+async def _write_in_pieces(response: web.Response) -> None:
+    """Write the body as fast as its caller takes it, and no more of it ahead than a few pieces."""
+    body = response.body
+    if not isinstance(body, bytes) or len(body) <= _PIECE_BYTES:
+        await response.write_eof()
+        return
+    view = memoryview(body)
+    for start in range(0, len(body), _PIECE_BYTES):
+        await response.write(view[start : start + _PIECE_BYTES])
+    await web.StreamResponse.write_eof(response)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
+from service.engine.tracer import AskerSpan
 from service.http.answer_room import AnswerHold
 from service.http.lookup_request import LookupRequest
 from service.http.lookup_result import LookupResult, lookup_result
@@ -20,6 +21,7 @@ async def engine_lookup(
     *,
     typed: Callable[[DimensionSchema], TypedKeys],
     hold: AnswerHold,
+    span: AskerSpan | None = None,
 ) -> LookupResult:
     """Bring the keys into their types by `typed`, and look them up.
 
@@ -34,5 +36,10 @@ async def engine_lookup(
     columns = schema.select(asked.columns)
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
-    answers = await dimension.lookup(keys, columns=asked.columns, timeout_s=left_s, take=hold.take)
-    return lookup_result(answers, keys.size, columns)
+    answers = await dimension.lookup(
+        keys, columns=asked.columns, timeout_s=left_s, take=hold.take, asked_by=span
+    )
+    result = lookup_result(answers, keys.size, columns)
+    if span is not None:
+        span.count_outcomes(result.outcomes)
+    return result

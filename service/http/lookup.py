@@ -22,9 +22,10 @@ from service.http.engine_lookup import engine_lookup
 from service.http.json_body import json_body
 from service.http.json_reply import json_hit, json_reply
 from service.http.limits import Limits
-from service.http.lookup_request import LookupRequest, from_json, from_query
+from service.http.lookup_request import LookupRequest, from_json, from_query, refuse_query
 from service.http.media_type import MediaType, sent_media_type, wanted_media_type
 from service.http.ready_response import json_response
+from service.http.request_spans import taken_span
 from service.http.row_texts import RowTexts
 
 
@@ -57,6 +58,7 @@ class Lookup:
         if sent is MediaType.ARROW:
             question = self._arrow_question(content, from_query(request.query))
         else:
+            refuse_query(request.query_string)
             question = self._json_question(content)
         hold = request[ANSWER_HOLD]
         is_single = question.is_simple and wanted is MediaType.JSON
@@ -64,7 +66,10 @@ class Lookup:
         if row is not None:
             reply = json_hit(row)
         else:
-            result = await engine_lookup(dimension, question.asked, typed=question.typed, hold=hold)
+            asked, span = question.asked, taken_span(request)
+            result = await engine_lookup(
+                dimension, asked, typed=question.typed, hold=hold, span=span
+            )
             reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
         if is_single:
             hold.take_text(reply)

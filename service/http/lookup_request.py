@@ -79,6 +79,14 @@ def from_query(query: Mapping[str, str]) -> LookupRequest:
     )
 
 
+def refuse_query(query_string: str) -> None:
+    """Raise InvalidRequest for a query that would have no effect: the body says it all."""
+    if query_string:
+        raise InvalidRequest(
+            ErrorCode.BAD_REQUEST, "columns and timeout_ms stand in the body, beside the keys"
+        )
+
+
 def _faults(error: ValidationError) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     told = [f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults[:MAX_TOLD_FAULTS]]

@@ -19,7 +19,8 @@ _ANONYMOUS_OR_TOKEN: list[dict[str, list[str]]] = [{}, {"token": []}]
 _RESULT_NAMES = ", ".join(field.name for field in RESULT_FIELDS)
 _ARROW_NOTE = (
     f"As an Arrow stream the answer is one record batch: {_RESULT_NAMES}, then the row's columns. "
-    "For keys that come as an Arrow stream, `columns` and `timeout_ms` stand in the query."
+    "For keys that come as an Arrow stream, and for no others, `columns` and `timeout_ms` stand in "
+    "the query."
 )
 
 
@@ -77,6 +78,7 @@ def _service_paths() -> dict[str, Any]:
     text, html = "text/plain", "text/html"
     return {
         "/v1/channels": {"get": _reading("listChannels", "Channels", errors=())},
+        "/v1/status": {"get": _reading("getStatus", "Status", errors=())},
         "/v1/stream": {"get": _stream()},
         "/livez": {"get": _plain("isAlive", "The event loop runs.", text)},
         "/readyz": {"get": _plain("isReady", "Lookups may come.", text, errors=(503,))},

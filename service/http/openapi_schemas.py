@@ -45,6 +45,7 @@ def openapi_schemas() -> dict[str, Schema]:
         "Invalidated": _object(invalidated=_COUNT),
         "ReloadAsked": _object(reload={"const": "asked"}),
         "Channels": _object(channels=_list(_channel())),
+        "Status": _status(),
         "Problem": _problem(),
     }
 
@@ -96,15 +97,32 @@ def _dimension() -> Schema:
         backend=_object(
             queries_in_flight=_COUNT,
             concurrency_limit=_COUNT,
+            max_in_flight=_COUNT,
             breaker=_BREAKER,
             uses_index={"type": ["boolean", "null"]},
             queued_keys=_COUNT,
             retries=_COUNT,
+            queries={**_COUNT, "description": "Each try counts."},
+            batch_keys={**_COUNT, "description": "Distinct keys of all queries."},
         ),
         waiting_keys=_COUNT,
         coalesced_keys=_COUNT,
         timeout_s=_SECONDS,
+        recent_errors=_list(_recent_error()),
     )
+
+
+def _recent_error() -> Schema:
+    error = _object(
+        code={"type": "string", "enum": _KEY_CODES},
+        detail=_TEXT,
+        queries=_COUNT,
+        keys=_COUNT,
+        first_ago_s=_SECONDS,
+        last_ago_s=_SECONDS,
+    )
+    error["description"] = "What failed alike within a minute of each other, latest first."
+    return error
 
 
 def _field() -> Schema:
@@ -197,6 +215,23 @@ def _channel() -> Schema:
         in_flight_records=_COUNT,
         watermark_ms=_INTEGER_OR_NULL,
         is_idle=_BOOLEAN,
+    )
+
+
+def _status() -> Schema:
+    return _object(
+        version=_TEXT,
+        uptime_s=_SECONDS,
+        memory=_object(resident_bytes=_COUNT_OR_NULL, limit_bytes=_COUNT),
+        event_loop_lag_s=_SECONDS,
+        is_draining=_BOOLEAN,
+        not_ready={
+            "type": "object",
+            "description": "What each dimension waits for that takes no lookups yet.",
+            "additionalProperties": _TEXT,
+        },
+        dimensions=_list(reference("Dimension")),
+        channels=_list(_channel()),
     )
 
 

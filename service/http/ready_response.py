@@ -58,7 +58,8 @@ class ReadyResponse(web.StreamResponse):
 
 def json_response(request: web.Request, body: bytes, headers: Headers = ()) -> web.StreamResponse:
     """A 200 with a JSON body and these headers besides those that every answer has."""
-    is_plain = request.keep_alive and request.version == HttpVersion11
+    # Not with TLS: there it would be taken in as a whole, whether its caller reads or not.
+    is_plain = request.keep_alive and request.version == HttpVersion11 and not request.secure
     if is_plain and request.method != hdrs.METH_HEAD:
         return ReadyResponse(body, headers)
     return web.Response(body=body, content_type=MediaType.JSON.value, headers=headers)

@@ -29,6 +29,7 @@ class Route:
     path: str
     handler: Handler
     audience: Audience
+    is_traced: bool = False  # it asks for rows, and may be followed
 
 
 Audiences = Mapping[web.AbstractRoute, Audience]

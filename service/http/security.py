@@ -6,6 +6,7 @@ Checked in this order, before a body is read; not what a request may contain.
 import os
 import socket
 import struct
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,7 +29,7 @@ _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: Linux's struct ucred
 class Access:
     """What one listener asks of its callers; without tokens everyone may read."""
 
-    hosts: frozenset[str] | None = None  # None: any, as on a Unix socket, where it names nothing
+    hosts: Container[str] | None = None  # None: any, as on a Unix socket, where it names nothing
     reader_token: TokenFile | None = None
     admin_token: TokenFile | None = None
 

@@ -10,10 +10,12 @@ from aiohttp.typedefs import Handler
 
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
+from service.engine.tracer import NullTracer, Tracer
 from service.http.answer_room import AnswerRoom
 from service.http.body_room import BodyRoom
 from service.http.limits import Limits
 from service.http.readiness import Readiness
+from service.http.vitals import Vitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class ServiceParts:
     stream: Handler  # of `/v1/stream`; upgrades the connection itself
     metrics: Callable[[], bytes]
     version: str
+    vitals: Vitals = field(default_factory=Vitals)
     limits: Limits = field(default_factory=Limits)
     body_room: BodyRoom = field(default_factory=BodyRoom)
     answer_room: AnswerRoom = field(default_factory=AnswerRoom)
+    tracer: Tracer = field(default_factory=NullTracer)

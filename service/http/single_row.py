@@ -23,6 +23,7 @@ from service.http.path_key import path_key, path_value
 from service.http.problem import HttpCode, Problem, problem_of_code
 from service.http.ready_response import json_response
 from service.http.recent_rows import RowText
+from service.http.request_spans import taken_span
 from service.http.row_texts import RowTexts
 
 _HIT = Outcome.HIT.label
@@ -46,7 +47,8 @@ class SingleRow:
         asked = from_query(request.query)
         typed = partial(path_key, request.rel_url.raw_path)
         hold = request[ANSWER_HOLD]
-        result = await engine_lookup(dimension, asked, typed=typed, hold=hold)
+        span = taken_span(request)
+        result = await engine_lookup(dimension, asked, typed=typed, hold=hold, span=span)
         return _response(request, result)
 
     async def explain(self, request: web.Request) -> web.Response:

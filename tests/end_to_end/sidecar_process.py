@@ -126,9 +126,10 @@ class SidecarProcess:
         """GET through the Unix socket."""
         return _ask(_UnixConnection(self.socket), "GET", path, body=None)
 
-    def post(self, path: str, body: object) -> Reply:
+    def post(self, path: str, body: object, *, headers: Mapping[str, str] | None = None) -> Reply:
         """POST of JSON through the Unix socket."""
-        return _ask(_UnixConnection(self.socket), "POST", path, body=json.dumps(body))
+        text, connection = json.dumps(body), _UnixConnection(self.socket)
+        return _ask(connection, "POST", path, body=text, headers=headers)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -146,11 +147,16 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _ask(
-    connection: http.client.HTTPConnection, method: str, path: str, *, body: str | None
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    *,
+    body: str | None,
+    headers: Mapping[str, str] | None = None,
 ) -> Reply:
     try:
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        connection.request(method, path, body=body, headers=headers)
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, path, body=body, headers={**kind, **(headers or {})})
         response = connection.getresponse()
         return Reply(response.status, response.read().decode())
     finally:

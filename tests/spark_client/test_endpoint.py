@@ -82,7 +82,7 @@ def test_https_without_tls_is_unreachable() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"https://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(SidecarUnreachable, match="SSL"):
+        with pytest.raises(SidecarUnreachable, match="does not speak TLS"):
             endpoint_of(url).connect(5.0)
         thread.join()
 

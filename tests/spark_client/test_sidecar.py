@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from lookup_core.trace_parent import TraceParent
 from spark_client import Sidecar
+from spark_client.client_tls import ClientTls
 from spark_client.connections import Address
 from spark_client.join_keys import JoinKeys
 from spark_client.lookup_join import EventTime, LookupJoin
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
 
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 URL = "unix:///run/sidelook/sidelook.sock"
 
 
@@ -51,6 +54,7 @@ def test_options_are_carried_over() -> None:
         prefix="p_",
         status_column="_s",
         schema="x string",
+        traceparent=TRACEPARENT,
     )
 
     assert join == LookupJoin(
@@ -70,6 +74,7 @@ def test_options_are_carried_over() -> None:
             on_timeout=FailurePolicy.NULL,
             on_error=FailurePolicy.NULL,
             is_inner=True,
+            trace=TraceParent(TRACEPARENT),
         ),
     )
 
@@ -89,6 +94,7 @@ def test_options_are_carried_over() -> None:
         ({"event_time": "t", "watermark_delay": "soon"}, "no duration"),
         ({"event_time": "t", "watermark_interval": "0 ms"}, "at least 1 millisecond"),
         ({"on": []}, "at least one column"),
+        ({"traceparent": "00-1-2-01"}, "traceparent is 00-"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
@@ -132,3 +138,24 @@ def test_everything_travels_by_value() -> None:
 
     assert pickle.loads(pickle.dumps(sidecar)) == sidecar  # noqa: S301 -- our own bytes
     assert pickle.loads(pickle.dumps(join)) == join  # noqa: S301 -- our own bytes
+
+
+def test_files_of_tls_are_carried_over() -> None:
+    """By name, so that tasks read them where they run."""
+    sidecar = Sidecar("https://h:1", ca_file="ca", cert_file="crt", key_file="key")
+
+    assert sidecar.lookup_join("d", on="a").address.tls == ClientTls("ca", "crt", "key")
+
+
+@pytest.mark.parametrize("url", [URL, "http://h:1"])
+def test_files_of_tls_need_https(url: str) -> None:
+    """What would have no effect is refused."""
+    with pytest.raises(ValueError, match="need a url with https://"):
+        Sidecar(url, ca_file="ca")
+
+
+@pytest.mark.parametrize("files", [{"cert_file": "crt"}, {"key_file": "key"}])
+def test_certificate_and_key_go_together(files: dict[str, str]) -> None:
+    """One without the other is a slip."""
+    with pytest.raises(ValueError, match="both or none of cert_file and key_file"):
+        Sidecar("https://h:1", **files)  # type: ignore[arg-type]  # of options that are text

@@ -37,6 +37,7 @@ def enrich(events: DataFrame) -> DataFrame:
         prefix="customer_",
         status_column="_lookup",
         schema="name string, segment string, tier int",
+        traceparent=None,
     )
     shortest = sidecar.lookup_join("customers", on="customer_id")
     composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())

@@ -13,13 +13,16 @@ FOLDER = Path("/etc/sidelook")
 def test_each_path_starts_at_the_folder() -> None:
     """Sockets, secrets and Parquet files are found beside the configuration."""
     values = {
-        "listen": {"unix": "run/s.sock"},
+        "listen": {"unix": "run/s.sock", "tls": {"cert_file": "tls.crt", "client_ca_file": "ca"}},
         "auth": {"token_file": "../token", "admin_token_file": None},
         "dimensions": {"a": {"source": {"path": "a.parquet"}}, "b": {"source": {"dsn_file": "b"}}},
     }
 
     assert anchored_paths(values, FOLDER) == {
-        "listen": {"unix": "/etc/sidelook/run/s.sock"},
+        "listen": {
+            "unix": "/etc/sidelook/run/s.sock",
+            "tls": {"cert_file": "/etc/sidelook/tls.crt", "client_ca_file": "/etc/sidelook/ca"},
+        },
         "auth": {"token_file": "/etc/sidelook/../token", "admin_token_file": None},
         "dimensions": {
             "a": {"source": {"path": "/etc/sidelook/a.parquet"}},

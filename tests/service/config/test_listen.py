@@ -7,6 +7,13 @@ import pytest
 from service.config.host_port import HostPort
 from service.config.listen import Listen
 from tests.service.config.configuration import faults
+from tests.service.tls.certificates import authority
+
+
+def tls_section(folder: Path, *names: str) -> dict[str, str]:
+    """The section of a certificate for these names."""
+    files = authority(folder).issue(*names)
+    return {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
 
 
 def test_socket_and_health_are_the_default() -> None:
@@ -17,15 +24,34 @@ def test_socket_and_health_are_the_default() -> None:
     assert (listen.http, listen.health) == (None, HostPort("0.0.0.0", 8816))  # noqa: S104
 
 
-@pytest.mark.parametrize("http", ["0.0.0.0:8815", "[::]:8815", "10.1.2.3:8815", "example:8815"])
-def test_lookups_stay_on_loopback(http: str) -> None:
-    """Beyond loopback a token and TLS are needed, and there is no TLS yet: refused, and said so."""
-    (fault,) = faults({"listen": {"http": http}})
+def test_tls_without_listener_is_refused(tmp_path: Path) -> None:
+    """What is written has an effect, or is refused."""
+    assert faults({"listen": {"tls": tls_section(tmp_path)}}) == [
+        "listen.tls: has no effect without listen.http, as the other ways in have no TLS"
+    ]
+
+
+def test_certificate_is_for_the_name(tmp_path: Path) -> None:
+    """A certificate that is not for the host's name would be refused by every caller."""
+    section = tls_section(tmp_path, "b.example", "*.c.example")
+
+    (fault,) = faults({"listen": {"http": "localhost:1", "tls": section}})
 
     assert fault == (
-        f"listen.http: {http} can be reached from other machines, which needs a token and TLS; "
-        "this version has no TLS yet, so listen on 127.0.0.1"
+        f"listen.tls: {section['cert_file']} is not for localhost, where listen.http is, but for "
+        "*.c.example, b.example; give one that is, or listen at an address"
     )
+
+
+@pytest.mark.parametrize("http", ["Localhost:1", "127.0.0.1:1", "[::1]:1"])
+def test_address_may_have_any_name(tmp_path: Path, http: str) -> None:
+    """Which names lead to an address is not known here; upper case means the same."""
+    section = tls_section(tmp_path, "localhost")
+
+    listen = Listen.model_validate({"http": http, "tls": section})
+
+    assert listen.tls is not None
+    assert listen.tls.certificate().names == {"localhost"}
 
 
 def test_health_may_leave_loopback() -> None:

@@ -24,6 +24,7 @@ from service.backends.fake import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import NullObserver, Observer
 from service.engine.runner_refresh import RefreshSources
+from service.engine.tracer import NullTracer, Tracer
 from service.http.application import application, health_application
 from service.http.limits import Limits
 from service.http.listener import listener
@@ -87,6 +88,7 @@ class Setting:
     timeout_s: float = PATIENCE_S
     max_waiting_keys: int = 1_000
     observer: Observer = field(default_factory=NullObserver)
+    tracer: Tracer = field(default_factory=NullTracer)
     change_parts: Callable[[ServiceParts], ServiceParts] = lambda parts: parts
     prepare: Callable[[Mapping[str, FakeBackend]], None] = lambda _: None
     # {dimension: what follows and loads it}; whoever has a table is held whole
@@ -100,7 +102,8 @@ async def served(setting: Setting | None = None) -> AsyncIterator[Served]:
     backends = {name: _backend(name) for name in TABLES}
     setting.prepare(backends)
     dimensions = {name: _dimension(name, each, setting) for name, each in backends.items()}
-    parts = setting.change_parts(_parts(dimensions, setting.limits))
+    parts = replace(_parts(dimensions, setting.limits), tracer=setting.tracer)
+    parts = setting.change_parts(parts)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as running:
         tasks = [running.create_task(each.run()) for each in dimensions.values()]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -190,7 +193,8 @@ def _dimension(name: str, backend: FakeBackend, setting: Setting) -> Dimension:
         timeout_s=setting.timeout_s,
         max_waiting_keys=setting.max_waiting_keys,
     )
-    return Dimension(settings, backend, sources=sources, observer=setting.observer)
+    observer, tracer = setting.observer, setting.tracer
+    return Dimension(settings, backend, sources=sources, observer=observer, tracer=tracer)
 
 
 def _parts(dimensions: Mapping[str, Dimension], limits: Limits) -> ServiceParts:

@@ -1,6 +1,8 @@
 """Connections that are silent, slow or strange end, and the listener goes on."""
 
 import asyncio
+import socket
+import time
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.service.http.raw_http import connected, exchanged
 from tests.service.http.serving import PATIENCE_S, Served, Setting, served
 
 QUICK = Setting(limits=Limits(header_deadline_s=1.0))
+QUIET_S = 1.0
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -59,6 +62,31 @@ async def test_pipelined_requests_are_all_answered(service: Served) -> None:
     answer = await exchanged(service, (REQUEST + b"\r\n") * 199 + last)
 
     assert answer.count(b"HTTP/1.1 200 OK") == 200
+
+
+async def test_pipeline_is_not_read_without_end(service: Served) -> None:
+    """Behind a request that waits some others are taken in; then nothing is read before it ends."""
+    service.customers.hold()
+    first = b"GET /v1/dimensions/customers/rows/1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    whole = first + (REQUEST + b"A: " + b"a" * 8_000 + b"\r\n\r\n") * 10_000
+    with socket.create_connection(("127.0.0.1", service.port)) as caller:
+        caller.setblocking(False)  # noqa: FBT003  # the library's own
+        taken = await _taken(caller, whole)
+        service.customers.release()
+
+    assert taken < len(whole) // 4  # 80 MB: many times what the kernel's buffers take
+
+
+async def _taken(caller: socket.socket, whole: bytes) -> int:
+    """How many of the bytes are taken until none are for a while."""
+    sent, quiet_since_s = 0, time.monotonic()
+    while sent < len(whole) and time.monotonic() - quiet_since_s < QUIET_S:
+        try:
+            sent += caller.send(whole[sent : sent + 1_000_000])
+            quiet_since_s = time.monotonic()
+        except BlockingIOError:
+            await asyncio.sleep(0.01)
+    return sent
 
 
 async def test_listener_survives_bad_callers(service: Served) -> None:

@@ -114,6 +114,17 @@ async def test_admin_routes_need_the_admin_token(
             assert await _invalidate(client, headers) == status
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/v1/dimensions", "/v1/channels", "/v1/stream"])
+async def test_figures_need_a_token_as_rows_do(tmp_path: Path, path: str) -> None:
+    """With a token nothing but probes, the page and the document is for everybody."""
+    async with served(Tokens().setting(tmp_path)) as service:
+        for client in (service.tcp, service.unix):
+            async with client.get(path) as response:
+                assert response.status == 401
+        async with service.tcp.get(path, headers=READER) as response:
+            assert response.status != 401
+
+
 async def test_owner_is_admin_without_admin_token(service: Served) -> None:
     """Without an admin token the process's own user may change state, over the Unix socket only."""
     assert await _invalidate(service.unix, {}) == 200

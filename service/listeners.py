@@ -1,0 +1,142 @@
+"""The addresses of the configuration, bound and served until the block ends.
+
+No route is defined here, and nothing of what a request may do: that is the HTTP side's business.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Container, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from lookup_core.errors import ConfigurationError
+from service.config.host_port import HostPort
+from service.config.settings import Settings
+from service.http.application import application, health_application
+from service.http.limits import Limits
+from service.http.listener import listener
+from service.http.secure_acceptor import SecureAcceptor
+from service.http.security import LOOPBACK_HOSTS, Access
+from service.http.service_parts import ServiceParts
+from service.http.tcp_sockets import BACKLOG, tcp_sockets
+from service.http.token_file import TokenFile
+from service.http.unix_socket import unix_socket
+from service.resources.bind_fault import bind_fault
+from service.tls.certificate_rotation import CertificateRotation
+
+REQUESTS_END_S = 2.0  # for the responses that are still being sent when the block ends
+
+
+def certificate_rotation(settings: Settings) -> CertificateRotation | None:
+    """The certificate of `listen.tls`, if there is one; raises ConfigurationError."""
+    tls = settings.listen.tls
+    if tls is None:
+        return None
+    try:
+        return CertificateRotation(tls.files())
+    except ValueError as error:  # it was fit to use when the configuration was read
+        raise ConfigurationError([f"listen.tls: {error}"]) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The sockets of one way in."""
+
+    key: str  # of the section `listen`
+    where: str
+    sockets: Sequence[socket.socket]
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownHosts:
+    """What callers may name as Host: names of this machine, or those that the certificate has."""
+
+    own: Container[str]
+    certificate: CertificateRotation | None
+
+    def __contains__(self, host: object) -> bool:
+        return host in self.own or (self.certificate is not None and host in self.certificate)
+
+
+@asynccontextmanager
+async def listeners(
+    settings: Settings, parts: ServiceParts, certificate: CertificateRotation | None = None
+) -> AsyncIterator[None]:
+    """Each address of `listen` is served inside the block, `http` with the certificate, if given.
+
+    Raises ConfigurationError for an address that cannot be bound.
+    """
+    listen, limits = settings.listen, parts.limits
+    async with AsyncExitStack() as stack:
+        if listen.unix is not None:
+            bound = _Bound(
+                "unix", str(listen.unix), [stack.enter_context(unix_socket(listen.unix))]
+            )
+            await _serve(application(parts, _access(settings, None)), limits, bound, stack=stack)
+        if listen.http is not None:
+            hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
+            bound = await _bound("http", listen.http, stack)
+            app = application(parts, _access(settings, hosts))
+            await _serve(app, limits, bound, certificate=certificate, stack=stack)
+        if listen.health is not None:
+            bound = await _bound("health", listen.health, stack)
+            await _serve(health_application(parts), limits, bound, stack=stack)
+        yield
+
+
+async def _bound(key: str, where: HostPort, stack: AsyncExitStack) -> _Bound:
+    try:
+        sockets = await stack.enter_async_context(tcp_sockets(where.host, where.port))
+    except OSError as error:
+        raise bind_fault(f"listen.{key}", str(where), error) from error
+    return _Bound(key, str(where), sockets)
+
+
+async def _serve(
+    app: web.Application,
+    limits: Limits,
+    bound: _Bound,
+    *,
+    stack: AsyncExitStack,
+    certificate: CertificateRotation | None = None,
+) -> None:
+    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    if certificate is not None:
+        await _accept_securely(runner, bound.sockets, certificate, limits=limits, stack=stack)
+        return
+    try:
+        for each in bound.sockets:
+            await web.SockSite(runner, each, backlog=BACKLOG).start()
+    except OSError as error:
+        raise bind_fault(f"listen.{bound.key}", bound.where, error) from error
+
+
+async def _accept_securely(
+    runner: web.AppRunner,
+    sockets: Sequence[socket.socket],
+    certificate: CertificateRotation,
+    *,
+    limits: Limits,
+    stack: AsyncExitStack,
+) -> None:
+    server = runner.server
+    assert server is not None  # as it was set up
+    acceptor = SecureAcceptor(server, lambda: certificate.current.context, limits)
+    running = await stack.enter_async_context(asyncio.TaskGroup())
+    tasks = [running.create_task(certificate.run())]
+    tasks += [running.create_task(acceptor.run(each)) for each in sockets]
+    for task in tasks:
+        stack.callback(task.cancel)
+
+
+def _access(settings: Settings, hosts: Container[str] | None) -> Access:
+    auth = settings.auth
+    return Access(
+        hosts=hosts,
+        reader_token=None if auth.token_file is None else TokenFile(auth.token_file),
+        admin_token=None if auth.admin_token_file is None else TokenFile(auth.admin_token_file),
+    )
