@@ -20,10 +20,10 @@ LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml --generate-hashes --unive
 	--python-version 3.11 --custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit audit serve bench image lock clean
+.PHONY: help demo test check lint types unit dependencies fuzz audit serve bench image rehearsal k8s-check lock clean
 
 help: ## Show what can be made
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(INSTALLED): requirements/dev.txt
 	@echo "installing into $(VENV), about two minutes"
@@ -38,7 +38,7 @@ demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 then changes tables 
 test: lint types ## Lint, types, and the tests of all tiers, with coverage; WORKERS=2
 	$(TESTS) --every-tier --cov --cov-report=term $(PYTEST_ARGUMENTS)
 
-check: lint types unit ## Lint, types, layers and unit tests
+check: lint types unit dependencies ## Lint, types, layers and unit tests; advisories of what is locked
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -50,6 +50,12 @@ types: $(INSTALLED)
 
 unit: $(INSTALLED)
 	$(TESTS) -m unit $(PYTEST_ARGUMENTS)
+
+dependencies: $(INSTALLED) ## Ask for advisories of every locked version; says so where nobody can be asked
+	$(BIN)/python -m tests.dependency_audit
+
+fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, 10 minutes
+	$(BIN)/python -m pytest --nightly tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
 
 audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
 	$(BIN)/python -m tests.chaos.freshness_audit --feed changelog --standby $(AUDIT_ARGUMENTS)
@@ -63,6 +69,12 @@ bench: $(INSTALLED) ## Measure as ratios in one run, 20 minutes; QUICK=1 for fiv
 
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .
+
+rehearsal: $(INSTALLED) ## Live an executor pod's life without a cluster, as the manifests say; root only; MANIFESTS=…
+	$(BIN)/python -m tests.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
+
+k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
+	$(BIN)/python -m tests.k8s.check
 
 lock: ## Write the lock files anew from pyproject.toml
 	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)

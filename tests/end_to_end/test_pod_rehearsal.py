@@ -1,0 +1,71 @@
+"""The rehearsal of the executor pod, as a user runs it, with good manifests and broken ones."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
+
+WHOLE_TIMEOUT_S = 280.0
+STEPS = (  # and what each shows, by the numbers of the faults
+    "its startup probe passes at 10.244.0.10, before the executor starts",  # G1, G2
+    "with the rights and the memory that the manifest says",  # G10
+    "a Spark job in local-cluster",
+    "Prometheus scrapes",
+    "sidecar killed in the middle of a job",
+    "sidecar beyond its memory in the middle of a job",  # G6
+    "database away: lookups say so, the sidecar is alive all the same",  # G3
+    "sidecar frozen",
+    "database back",
+    "pod deleted",  # G4
+    "nothing is left",
+)
+
+
+def rehearsed(manifests: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """What `make rehearsal` runs, four times as fast in its periods."""
+    command = [sys.executable, "-m", "tests.rehearsal", "--pace", "4", *options]
+    command += ["--manifests", str(manifests)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WHOLE_TIMEOUT_S
+    )
+
+
+def test_shipped_pod_lives_and_ends_well() -> None:
+    """G1 to G4, G6 and G10: each step says ok, in its order, and the exit status is 0."""
+    played = rehearsed(BASE)
+
+    lines = [line for line in played.stdout.splitlines() if line.startswith("ok ")]
+    told = [next((line for line in lines if step in line), step) for step in STEPS]
+    assert (played.returncode, played.stderr) == (0, ""), played.stdout
+    assert told == lines[-len(STEPS) :]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        (POD_TEMPLATE, "path: /startupz", "path: /startup", ":8816/startup: 404"),
+        (CONFIG_MAP, "0.0.0.0:8816", "0.0.0.0:8817", "Connection refused"),
+        (POD_TEMPLATE, "/etc/sidelook/sidelook.yaml", "/etc/sidelook/other.yaml", "other.yaml"),
+    ],
+    ids=["wrong probe path", "wrong port", "wrong argument"],
+)
+def test_broken_pod_fails_at_its_start(
+    tmp_path: Path, file: Path, old: str, new: str, reason: str
+) -> None:
+    """A fault in the manifests fails the step that it breaks, with the reason, and ends with 1."""
+    manifests = tmp_path / "base"
+    shutil.copytree(BASE, manifests)
+    broken = manifests / file.relative_to(BASE)
+    assert old in broken.read_text()
+    broken.write_text(broken.read_text().replace(old, new))
+
+    played = rehearsed(manifests, "--patience", "15")
+
+    failed = played.stdout[played.stdout.index("FAILED") :]
+    assert played.returncode == 1
+    assert "sidecar: its startup probe passes" in failed
+    assert reason in failed

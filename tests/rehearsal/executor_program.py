@@ -1,0 +1,114 @@
+"""The executor of the rehearsal: a Spark job after the other in `local-cluster`, each row checked.
+
+Runs in the pod's namespaces as the pod's user; prints one line of JSON for each job.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+
+from spark_client import Sidecar
+from tests.end_to_end.batch_gate import BatchGate
+
+RECORDS = 10_000
+PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold
+FIRST = "at the start"
+LAST = "while the pod is deleted"
+SCHEMA = "name string, segment string, tier int"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # they live for a minute
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+}
+
+
+def main(url: str, customers: str, folder: str, *gates: str) -> None:
+    """One job at once, one for each gate (which holds it in its middle), one when told to end."""
+    is_ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_ending.set())
+    session = _session(Path(folder))
+    job = _Job(session, url, int(customers))
+    job.run(FIRST)
+    for name in gates:
+        gate = Path(folder) / name
+        gate.mkdir()
+        job.run(name, through=BatchGate(gate, rows=100))
+    is_ending.wait()
+    job.run(LAST)
+    session.stop()
+
+
+class _Job:
+    """Enriches a table of numbers, of which the database knows the lesser half."""
+
+    def __init__(self, session: SparkSession, url: str, customers: int) -> None:
+        self._session = session
+        self._sidecar = Sidecar(url, connect_timeout=30)
+        self._customers = customers
+
+    def run(
+        self,
+        name: str,
+        *,
+        through: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None,
+    ) -> None:
+        """Print how many rows came out, how many different ones, and how many were wrong."""
+        enriched = self._enriched()
+        if through:
+            enriched = enriched.mapInArrow(through, enriched.schema)
+        counts = enriched.agg(
+            F.count("*").alias("rows"),
+            F.countDistinct("line").alias("lines"),
+            F.sum(F.when(self._is_right(), 0).otherwise(1)).alias("wrong"),
+        )
+        (row,) = counts.collect()
+        print(json.dumps({"job": name, **row.asDict()}), flush=True)  # noqa: T201 -- its result
+
+    def _enriched(self) -> DataFrame:
+        numbers = self._session.range(0, RECORDS, numPartitions=1)
+        key = (F.col("id") % (2 * self._customers)).alias("id")
+        padding = F.lpad(F.col("id").cast("string"), PADDING, " ").alias("padding")
+        records = numbers.select(F.col("id").alias("line"), key, padding)
+        join = self._sidecar.lookup_join("customers", on="id", schema=SCHEMA)
+        return records.transform(join)
+
+    def _is_right(self) -> "pyspark.sql.Column":
+        known = F.col("id") < self._customers
+        expected = {
+            "name": F.concat(F.lit("name "), F.col("id").cast("string")),
+            "segment": F.concat(F.lit("segment "), (F.col("id") % 7).cast("string")),
+            "tier": (F.col("id") % 5).cast("int"),
+        }
+        is_right = F.lit(True)  # noqa: FBT003 -- PySpark takes it by position
+        for name, column in expected.items():
+            is_right &= F.col(name).eqNullSafe(F.when(known, column))
+        return is_right
+
+
+def _session(folder: Path) -> SparkSession:
+    # Workers keep their files below Spark's own folder, which is not ours to write into.
+    home = folder / "spark"
+    home.mkdir()
+    for each in Path(pyspark.__path__[0]).iterdir():
+        (home / each.name).symlink_to(each)
+    os.environ["SPARK_HOME"] = str(home)
+    builder = SparkSession.builder.master("local-cluster[1,1,1024]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.local.dir", str(folder)).getOrCreate()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
