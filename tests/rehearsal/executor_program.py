@@ -20,7 +20,7 @@ from spark_client import Sidecar
 from tests.end_to_end.batch_gate import BatchGate
 
 RECORDS = 10_000
-PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold
+PADDING = 6000  # bytes of each record: a partition is far more than the buffers on its way hold
 FIRST = "at the start"
 LAST = "while the pod is deleted"
 SCHEMA = "name string, segment string, tier int"
