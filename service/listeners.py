@@ -125,7 +125,12 @@ async def _accept_securely(
 ) -> None:
     server = runner.server
     assert server is not None  # as it was set up
-    acceptor = SecureAcceptor(server, lambda: certificate.current.context, limits)
+    acceptor = SecureAcceptor(
+        server,
+        lambda: certificate.current.context,
+        limits,
+        open_connections=lambda: len(server.connections),
+    )
     running = await stack.enter_async_context(asyncio.TaskGroup())
     tasks = [running.create_task(certificate.run())]
     tasks += [running.create_task(acceptor.run(each)) for each in sockets]

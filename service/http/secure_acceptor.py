@@ -14,6 +14,10 @@ import structlog
 from service.http.limits import Limits
 
 _PAUSE_S = 1.0  # where no connection can be accepted, as without a free descriptor
+# A connection with TLS takes ten times the memory of one without, before anybody has said who they
+# are. Whoever shakes hands takes milliseconds: of too many, the one that began first is stuck.
+MOST_SHAKING = 256
+MOST_OPEN_FACTOR = 4  # connections for each request that may be under way
 
 
 class SecureAcceptor:
@@ -24,10 +28,14 @@ class SecureAcceptor:
         factory: Callable[[], asyncio.Protocol],
         context: Callable[[], ssl.SSLContext],
         limits: Limits,
+        *,
+        open_connections: Callable[[], int],
     ) -> None:
         self._factory = factory
         self._context = context
         self._limits = limits
+        self._open_connections = open_connections
+        self._shaking: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
     async def run(self, listening: socket.socket) -> None:
         """Accept until cancelled; then handshakes under way are broken off, and nothing else."""
@@ -40,8 +48,26 @@ class SecureAcceptor:
                 except OSError as error:
                     structlog.get_logger().error("tls.accept_failed", code=type(error).__name__)
                     await asyncio.sleep(_PAUSE_S)
-                else:
-                    shaking.create_task(self._shake_hands(connection, peer[0]))
+                    continue
+                if self._open_connections() >= MOST_OPEN_FACTOR * self._limits.connections:
+                    structlog.get_logger().warning(
+                        "tls.too_many_connections", code="overloaded", peer=peer[0]
+                    )
+                    connection.close()
+                    continue
+                self._make_room()
+                task = shaking.create_task(self._shake_hands(connection, peer[0]))
+                self._shaking[task] = None
+                task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._shaking.pop(task, None)
+
+    def _make_room(self) -> None:
+        if len(self._shaking) >= MOST_SHAKING:
+            oldest = next(iter(self._shaking))
+            del self._shaking[oldest]
+            oldest.cancel()
 
     async def _shake_hands(self, connection: socket.socket, peer: str) -> None:
         try:

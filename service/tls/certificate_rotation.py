@@ -54,6 +54,9 @@ class CertificateRotation:
         except ValueError as error:
             self._refuse(str(error))
             return False
+        except Exception as error:  # noqa: BLE001  # the task's border: a file ends no service
+            self._refuse(f"{self._files.cert_file} cannot be used: {type(error).__name__}")
+            return False
         self._versions, self._fault = versions, ""
         self.taken_total += 1
         structlog.get_logger().info("tls.certificate_taken", path=str(self._files.cert_file))

@@ -51,10 +51,10 @@ def server_certificate(files: CertificateFiles) -> ServerCertificate:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ValueError(f"cannot read {path}: {reason}") from error
+        # What is not ASCII can only stand in comments between the certificates.
+        return path.read_text(encoding="ascii", errors="ignore")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _caller(chain: str, path: Path) -> ssl.SSLContext:
@@ -79,11 +79,15 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
                 "made together"
             ) from error
         raise ValueError(
-            f"{files.key_file} holds no key that can be read; "
-            f"give that of {files.cert_file} in PEM, without a password"
+            f"{files.key_file} holds no key that can be used with {files.cert_file} "
+            f"({_reason(error)}); give its key in PEM, without a password, of at least 2048 bits"
         ) from error
     except OSError as error:
         raise ValueError(f"cannot read {files.key_file}: {error.strerror}") from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "unreadable").replace("_", " ").lower()
 
 
 def _refuse_password() -> str:
@@ -127,9 +131,10 @@ def _names(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ask_for_certificates(context: ssl.SSLContext, path: Path) -> None:
+    authorities = _text(path)
     try:
-        context.load_verify_locations(cadata=_text(path))
-    except ssl.SSLError as error:
+        context.load_verify_locations(cadata=authorities)
+    except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"{path} holds no certificate; give those of authorities") from error
     ends_s = [ssl.cert_time_to_seconds(str(each["notAfter"])) for each in context.get_ca_certs()]
     if not ends_s:

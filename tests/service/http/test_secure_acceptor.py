@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from service.http.limits import Limits
-from service.http.secure_acceptor import SecureAcceptor
+from service.http.secure_acceptor import MOST_OPEN_FACTOR, MOST_SHAKING, SecureAcceptor
 from service.tls.server_certificate import server_certificate
 from tests.service.tls.certificates import Authority, authority
 
@@ -26,10 +26,14 @@ def signer(tmp_path: Path) -> Authority:
 
 
 @asynccontextmanager
-async def accepting(signer: Authority, listening: socket.socket) -> AsyncIterator[None]:
-    """Connections are accepted at the socket, and closed after the handshake."""
+async def accepting(
+    signer: Authority, listening: socket.socket, *, already: int = 0
+) -> AsyncIterator[None]:
+    """Connections are accepted at the socket, of which so many are open already."""
     context = server_certificate(signer.issue("localhost")).context
-    acceptor = SecureAcceptor(asyncio.Protocol, lambda: context, Limits())
+    acceptor = SecureAcceptor(
+        asyncio.Protocol, lambda: context, Limits(connections=1), open_connections=lambda: already
+    )
     task = asyncio.create_task(acceptor.run(listening))
     async with asyncio.timeout(PATIENCE_S):
         yield
@@ -73,6 +77,31 @@ async def test_end_breaks_handshakes_off(signer: Authority) -> None:
         async with asyncio.timeout(PATIENCE_S):
             assert await reader.read() == b""
         writer.close()
+
+
+async def test_oldest_of_too_many_handshakes_goes(signer: Authority) -> None:
+    """Whoever only connects takes a bounded part of the memory, and keeps nobody out."""
+    with socket.create_server(("127.0.0.1", 0), backlog=2 * MOST_SHAKING) as listening:
+        async with accepting(signer, listening):
+            silent = [
+                await asyncio.open_connection(*listening.getsockname())
+                for _ in range(MOST_SHAKING + 1)
+            ]
+            assert await silent[0][0].read() == b""
+            assert not silent[1][0].at_eof()
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_connections_beyond_the_bound_are_closed(signer: Authority) -> None:
+    """The bound is a multiple of the requests that may be under way; the log says who came."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
+        async with accepting(signer, listening, already=MOST_OPEN_FACTOR):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            assert await reader.read() == b""
+        writer.close()
+
+    assert logs[0]["event"] == "tls.too_many_connections"
 
 
 async def test_socket_that_accepts_nothing_is_told(signer: Authority) -> None:
