@@ -73,7 +73,7 @@ class Security:
                 raise web.HTTPMisdirectedRequest(text="this service does not answer to that Host")
 
     def _is_allowed(self, request: web.Request, audience: Audience) -> bool:
-        presented = request.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ")
+        presented = _bearer(request.headers.get(hdrs.AUTHORIZATION, ""))
         reader, admin = self._access.reader_token, self._access.admin_token
         # Both are always compared, so that the time tells nothing.
         is_reader = reader is not None and reader.matches(presented)
@@ -82,6 +82,11 @@ class Security:
         if audience is not Audience.ADMIN:
             return may_read
         return is_admin if admin is not None else may_read and _is_owner(request)
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    return token if scheme.lower() == "bearer" else ""
 
 
 def _check_origin(request: web.Request, audience: Audience) -> None:

@@ -12,22 +12,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from requests.auth import AuthBase
 
 from lookup_core.warning_gate import WarningGate
+from service.observability.collector_session import collector_session
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
 END_S = 2.0  # for the last spans, when the service ends
 _QUEUED_SPANS = 2048  # beyond, the oldest are dropped
 _BATCH_SPANS = 256
 _SEND_EVERY_S = 1.0
-_SEND_TIMEOUT_S = 5.0  # further tries included
+_SEND_TIMEOUT_S = 5.0  # further tries and the answers included
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +71,12 @@ async def exporting_tracer(
         await asyncio.to_thread(_end, provider, exporter)
 
 
-class FreshHeaders(AuthBase):
-    """Puts the headers on each request as they are then, so that a secret may be rotated."""
-
-    def __init__(self, read: Callable[[], Mapping[str, str]]) -> None:
-        self._read = read
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """The same request; raises what reading them raises, which costs this batch."""
-        request.headers.update(self._read())
-        return request
-
-
 def _exporter(settings: SpanExportSettings) -> OTLPSpanExporter:
-    session = requests.Session()
-    session.auth = FreshHeaders(settings.headers)
     return OTLPSpanExporter(
         settings.endpoint,
         certificate_file=None if settings.ca_file is None else str(settings.ca_file),
         timeout=_SEND_TIMEOUT_S,
-        session=session,
+        session=collector_session(settings.headers),
     )
 
 

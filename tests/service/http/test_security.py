@@ -79,7 +79,8 @@ class Tokens:
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "Bearer wrong", "Basic reader", "Bearer", "Bearer " + "a" * 8000]
+    "authorization",
+    [None, "Bearer wrong", "Basic reader", "reader", "Bearer", "Bearer " + "a" * 8000],
 )
 async def test_wrong_tokens_get_the_same_answer(tmp_path: Path, authorization: str | None) -> None:
     """An absent, a wrong and a huge token cannot be told apart by the answer."""
