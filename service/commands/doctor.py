@@ -4,13 +4,11 @@ Changes nothing, and needs no more rights than the sidecar itself. It runs in th
 container, or on any machine that has the files and reaches the stores.
 """
 
-import asyncio
 import json
 import os
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,15 +19,15 @@ from service.commands.client_files import (
     ClientFiles,
     KeyFileOption,
 )
-from service.commands.endpoint import DEFAULT, UNIX, Endpoint, parse_endpoint
+from service.commands.endpoint import Endpoint, parse_endpoint
 from service.commands.exit_code import ExitCode
+from service.commands.own_endpoint import own_endpoint
 from service.commands.print_table import print_table
 from service.commands.token_file import TokenOption
 from service.config.loading import load_settings
 
 if TYPE_CHECKING:
-    from service.doctor.finding import Finding
-    from service.doctor.plan import Configured, Deployment
+    from service.doctor.plan import Configured, Deployment, RunningSidecar
 
 ERRORS_FOUND = 1  # the exit code; 78 where the configuration cannot be loaded
 
@@ -89,7 +87,8 @@ def doctor(  # noqa: PLR0913  # each is an option
 
     configured = None if config is None else _configured(config)
     files = ClientFiles(ca_file, cert_file, key_file)
-    where = parse_endpoint(endpoint or _own_endpoint(configured), files)
+    own = own_endpoint(None if configured is None else configured.settings)
+    where = parse_endpoint(endpoint or own.text, files)
     deployment = Deployment(
         executors=executors,
         kubernetes=sys.stdin.read() if kubernetes == "-" else kubernetes,
@@ -98,23 +97,36 @@ def doctor(  # noqa: PLR0913  # each is an option
         spark=_spark_version(spark),
         network_policy=network_policy,
     )
-    asked = None if without_sidecar else where
-    examined = _examined(configured, deployment, where=asked, token=token)
-    has_errors = _reported(examined, as_json=as_json)
+    sidecar = (
+        None
+        if without_sidecar
+        else _sidecar(where, token=token, server_name=None if endpoint else own.server_name)
+    )
+    has_errors = _reported(configured, sidecar, deployment, as_json=as_json)
     if configured is not None and configured.faults:
         raise typer.Exit(ExitCode.CONFIG)
     if has_errors:
         raise typer.Exit(ERRORS_FOUND)
 
 
-def _reported(examined: "Coroutine[Any, Any, list[Finding]]", *, as_json: bool) -> bool:
+def _reported(
+    configured: "Configured | None",
+    sidecar: "RunningSidecar | None",
+    deployment: "Deployment",
+    *,
+    as_json: bool,
+) -> bool:
     """Examine, and print what was found; returns whether there are errors."""
     from service.commands.findings_table import findings_table, summary_line  # noqa: PLC0415
     from service.commands.quiet_libraries import quiet_libraries  # noqa: PLC0415
+    from service.doctor.connection_findings import judged  # noqa: PLC0415
+    from service.doctor.examination_apart import examine_apart  # noqa: PLC0415
+    from service.doctor.plan import groups, plan  # noqa: PLC0415
     from service.doctor.report import Report  # noqa: PLC0415
 
     with quiet_libraries():
-        report = Report(asyncio.run(examined))
+        seen = examine_apart(groups(plan(configured, sidecar, deployment)))
+    report = Report(judged(seen, deployment.executors))
     if as_json:
         typer.echo(json.dumps(report.as_json()))
     else:
@@ -123,22 +135,12 @@ def _reported(examined: "Coroutine[Any, Any, list[Finding]]", *, as_json: bool) 
     return report.has_errors
 
 
-async def _examined(
-    configured: "Configured | None",
-    deployment: "Deployment",
-    *,
-    where: Endpoint | None,
-    token: str | None,
-) -> "list[Finding]":
+def _sidecar(where: Endpoint, *, token: str | None, server_name: str | None) -> "RunningSidecar":
     from service.commands.sidecar_questions import sidecar_questions  # noqa: PLC0415
-    from service.doctor.examination import examine  # noqa: PLC0415
-    from service.doctor.plan import RunningSidecar, plan  # noqa: PLC0415
+    from service.doctor.plan import RunningSidecar  # noqa: PLC0415
 
-    if where is None:
-        return await examine(plan(configured, None, deployment))
-    async with sidecar_questions(where, token=token) as ask:
-        sidecar = RunningSidecar(where.text, ask, where.socket)
-        return await examine(plan(configured, sidecar, deployment))
+    ask = sidecar_questions(where, token=token, server_name=server_name)
+    return RunningSidecar(where.text, ask, where.socket)
 
 
 def _configured(file: Path) -> "Configured":
@@ -148,15 +150,6 @@ def _configured(file: Path) -> "Configured":
         return Configured(file, load_settings(file, os.environ))
     except ConfigurationError as error:
         return Configured(file, faults=error.faults)
-
-
-def _own_endpoint(configured: "Configured | None") -> str:
-    settings = None if configured is None else configured.settings
-    if settings is None:
-        return DEFAULT
-    if settings.listen.unix is not None:
-        return f"{UNIX}{settings.listen.unix}"
-    return f"http{'s' if settings.listen.tls else ''}://{settings.listen.http}"
 
 
 def _spark_version(text: str | None) -> tuple[int, int] | None:

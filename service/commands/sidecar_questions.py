@@ -4,8 +4,7 @@ For what the other commands ask of a dimension see `sidecar_client`.
 """
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import ssl
 
 import aiohttp
 
@@ -16,30 +15,37 @@ from service.doctor.sidecar_check import AskSidecar, SidecarAnswer
 TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; within that of a check
 
 
-@asynccontextmanager
-async def sidecar_questions(endpoint: Endpoint, *, token: str | None) -> AsyncIterator[AskSidecar]:
-    """What asks for a path; it raises SidecarUnreachable where nobody answers."""
+def sidecar_questions(
+    endpoint: Endpoint, *, token: str | None, server_name: str | None = None
+) -> AskSidecar:
+    """What asks for a path; it raises SidecarUnreachable where nobody answers.
+
+    The certificate must be for `server_name`; without it, for the host of the endpoint. Raises
+    typer.BadParameter for files of TLS that cannot be used.
+    """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    async with aiohttp.ClientSession(
-        connector=connector_of(endpoint), headers=headers, timeout=TIMEOUT
-    ) as session:
+    tls = endpoint.files.context() if endpoint.is_secure else True
 
-        async def ask(path: str) -> SidecarAnswer:
-            url = endpoint.base_url.origin().join(type(endpoint.base_url)(path, encoded=True))
-            with mapped_errors(endpoint):
-                async with session.get(url, allow_redirects=False) as response:
-                    text = await response.text()
-            return SidecarAnswer(response.status, _body(text), response.headers.get("Date"))
+    async def ask(path: str) -> SidecarAnswer:
+        url = endpoint.base_url.origin().join(type(endpoint.base_url)(path, encoded=True))
+        connector = _connector(endpoint, tls)
+        with mapped_errors(endpoint):
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, headers=headers, timeout=TIMEOUT
+                ) as session,
+                session.get(url, allow_redirects=False, server_hostname=server_name) as response,
+            ):
+                text = await response.text()
+        return SidecarAnswer(response.status, _body(text), response.headers.get("Date"))
 
-        yield ask
+    return ask
 
 
-def connector_of(endpoint: Endpoint) -> aiohttp.BaseConnector:
-    """The connections to it; raises typer.BadParameter for files of TLS that cannot be used."""
-    socket = endpoint.socket
-    if socket is not None:
-        return aiohttp.UnixConnector(str(socket))
-    return aiohttp.TCPConnector(ssl=endpoint.files.context() if endpoint.is_secure else True)
+def _connector(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.BaseConnector:
+    if endpoint.socket is not None:
+        return aiohttp.UnixConnector(str(endpoint.socket))
+    return aiohttp.TCPConnector(ssl=tls)
 
 
 def _body(text: str) -> object:

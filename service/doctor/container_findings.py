@@ -5,6 +5,7 @@ Pure; its place in the pod is judged in `pod_findings`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from lookup_core.settings import CacheMode
 from service.config.quantity import duration_text, size_text
@@ -23,6 +24,7 @@ class SidecarNeeds:
     memory_bytes: int = 512 * 2**20  # limits.memory
     longest_load_s: float = 0.0  # how long /startupz may wait for tables
     has_health: bool = True  # a health listener that is not on loopback
+    probe_ports: frozenset[int] = frozenset({8816})  # who answers there, by the pod's IP
 
     @classmethod
     def of(cls, settings: Settings) -> "SidecarNeeds":
@@ -37,6 +39,11 @@ class SidecarNeeds:
             settings.limits.memory_bytes,
             max(loads, default=0.0),
             has_health=health is not None and not health.is_loopback,
+            probe_ports=frozenset(
+                each.port
+                for each in (health, settings.listen.http)
+                if each is not None and not each.is_loopback
+            ),
         )
 
 
@@ -56,6 +63,9 @@ def container_findings(matter: Matter, sidecar: Manifest, needs: SidecarNeeds) -
             "has probes, and listen.health is closed or on loopback: they find nothing",
             "set listen.health: 0.0.0.0:8816",
         )
+    else:
+        yield from probe_findings(matter, sidecar, needs.probe_ports)
+    yield from configuration_findings(matter, sidecar)
     if sidecar.below("lifecycle").get("preStop"):
         yield matter.warning(
             "has a preStop hook, which runs at once, while the executor still looks up",
@@ -94,3 +104,39 @@ def patience_findings(matter: Matter, sidecar: Manifest, needs: SidecarNeeds) ->
         )
     else:
         yield matter.ok(f"the startupProbe waits {patience_s} s, longer than any load")
+
+
+def probe_findings(matter: Matter, sidecar: Manifest, ports: frozenset[int]) -> Iterator[Finding]:
+    """Whether probes ask where the sidecar answers; a port may be the name of one of its own."""
+    names = {each.text("name"): each.get("containerPort") for each in sidecar.items("ports")}
+    for name in _PROBES:
+        over_http, over_tcp = sidecar.below(name, "httpGet"), sidecar.below(name, "tcpSocket")
+        port = over_http.get("port") or over_tcp.get("port")
+        if port is not None and names.get(str(port), port) not in ports:
+            listens = ", ".join(map(str, sorted(ports)))
+            yield matter.error(
+                f"the {name} asks port {port}, and the sidecar answers at {listens}: it never "
+                "passes",
+                f"let it ask port {listens}, or a name that ports of the container gives to it",
+            )
+
+
+def configuration_findings(matter: Matter, sidecar: Manifest) -> Iterator[Finding]:
+    """Whether the file of `--config` is on a volume; in an image of one's own it may be, too."""
+    words = [*_words(sidecar, "command"), *_words(sidecar, "args")]
+    mounts = [Path(each.text("mountPath")) for each in sidecar.items("volumeMounts")]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, _, value = word.partition("=")
+        file = Path(value or following)
+        is_mounted = any(file == each or each in file.parents for each in mounts)
+        if option == "--config" and file.is_absolute() and not is_mounted:
+            yield matter.warning(
+                f"no volume is mounted where --config {file} is: unless the image has it, the "
+                "sidecar does not start",
+                f"mount the ConfigMap at {file.parent}, or name the file that is mounted",
+            )
+
+
+def _words(sidecar: Manifest, name: str) -> list[str]:
+    words = sidecar.get(name)
+    return [str(each) for each in words] if isinstance(words, list) else []

@@ -10,10 +10,12 @@ import asyncpg
 
 from lookup_core.errors import BackendError
 from service.doctor.clock import clock_findings
-from service.doctor.database_findings import Demand, connection_findings, server_findings
-from service.doctor.finding import Finding, Matter
+from service.doctor.database_findings import server_findings
+from service.doctor.finding import Matter
+from service.doctor.interface import Seen
 from service.doctor.postgres_place import PostgresPlace
 from service.doctor.postgres_server import PostgresServer, visit_postgres_server
+from service.doctor.server_demand import ServerDemand
 from service.doctor.store_trouble import trouble
 
 
@@ -22,7 +24,6 @@ class DatabaseCheck:
     """Asks the server, and remembers what it said for who looks at the tables."""
 
     place: PostgresPlace
-    executors: int | None = None
     server: PostgresServer | None = None  # None: not asked yet, or it did not answer
 
     @property
@@ -30,7 +31,7 @@ class DatabaseCheck:
         """The database."""
         return Matter("database", self.place.address)
 
-    async def findings(self) -> AsyncGenerator[Finding, None]:
+    async def findings(self) -> AsyncGenerator[Seen, None]:
         """Server, role, pooler, room and clock; or why it cannot be reached."""
         try:
             server = self.server = await self._visited()
@@ -45,9 +46,7 @@ class DatabaseCheck:
             listens=self.place.is_listened_to,
         ):
             yield finding
-        demand = Demand(self.place.connections, self.executors)
-        for finding in connection_findings(Matter("connections", subject), server, demand):
-            yield finding
+        yield ServerDemand(subject, server, self.place.connections)
         for finding in clock_findings(Matter("clock", subject), server.clock):
             yield finding
 

@@ -82,14 +82,27 @@ def plan(
         first.append(SecretsCheck(settings))
         # A secret that vanished since it was checked is a finding of its own check.
         with suppress(OSError):
-            databases = [
-                DatabaseCheck(place, deployment.executors)
-                for place in postgres_places(settings.dimensions)
-            ]
+            databases = [DatabaseCheck(place) for place in postgres_places(settings.dimensions)]
         second += _tables(databases, configured.file, settings)
         first += [*databases, *_others(settings)]
     first += _of_deployment(deployment, settings)
     return [first, second]
+
+
+def groups(stages: Sequence[Sequence[Check]]) -> list[list[list[Check]]]:
+    """The same, each database with its tables apart from all else, and in stages, too."""
+    every = [check for stage in stages for check in stage]
+    databases = [check for check in every if isinstance(check, DatabaseCheck)]
+    return [
+        [[check for check in stage if _database_of(check) is database] for stage in stages]
+        for database in (None, *databases)
+    ]
+
+
+def _database_of(check: Check) -> DatabaseCheck | None:
+    if isinstance(check, TableCheck):
+        return check.database
+    return check if isinstance(check, DatabaseCheck) else None
 
 
 def _of_sidecar(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:

@@ -21,6 +21,8 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version,
        pg_catalog.current_setting('server_version') AS version_text,
        current_user::text AS role, pg_catalog.current_database()::text AS database,
        pg_catalog.pg_backend_pid() AS process,
+       pg_catalog.current_setting('port') || ' since ' || pg_catalog.date_part(
+           'epoch', pg_catalog.pg_postmaster_start_time())::text AS identity,
        pg_catalog.pg_is_in_recovery() AS is_standby,
        pg_catalog.current_setting('statement_timeout') AS statement_timeout,
        pg_catalog.current_setting('max_connections')::int AS max_connections,
@@ -72,6 +74,9 @@ class PostgresServer:
     is_superuser: bool = False
     bypasses_policies: bool = False
     has_statement_timeout: bool = True
+    # Port and microsecond of its start: any role may ask, and whatever address leads there, they
+    # are the same. The system identifier is that of its standbys, too.
+    identity: str = ""
 
 
 async def visit_postgres_server(settings: PostgresSettings) -> PostgresServer:
@@ -120,6 +125,7 @@ def _server(record: CatalogRow, clock: ClockReading, *, is_pooled: bool) -> Post
         is_superuser=record["is_superuser"],
         bypasses_policies=record["bypasses_policies"],
         has_statement_timeout=record["statement_timeout"] != "0",
+        identity=record["identity"],
     )
 
 

@@ -17,6 +17,7 @@ from service.doctor.finding import Finding, Matter
 from service.version import own_version
 
 _GIVE_TOKEN = "give --token-file FILE, or ask over the Unix socket"  # noqa: S105  # no secret
+_QUESTION = "is it running there"
 _START = "start it, or name it with --endpoint; where none is to run, give --without-sidecar"
 
 
@@ -61,7 +62,7 @@ class SidecarCheck:
         try:
             live = await self.ask("/livez")
         except SidecarUnreachable as error:
-            yield self.matter.error(f"does not answer: {error.reason.partition(';')[0]}", _START)
+            yield unreachable_finding(self.matter, error.reason)
             return
         answered_s = time.time()
         for finding in life_findings(self.matter, live, await self.ask("/readyz")):
@@ -93,6 +94,14 @@ class SidecarCheck:
         for name, answer in zip(names, answers, strict=True):
             for finding in dimension_findings(Matter("sidecar", name), answer):
                 yield finding
+
+
+def unreachable_finding(matter: Matter, reason: str) -> Finding:
+    """Nobody answers; who has something else to say than that nobody is there, has a remedy."""
+    what, _, remedy = reason.partition("; ")
+    # Clients can only ask whether it runs; here there is more to say.
+    is_asking = not remedy or remedy.startswith(_QUESTION)
+    return matter.error(f"does not answer: {what}", _START if is_asking else remedy)
 
 
 def life_findings(matter: Matter, live: SidecarAnswer, ready: SidecarAnswer) -> Iterator[Finding]:

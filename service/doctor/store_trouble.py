@@ -14,10 +14,18 @@ _REMEDIES = {
     ErrorCode.FORBIDDEN: "give the sidecar's user the right to read it",
     ErrorCode.TABLE_UNAVAILABLE: "correct the name in the configuration, or create it",
 }
+_HIDDEN_ROWS = "row-level security"  # the adapter's words; the name is right then
+# The service refuses it whatever the policies say: a row that one hides would look missing.
+_HIDDEN_ROWS_REMEDY = (
+    "ALTER TABLE … DISABLE ROW LEVEL SECURITY, if all rows may be seen; else name a table without "
+    "it that holds what may be (no policy is enough, and no view: a copy that triggers or a job "
+    "keep)"
+)
 _OTHER_REMEDY = "see the log of the store"
 
 
 def trouble(matter: Matter, error: BackendError, *, remedy: str = "") -> Finding:
     """The error as a finding; what stands behind a semicolon in its text is its remedy."""
     reason, _, own = error.detail.partition("; ")
-    return matter.error(reason, remedy or own or _REMEDIES.get(error.code, _OTHER_REMEDY))
+    hidden = _HIDDEN_ROWS_REMEDY if _HIDDEN_ROWS in reason else ""
+    return matter.error(reason, remedy or own or hidden or _REMEDIES.get(error.code, _OTHER_REMEDY))

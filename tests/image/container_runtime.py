@@ -4,6 +4,7 @@ No engine and no daemon; images, networks and restarts are the users' business.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,10 @@ from typing import Any
 from tests.debian_tool import debian_tool
 from tests.end_to_end.until import until
 from tests.image.container import Container
+from tests.image.dead_runs import are_removed, control_groups, folder_prefix, remove_dead_runs
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
 WHOLE_RUN_TIMEOUT_S = 600.0
 
 
@@ -125,29 +126,17 @@ class ContainerRuntime:
 
 @contextmanager
 def container_runtime() -> Iterator[ContainerRuntime]:
-    """In a folder that all users can reach and that is gone at the end; raises ToolUnavailable."""
+    """In a folder that all users can reach and that is gone at the end; raises ToolUnavailable.
+
+    Whoever is killed leaves the folder and its control groups to the next one.
+    """
     runc = debian_tool("runc", "runc")
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-containers-"))
+    remove_dead_runs(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=folder_prefix(os.getpid())))
     folder.chmod(0o755)
     try:
         yield ContainerRuntime(folder, runc)
     finally:
         # Whoever is killed from outside leaves its groups; their processes may need a moment to go.
-        until(lambda: _are_removed(control_groups(folder)), within_s=END_TIMEOUT_S)
+        until(lambda: are_removed(control_groups(folder.name)), within_s=END_TIMEOUT_S)
         shutil.rmtree(folder)
-
-
-def _are_removed(groups: list[Path]) -> bool:
-    try:
-        for group in groups:
-            group.rmdir()
-    except OSError:
-        return False  # busy
-    return True
-
-
-def control_groups(folder: Path) -> list[Path]:
-    """Those of all containers whose runtime has this folder."""
-    # Version 1 has a tree for each resource, version 2 has one.
-    patterns = (f"{folder.name}-*", f"*/{folder.name}-*")
-    return [group for pattern in patterns for group in CONTROL_GROUPS.glob(pattern)]

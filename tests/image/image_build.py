@@ -21,6 +21,7 @@ from tests.image.image_rules import LOCK_FILE
 from tests.image.package_index import package_index
 
 KEPT_IMAGES = 2
+_UNFINISHED = "stages-"
 
 
 class BuildFailed(Exception):
@@ -48,7 +49,8 @@ def built_image(runtime: ContainerRuntime, dockerfile: Dockerfile) -> Image:
         root = cache / f"image-{_digest(dockerfile, base)}"
         if not root.exists():
             _forget_all_but_newest(cache)
-            with tempfile.TemporaryDirectory(dir=cache) as folder:
+            _forget_unfinished(cache)
+            with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=cache) as folder:
                 _build(dockerfile, _Build(runtime, Path(folder), cache, base)).rename(root)
     return Image(root, dockerfile)
 
@@ -66,6 +68,12 @@ def _forget_all_but_newest(cache: Path) -> None:
     images = sorted(cache.glob("image-*"), key=lambda image: image.stat().st_mtime)
     for image in images[:-KEPT_IMAGES]:
         shutil.rmtree(image)
+
+
+def _forget_unfinished(cache: Path) -> None:
+    # We have the cache's lock: whoever made them was killed.
+    for stages in cache.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(stages)
 
 
 def _build(dockerfile: Dockerfile, build: "_Build") -> Path:

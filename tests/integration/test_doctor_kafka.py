@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from service.config.changelog import Changelog
+from service.doctor.connection_findings import judged
 from service.doctor.examination import examine
 from service.doctor.finding import Finding, Severity
 from service.doctor.kafka_check import KafkaCheck
@@ -20,7 +21,8 @@ from tests.integration.kafka_rights import allow_reading
 async def examined(brokers: str, topic: str, **more: object) -> list[Finding]:
     """What is found of one dimension's changelog."""
     values = {"brokers": [brokers], "topic": topic, "format": "upsert_json", **more}
-    return await examine([[KafkaCheck("orders", Changelog.model_validate(values))]])
+    check = KafkaCheck("orders", Changelog.model_validate(values))
+    return judged(await examine([[check]]), None)
 
 
 async def bad(brokers: str, topic: str, **more: object) -> list[Finding]:

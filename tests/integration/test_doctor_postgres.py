@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.config.settings import Settings
+from service.doctor.connection_findings import judged
 from service.doctor.examination import examine
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
@@ -41,7 +42,8 @@ def settings_of(dsn: str, *, source: dict[str, Any] | None = None, **more: objec
 async def examined(settings: Settings, deployment: Deployment | None = None) -> list[Finding]:
     """What the doctor finds, without a sidecar."""
     configured = Configured(Path("sidelook.yaml"), settings)
-    return await examine(plan(configured, None, deployment or Deployment(kubernetes="1.31")))
+    deployment = deployment or Deployment(kubernetes="1.31")
+    return judged(await examine(plan(configured, None, deployment)), deployment.executors)
 
 
 async def bad(settings: Settings, deployment: Deployment | None = None) -> list[Finding]:
@@ -162,6 +164,19 @@ async def test_full_server_is_an_error(shop: Database) -> None:
     assert (finding.check, finding.severity) == ("connections", Severity.ERROR)
     assert finding.message.startswith("50 executors want 400 (8 connections for each executor)")
     assert fits.message.endswith(" executors (8 connections for each executor)")
+
+
+async def test_addresses_of_one_server_are_added_up(shop: Database) -> None:
+    """Another user, or other parameters, lead to the same server: it has room once."""
+    dsns = (shop.dsn(user=READER), shop.dsn())
+    sources = [{"kind": "postgres", "dsn": dsn, "table": "public.customers"} for dsn in dsns]
+    settings = Settings(
+        {"dimensions": {f"d{n}": {"source": each, "key": ["id"]} for n, each in enumerate(sources)}}
+    )
+
+    (finding,) = (each for each in await examined(settings) if each.check == "connections")
+
+    assert finding.message.endswith(" executors (16 connections for each executor)")
 
 
 async def test_limit_of_a_role_counts(shop: Database) -> None:

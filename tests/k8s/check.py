@@ -1,10 +1,11 @@
 """`make k8s-check`: renders and checks all of k8s/, and tells of each object whether it will do.
 
-Needs no cluster. What is asked of an object stands in `validation` and `pod_rules`.
+Needs no cluster. What is asked of an object stands in `validation`, `configurations`,
+`network_policies` and `pod_rules`.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import typer
 
 from demo.maven_libraries import LibrariesUnavailable
 from tests.debian_tool import ToolUnavailable
+from tests.k8s.configurations import configuration_faults
 from tests.k8s.helm_chart import ValuesRefused
 from tests.k8s.kustomization import KustomizationRefused, build_kustomization
 from tests.k8s.manifests import FOLDER, POD_FILE, Manifest, read_manifest
+from tests.k8s.network_policies import open_rules
 from tests.k8s.pod_rules import broken_rules
 from tests.k8s.renderings import Rendering, complete_copy, deployment_of, renderings
 from tests.k8s.validation import VERSIONS, faults_of
@@ -33,7 +36,7 @@ def findings(folder: Path = FOLDER) -> Iterator[Finding]:
     """Of each object of k8s/, and of each executor pod; raises what `renderings` does."""
     with complete_copy(folder) as copy:
         for rendering in renderings(copy):
-            yield from _object_findings(rendering)
+            yield from _object_findings(rendering, copy)
             yield from _pod_findings(rendering, copy)
         yield from _file_findings(copy)
 
@@ -56,16 +59,53 @@ def main(folder: Path = FOLDER) -> int:
     return 1 if faulty else 0
 
 
-def _object_findings(rendering: Rendering) -> Iterator[Finding]:
+def _object_findings(rendering: Rendering, folder: Path) -> Iterator[Finding]:
+    secrets = read_manifest(folder / "secret.example.yaml")["stringData"]
     for manifest in rendering.manifests:
-        title = f"{manifest['kind']} {manifest['metadata']['name']}"
-        yield Finding(rendering.name, title, faults_of(manifest))
+        found = [
+            *_told(faults_of, manifest),
+            *_told(configuration_faults, manifest, secrets),
+            *_told(_open_rules, manifest),
+        ]
+        yield Finding(rendering.name, _title(manifest), found)
 
 
 def _pod_findings(rendering: Rendering, folder: Path) -> Iterator[Finding]:
-    for pod in rendering.executor_pods:
-        broken = broken_rules(deployment_of(pod, rendering, folder))
-        yield Finding(rendering.name, "rules of the executor pod", broken)
+    title = "rules of the executor pod"
+    try:
+        pods = rendering.executor_pods
+    except Exception as error:  # noqa: BLE001  # as in _told
+        yield Finding(rendering.name, title, [_unread(error)])
+        return
+    for pod in pods:
+        broken = _told(_broken_rules, pod, rendering, folder)
+        yield Finding(rendering.name, title, broken)
+
+
+def _told(check: Callable[..., list[str]], *arguments: object) -> list[str]:
+    try:
+        return check(*arguments)
+    except (ToolUnavailable, LibrariesUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  # an object of unforeseen form is a fault like others
+        return [_unread(error)]
+
+
+def _unread(error: Exception) -> str:
+    return f"cannot be read: {type(error).__name__}: {error}"
+
+
+def _broken_rules(pod: Manifest, rendering: Rendering, folder: Path) -> list[str]:
+    return broken_rules(deployment_of(pod, rendering, folder))
+
+
+def _open_rules(manifest: Manifest) -> list[str]:
+    return open_rules(manifest) if manifest["kind"] == "NetworkPolicy" else []
+
+
+def _title(manifest: Manifest) -> str:
+    metadata = manifest.get("metadata") or {}
+    return f"{manifest.get('kind')} {metadata.get('name')}"
 
 
 def _file_findings(folder: Path) -> Iterator[Finding]:

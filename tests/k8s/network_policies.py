@@ -29,9 +29,27 @@ def admits(policies: Iterable[Manifest], pod: Pod, *, sender: Pod, port: int) ->
     return not selecting or any(_lets_in(rule, pod, sender, port) for rule in rules)
 
 
+def open_rules(policy: Manifest) -> list[str]:
+    """What is wrong with the rules that let in whom they do not name: anybody, or addresses."""
+    rules = enumerate(policy["spec"].get("ingress", []))
+    return [
+        f"spec.ingress.{number} lets in more than pods that it names"
+        for number, rule in rules
+        if not all(_names_pods(peer) for peer in rule.get("from") or [{}])
+    ]
+
+
+def _names_pods(peer: Manifest) -> bool:
+    # All pods of one namespace have a name in common: that of the namespace.
+    has_namespace = "namespaceSelector" not in peer or any(peer["namespaceSelector"].values())
+    return (
+        has_namespace and peer.keys() & {"podSelector", "namespaceSelector"} == peer.keys() != set()
+    )
+
+
 def _lets_in(rule: Manifest, pod: Pod, sender: Pod, port: int) -> bool:
     ports = [each["port"] for each in rule.get("ports", [])]
-    peers = rule.get("from", [])
+    peers = rule.get("from") or []
     is_peer = not peers or any(_is_peer(peer, pod, sender) for peer in peers)
     return is_peer and (not ports or port in ports)
 

@@ -17,6 +17,14 @@ PROBE_PATHS = {
     "readinessProbe": "/readyz",
 }
 LONGEST_WARMUP_S = FullSettings().warmup_max_wait_s  # where the configuration does not say more
+# What the pod's security context says of all containers, and what theirs may repeat.
+OWNERS = {"runAsNonRoot": True, "runAsUser": 185, "runAsGroup": 185}
+PROFILE = {"seccompProfile": {"type": "RuntimeDefault"}}
+# What each container's says, and what it may say beside that.
+RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+OPTIONAL_RIGHTS = {"privileged": False, **PROFILE}
+KNOWN = {*OWNERS, *RIGHTS, *OPTIONAL_RIGHTS, "readOnlyRootFilesystem"}
+KNOWN_OF_THE_POD = {*OWNERS, *PROFILE, "fsGroup", "fsGroupChangePolicy", "supplementalGroups"}
 MEBIBYTES = {"Mi": 1, "Gi": 1024, "MiB": 1, "GiB": 1024}
 
 
@@ -31,15 +39,23 @@ class Deployment:
     @property
     def sidecar(self) -> Manifest:
         """Sidelook's container, wherever it stands."""
-        spec = self.pod["spec"]
-        containers: list[Manifest] = [*spec.get("initContainers", []), *spec["containers"]]
-        return next(container for container in containers if container["name"] == "sidelook")
+        return next(each for each in self.containers if each["name"] == "sidelook")
 
     @property
     def containers(self) -> list[Manifest]:
-        """Both containers: the sidecar's and Spark's."""
-        others: list[Manifest] = self.pod["spec"]["containers"]
-        return [self.sidecar, *(each for each in others if each["name"] != "sidelook")]
+        """All containers, whoever brought them."""
+        spec = self.pod["spec"]
+        return [*spec.get("initContainers", []), *spec["containers"]]
+
+    @property
+    def contexts(self) -> list[Manifest]:
+        """The security context of each container."""
+        return [each.get("securityContext") or {} for each in self.containers]
+
+    @property
+    def executor(self) -> Manifest:
+        """Spark's container, if the sidecar is not among the ordinary ones."""
+        return next(each for each in self.pod["spec"]["containers"] if each != self.sidecar)
 
     @property
     def settings(self) -> Manifest:
@@ -76,30 +92,31 @@ def executor_is_named_as_spark_expects(deployment: Deployment) -> bool:
 
 
 def nobody_is_root(deployment: Deployment) -> bool:
-    """Both run as 185, and the group owns the socket's folder and the secret."""
+    """All run as 185, and the group owns the socket's folder and the secret."""
     context = deployment.pod["spec"]["securityContext"]
-    ids = {key: context.get(key) for key in ("runAsUser", "runAsGroup", "fsGroup")}
-    is_overridden = any("runAsUser" in each["securityContext"] for each in deployment.containers)
-    return context["runAsNonRoot"] is True and set(ids.values()) == {185} and not is_overridden
+    is_owned = _says(context, {**OWNERS, "fsGroup": 185})
+    is_repeated = all(_says({**OWNERS, **each}, OWNERS) for each in deployment.contexts)
+    return is_owned and is_repeated and 0 not in context.get("supplementalGroups", [])
 
 
 def nobody_has_privileges(deployment: Deployment) -> bool:
-    """No capabilities, no way to get any, the runtime's seccomp profile."""
-    profile = deployment.pod["spec"]["securityContext"].get("seccompProfile")
-    contexts = [container["securityContext"] for container in deployment.containers]
-    return profile == {"type": "RuntimeDefault"} and all(
-        context["allowPrivilegeEscalation"] is False
-        and not context.get("privileged")
-        and context["capabilities"] == {"drop": ["ALL"]}
-        for context in contexts
+    """No capabilities, no way to get any, the runtime's profile, and nothing unknown here."""
+    context = deployment.pod["spec"]["securityContext"]
+    is_held = _says(context, PROFILE) and context.keys() <= KNOWN_OF_THE_POD
+    return is_held and all(
+        _says({**OPTIONAL_RIGHTS, **each}, {**RIGHTS, **OPTIONAL_RIGHTS}) and each.keys() <= KNOWN
+        for each in deployment.contexts
     )
 
 
 def host_is_out_of_reach(deployment: Deployment) -> bool:
-    """No namespace and no path of the node: loopback would be the whole node's."""
+    """No namespace, path or port of the node, nor the processes of one another."""
     spec = deployment.pod["spec"]
-    shared = [key for key in ("hostNetwork", "hostPID", "hostIPC") if spec.get(key)]
-    return not shared and all("hostPath" not in volume for volume in spec["volumes"])
+    keys = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    ports = [port for each in deployment.containers for port in each.get("ports", [])]
+    is_apart = not any(spec.get(key) for key in keys)
+    is_apart = is_apart and not any("hostPort" in port for port in ports)
+    return is_apart and all("hostPath" not in volume for volume in spec["volumes"])
 
 
 def sidecar_cannot_write_its_root(deployment: Deployment) -> bool:
@@ -155,7 +172,8 @@ def lookups_come_through_the_socket_only(deployment: Deployment) -> bool:
 def socket_folder_is_shared(deployment: Deployment) -> bool:
     """Both containers mount one bounded volume in memory at the socket's folder."""
     folder = str(PurePosixPath(deployment.settings["listen"]["unix"]).parent)
-    mounts = [_mount_at(container, folder) for container in deployment.containers]
+    sharers = (deployment.sidecar, deployment.executor)
+    mounts = [_mount_at(container, folder) for container in sharers]
     names = {mount["name"] for mount in mounts if mount and not mount.get("readOnly")}
     if None in mounts or len(names) != 1:
         return False
@@ -175,13 +193,15 @@ def configuration_is_mounted(deployment: Deployment) -> bool:
 
 
 def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
-    """The DSNs are files of mode 0440, in a folder that Spark's container does not see."""
+    """The DSNs are files of mode 0440, in a volume that no other container mounts."""
     folders = {str(PurePosixPath(path).parent) for path in deployment.dsn_files}
-    mounts = [_mount_at(each, next(iter(folders))) for each in deployment.containers]
-    if len(folders) != 1 or mounts[0] is None or mounts[1:] != [None]:
+    mount = _mount_at(deployment.sidecar, folders.pop()) if len(folders) == 1 else None
+    if mount is None:
         return False
-    source = deployment.volume(mounts[0]["name"]).get("secret", {})
-    return bool(mounts[0].get("readOnly")) and source.get("defaultMode") == 0o440
+    mounts = [each for other in deployment.containers for each in other.get("volumeMounts", [])]
+    is_alone = sum(each["name"] == mount["name"] for each in mounts) == 1
+    source = deployment.volume(mount["name"]).get("secret", {})
+    return is_alone and bool(mount.get("readOnly")) and source.get("defaultMode") == 0o440
 
 
 def secret_is_the_one_that_is_made(deployment: Deployment) -> bool:
@@ -194,7 +214,7 @@ def secret_is_the_one_that_is_made(deployment: Deployment) -> bool:
 
 def image_is_pinned(deployment: Deployment) -> bool:
     """A tag that names one version: `latest` would mix versions in one job."""
-    image: str = deployment.sidecar["image"]
+    image: str = deployment.sidecar.get("image") or ""
     _, _, tag = image.rpartition(":")
     return tag[:1].isdigit() and tag.count(".") == 2
 
@@ -232,8 +252,19 @@ RULES: list[Callable[[Deployment], bool]] = [
 
 
 def broken_rules(deployment: Deployment) -> list[str]:
-    """The names of all rules that the manifests break."""
-    return [rule.__name__ for rule in RULES if not rule(deployment)]
+    """The names of all rules that the manifests break, or that cannot read them."""
+    return [fault for rule in RULES for fault in _faults(rule, deployment)]
+
+
+def _faults(rule: Callable[[Deployment], bool], deployment: Deployment) -> list[str]:
+    try:
+        return [] if rule(deployment) else [rule.__name__]
+    except Exception as error:  # noqa: BLE001  # a pod of unforeseen form is at fault, not the check
+        return [f"{rule.__name__} cannot be told: {type(error).__name__}: {error}"]
+
+
+def _says(context: Manifest, wanted: Manifest) -> bool:
+    return all(key in context and context[key] == value for key, value in wanted.items())
 
 
 def _mount_at(container: Manifest, folder: str) -> Manifest | None:

@@ -34,7 +34,7 @@ class Rendering:
     def config_map(self) -> Manifest | None:
         """The sidecar's configuration, if it is among them."""
         maps = (each for each in self.manifests if each["kind"] == "ConfigMap")
-        return next((each for each in maps if "sidelook.yaml" in each["data"]), None)
+        return next((each for each in maps if "sidelook.yaml" in each.get("data", {})), None)
 
     @property
     def executor_pods(self) -> list[Manifest]:
@@ -93,7 +93,7 @@ def _charts(folder: Path) -> Iterator[Rendering]:
 
 def _pods_of(manifest: Manifest) -> Iterator[Manifest]:
     match manifest["kind"]:
-        case "ConfigMap" if POD_FILE in manifest["data"]:
+        case "ConfigMap" if POD_FILE in manifest.get("data", {}):
             yield parse_yaml(manifest["data"][POD_FILE])
         case "SparkApplication":
             yield template_of(manifest)

@@ -11,6 +11,7 @@ from tests.k8s.manifests import FOLDER
 pytestmark = pytest.mark.integration
 
 # {file: (what stands there, what somebody wrote instead)}
+DSN_FILE = "dsn_file: /etc/sidelook-secret/dsn"
 FAULTS = {
     "base/network-policy-spark.yaml": ("ingress:", "ingres:"),
     "base/executor-pod/executor-pod-template.yaml": (
@@ -18,6 +19,10 @@ FAULTS = {
         'containerPort: "8816"',
     ),
     "components/monitoring/pod-monitor.yaml": ("coreos.com/v1", "coreos.com/v2"),
+    "base/config-map.yaml": (DSN_FILE, "dsn: postgresql://user:password@host/database"),
+    "base/network-policy-prometheus.yaml": ("metadata.name: monitoring", "metadata.name:"),
+    "overlays/production/sidelook.yaml": ("timeout: 2s", "timeoutt: 2s"),
+    "examples/kubeflow-spark-application.yaml": ("image: sidelook:0.1.0", "image:"),
     "chart/templates/_executor-pod.tpl": ("failureThreshold: 3", "failureThreshold: 1"),
 }
 
@@ -58,16 +63,36 @@ def test_nothing_is_left_out(shipped: list[Finding]) -> None:
 def test_faults_are_told_and_fail_the_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unknown field, wrong type, wrong version, hasty probe and a stale file: each has its line."""
+    """Objects, the configuration in them, pods of any form, a stale file: each has its line."""
     code = main(broken_copy(tmp_path))
 
     told = capsys.readouterr().out
     assert code == 1
     assert "('ingres' was unexpected)" in told
     assert "containerPort: '8816' is not of type 'integer'" in told
+    assert "sidelook.yaml: dimensions.customers.timeoutt: " in told
+    assert "sidelook.yaml: dimensions.customers.source.dsn: holds a password" in told
+    assert "matchLabels.kubernetes.io/metadata.name: null" in told
+    assert "image_is_pinned" in told
     assert "has no PodMonitor of monitoring.coreos.com/v2" in told
     assert "FAULT k8s/chart with defaults: rules of the executor pod" in told
     assert "write it anew: kubectl kustomize k8s/overlays/production/executor-pod" in told
+
+
+def test_object_that_cannot_be_read_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An object that stops a check is at fault, is named, and does not stop the others."""
+    copy = tmp_path / "k8s"
+    shutil.copytree(FOLDER, copy)
+    job = copy / "examples" / "apache-spark-application.yaml"
+    job.write_text("kind: SparkApplication\nmetadata: { name: broken }\n")
+
+    assert main(copy) == 1
+
+    told = capsys.readouterr().out
+    assert f"FAULT k8s/examples/{job.name}: SparkApplication broken\n        cannot be read" in told
+    assert "ok    k8s/base: rules of the executor pod" in told
 
 
 def test_what_cannot_be_built_fails_the_check(

@@ -5,7 +5,7 @@ import pytest
 from tests.k8s.kustomization import build_kustomization
 from tests.k8s.manifests import POD_TEMPLATE as TEMPLATE
 from tests.k8s.manifests import Manifest, read_manifest
-from tests.k8s.network_policies import Pod, admits
+from tests.k8s.network_policies import Pod, admits, open_rules
 from tests.k8s.renderings import complete_copy
 from tests.k8s.spark_pod import application_policy
 
@@ -34,6 +34,16 @@ SENDERS = {
     "a stranger elsewhere": (Pod("web", {"spark-role": "driver"}), BLOCKS),
 }
 SPARK = {"driver", "executor"}
+# {what makes it open: the rule}
+OPEN: dict[str, Manifest] = {
+    "no senders": {"ports": [{"port": HEALTH}]},
+    "senders of nothing": {"from": None},
+    "empty list of senders": {"from": []},
+    "sender of nothing": {"from": [{}]},
+    "all namespaces": {"from": [{"namespaceSelector": {}}]},
+    "all labels": {"from": [{"namespaceSelector": {"matchLabels": {}}}]},
+    "an address": {"from": [{"podSelector": {}}, {"ipBlock": {"cidr": "0.0.0.0/0"}}]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +90,14 @@ def test_production_keeps_applications_apart(policies: dict[str, list[Manifest]]
 def test_production_alone_would_stop_spark(policies: dict[str, list[Manifest]]) -> None:
     """Without Spark's own policy, executors would not hear their driver: why base has a second."""
     assert admitted(policies["production"]) == {"Prometheus"}
+
+
+@pytest.mark.parametrize("senders", OPEN.values(), ids=OPEN)
+def test_open_rule_is_told(senders: Manifest) -> None:
+    """A rule that names nobody lets everybody in, as does one that names any address."""
+    policy = {"spec": {"ingress": [{"from": [{"podSelector": {}}]}, senders]}}
+
+    assert open_rules(policy) == ["spec.ingress.1 lets in more than pods that it names"]
 
 
 def test_outgoing_traffic_is_left_alone(policies: dict[str, list[Manifest]]) -> None:

@@ -31,6 +31,12 @@ def replace_setting(deployment: Deployment, old: str, new: str) -> None:
     deployment.config_map["data"]["sidelook.yaml"] = text.replace(old, new)
 
 
+def add_container(deployment: Deployment, **context: object) -> None:
+    """Let another init container run, with these rights."""
+    container = {"name": "other", "image": "other:1.0.0", "securityContext": context}
+    spec(deployment)["initContainers"].append(container)
+
+
 def context(deployment: Deployment) -> Manifest:
     """The sidecar's own security context."""
     part: Manifest = deployment.sidecar["securityContext"]
@@ -63,6 +69,47 @@ BREAKAGES: dict[str, tuple[Callable[[Deployment], object], set[str]]] = {
         lambda pod: context(pod).update(runAsUser=0),
         {"nobody_is_root"},
     ),
+    "root allowed by the sidecar": (
+        lambda pod: context(pod).update(runAsNonRoot=False),
+        {"nobody_is_root"},
+    ),
+    "group overridden by the sidecar": (
+        lambda pod: context(pod).update(runAsGroup=0),
+        {"nobody_is_root"},
+    ),
+    "group of root beside the own one": (
+        lambda pod: spec(pod)["securityContext"].update(supplementalGroups=[0]),
+        {"nobody_is_root"},
+    ),
+    "another container as root": (
+        lambda pod: add_container(
+            pod,
+            runAsUser=0,
+            allowPrivilegeEscalation=False,
+            capabilities={"drop": ["ALL"]},
+        ),
+        {"nobody_is_root"},
+    ),
+    "another container with privileges": (
+        lambda pod: add_container(pod, privileged=True),
+        {"nobody_has_privileges"},
+    ),
+    "another container without a context": (
+        lambda pod: spec(pod)["initContainers"].append({"name": "other", "image": "other:1.0.0"}),
+        {"nobody_has_privileges"},
+    ),
+    "seccomp profile overridden": (
+        lambda pod: context(pod).update(seccompProfile={"type": "Unconfined"}),
+        {"nobody_has_privileges"},
+    ),
+    "right that nobody knows": (
+        lambda pod: context(pod).update(procMount="Unmasked"),
+        {"nobody_has_privileges"},
+    ),
+    "right of the pod that nobody knows": (
+        lambda pod: spec(pod)["securityContext"].update(appArmorProfile={"type": "Unconfined"}),
+        {"nobody_has_privileges"},
+    ),
     "privileged sidecar": (
         lambda pod: context(pod).update(privileged=True),
         {"nobody_has_privileges"},
@@ -83,6 +130,14 @@ BREAKAGES: dict[str, tuple[Callable[[Deployment], object], set[str]]] = {
     ),
     "the node's network": (
         lambda pod: spec(pod).update(hostNetwork=True),
+        {"host_is_out_of_reach"},
+    ),
+    "a port of the node": (
+        lambda pod: pod.sidecar["ports"][0].update(hostPort=8816),
+        {"host_is_out_of_reach"},
+    ),
+    "processes in sight of each other": (
+        lambda pod: spec(pod).update(shareProcessNamespace=True),
         {"host_is_out_of_reach"},
     ),
     "writable root": (
@@ -163,6 +218,22 @@ BREAKAGES: dict[str, tuple[Callable[[Deployment], object], set[str]]] = {
         ),
         {"secret_belongs_to_the_sidecar_alone"},
     ),
+    "secret in the executor, elsewhere": (
+        lambda pod: spec(pod)["containers"][0]["volumeMounts"].append(
+            {"name": "sidelook-secret", "mountPath": "/opt/secret"}
+        ),
+        {"secret_belongs_to_the_sidecar_alone"},
+    ),
+    "address in the configuration": (
+        lambda pod: replace_setting(
+            pod, "dsn_file: /etc/sidelook-secret/dsn", "dsn: postgresql://user@host/database"
+        ),
+        {"secret_belongs_to_the_sidecar_alone"},
+    ),
+    "image of nothing": (
+        lambda pod: pod.sidecar.update(image=None),
+        {"image_is_pinned"},
+    ),
     "latest image": (
         lambda pod: pod.sidecar.update(image="sidelook:latest"),
         {"image_is_pinned"},
@@ -193,6 +264,16 @@ def test_broken_pod_breaks_its_rule(
     breakage(deployment)
 
     assert set(broken_rules(deployment)) == noticed_by
+
+
+def test_rule_that_fails_is_broken() -> None:
+    """A pod of a form that no rule expects is told as such, rule by rule, and never passes."""
+    deployment = deepcopy(SHIPPED)
+
+    deployment.sidecar["livenessProbe"] = {"httpGet": {"path": "/livez", "port": "health"}}
+
+    told = ["liveness_has_patience cannot be told: KeyError: 'periodSeconds'"]
+    assert broken_rules(deployment) == told
 
 
 def test_every_rule_has_a_breakage() -> None:

@@ -43,6 +43,14 @@ FAULTS: dict[str, tuple[Manifest, str]] = {
         {**POLICY, "apiVersion": "extensions/v1beta1"},
         "Kubernetes 1.29 has no NetworkPolicy of extensions/v1beta1",
     ),
+    "policy: senders of nothing": (
+        {**POLICY, "spec": {**POLICY["spec"], "ingress": [{"from": None}]}},
+        "spec.ingress.0.from: null, which the API takes for left out",
+    ),
+    "policy: label of nothing": (
+        {**POLICY, "metadata": {"name": "one", "labels": {"a/b": None}}},
+        "metadata.labels.a/b: null, which the API takes for left out",
+    ),
     "monitor: unknown field": (
         {**MONITOR, "spec": {**MONITOR["spec"], "endpoints": []}},
         "spec: Additional properties are not allowed ('endpoints' was unexpected)",

@@ -22,6 +22,7 @@ def faults_of(manifest: Manifest) -> list[str]:
         found = [*_custom_faults(manifest, custom_schemas()[key])]
     else:
         found = [fault for version in VERSIONS for fault in _builtin_faults(manifest, version)]
+    found = [*_null_faults(manifest), *found]
     return [*found, *(fault for part in _carried(manifest) for fault in faults_of(part))]
 
 
@@ -42,9 +43,18 @@ def _builtin_faults(manifest: Manifest, version: str) -> Iterator[str]:
         yield f"Kubernetes {version} has no {manifest['kind']} of {manifest['apiVersion']}"
 
 
+def _null_faults(part: object, path: str = "") -> Iterator[str]:
+    # The schemas let null in everywhere. Of a list of senders it would leave an open door.
+    if part is None:
+        yield f"{path}: null, which the API takes for left out"
+    if isinstance(part, dict | list):
+        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+            yield from _null_faults(each, f"{path}.{key}" if path else str(key))
+
+
 def _carried(manifest: Manifest) -> Iterator[Manifest]:
     # A pod template inside of another object is read as Kubernetes would read it on its own.
-    if manifest["kind"] == "ConfigMap" and POD_FILE in manifest["data"]:
+    if manifest["kind"] == "ConfigMap" and POD_FILE in manifest.get("data", {}):
         yield parse_yaml(manifest["data"][POD_FILE])
     if manifest["kind"] == "SparkApplication":
         yield {"apiVersion": "v1", "kind": "PodTemplate", "template": template_of(manifest)}

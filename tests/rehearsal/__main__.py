@@ -1,6 +1,8 @@
 """`python -m tests.rehearsal`: the executor pod's life without a cluster, printed step by step.
 
-Builds the image, then plays inside namespaces of its own, which go with it however it ends.
+Builds the image, then plays inside namespaces of its own: processes, mounts and network go with it
+however it ends. Killed by SIGKILL it leaves its folder, its control groups and, in the middle of a
+build, the build's container and stages; the next run removes them.
 """
 
 import argparse
@@ -91,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.rehearsal", description=__doc__)
     parser.add_argument("--manifests", type=Path, default=BASE, help="folder of the two manifests")
     parser.add_argument(
-        "--pace", type=float, default=1.0, help="divides periods of probes and the grace; 1 is real"
+        "--pace", type=float, default=1.0, help="divides periods of probes and a restart's grace"
     )
     parser.add_argument(
         "--patience", type=float, default=120.0, help="seconds that the sidecar has for its start"

@@ -4,7 +4,6 @@ What it runs stands in `executor_program`.
 """
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,12 @@ RIGHT = {"rows": RECORDS, "lines": RECORDS, "wrong": 0}
 
 
 def executor_container(
-    root: HostRoot, folder: Path, *, socket: str, gates: tuple[str, ...], owner: int
+    root: HostRoot, folder: Path, *, socket: str, gates: tuple[str, ...]
 ) -> Container:
     """As the image of Spark would be: this machine's Python, Java and PySpark."""
     root.make()
     folder.mkdir()
-    os.chown(folder, owner, owner)
+    folder.chmod(0o1777)  # whoever the manifest lets it run as
     arguments = (f"unix://{socket}", str(CUSTOMERS), str(folder), *gates)
     command = [sys.executable, "-m", "tests.rehearsal.executor_program", *arguments]
     return root.container(command, writable=[folder])

@@ -35,7 +35,9 @@ class HostRoot:
         self, arguments: Sequence[str], *, folders: Sequence[Path] = (), writable: Sequence[Path]
     ) -> Container:
         """The command as nobody; `folders` are seen beside the machine's programs."""
-        read = (Path("/etc"), Path(sys.base_prefix), Path(sys.prefix), ROOT, java_home(), *folders)
+        named = (Path("/etc"), Path(sys.base_prefix), Path(sys.prefix), ROOT, java_home(), *folders)
+        # A link, as of an environment outside of the tree, leads on to where it leads here.
+        read = dict.fromkeys([*named, *(each.resolve() for each in named)])
         outside = [each for each in read if not each.is_relative_to("/usr")]
         return Container(
             self.folder,

@@ -43,7 +43,8 @@ class SidecarManifest:
 class Kubelet:
     """Watches a sidecar in a thread of its own, from `run` to `end_sidecar`.
 
-    `pace` divides the periods of the probes and the grace, not their timeouts.
+    `pace` divides the periods of the probes and the grace of a restart: not the probes' timeouts,
+    and not the grace of the pod's end, of which a good pod takes only what it needs.
     """
 
     def __init__(self, sidecar: SidecarManifest, *, pace: float) -> None:
@@ -85,7 +86,7 @@ class Kubelet:
     def stop_executor(self, executor: RunningContainer) -> int:
         """SIGTERM, and SIGKILL when its grace is used up; how it ended."""
         self._deleted_at_s = time.monotonic()
-        status = self._ended("executor", executor, self._grace_s)
+        status = self._ended("executor", executor, self._manifest.grace_s)
         self._tell("executor", f"ended with {status}")
         return status
 
@@ -93,7 +94,7 @@ class Kubelet:
         """SIGTERM, and SIGKILL when what is left of the grace is used up; how it ended."""
         self._is_ending.set()
         self._thread.join()
-        left_s = self._deleted_at_s + self._grace_s - time.monotonic()
+        left_s = self._deleted_at_s + self._manifest.grace_s - time.monotonic()
         status = self._ended("sidecar", self.running(), max(left_s, LEAST_GRACE_S))
         self._tell("sidecar", f"ended with {status}")
         return status
@@ -123,7 +124,7 @@ class Kubelet:
                 return
             self._tell("sidecar", reason)
             if self.sidecar.is_running:
-                self._ended("sidecar", self.sidecar, self._grace_s)
+                self._ended("sidecar", self.sidecar, self._manifest.grace_s / self._pace)
             self._tell("sidecar", f"ended with {self.sidecar.wait()}")
             self.restarts += 1
 
@@ -162,10 +163,6 @@ class Kubelet:
         elif readiness.has_failed:
             self.is_ready.clear()
             self.last_failure = readiness.failure
-
-    @property
-    def _grace_s(self) -> float:
-        return self._manifest.grace_s / self._pace
 
     def _ended(self, name: str, container: RunningContainer, grace_s: float) -> int:
         self._tell(name, "SIGTERM")

@@ -58,7 +58,6 @@ class Pod:
             folder,
             socket=socket,
             gates=tuple(gates),
-            owner=self.manifests.group,
         )
         container = self._joined(machine, self.manifests.executor)
         return Executor(self._runtime.start("executor", container), folder)

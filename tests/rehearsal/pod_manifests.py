@@ -59,9 +59,9 @@ class PodManifests:
         return volumes
 
     @property
-    def group(self) -> int:
-        """Whose the volumes are."""
-        group: int = self.pod["spec"]["securityContext"]["fsGroup"]
+    def group(self) -> int | None:
+        """Whose the volumes are; without one, the node's root's."""
+        group: int | None = self.pod["spec"].get("securityContext", {}).get("fsGroup")
         return group
 
     @property

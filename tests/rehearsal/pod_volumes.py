@@ -21,7 +21,7 @@ class PodVolumes:
     """Where the volumes lie, and what the cluster holds for them."""
 
     folder: Path
-    group: int  # the pod's fsGroup
+    group: int | None  # the pod's fsGroup
     config_maps: Mapping[str, Mapping[str, str]]  # {name: {file: text}}
     secrets: Mapping[str, Mapping[str, str]]
 
@@ -55,8 +55,10 @@ class PodVolumes:
     def _make_empty(self, folder: Path, source: Manifest) -> None:
         options = f"size={byte_count(source['sizeLimit'])}"
         subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
-        os.chown(folder, 0, self.group)
-        folder.chmod(0o2777)
+        folder.chmod(0o777)
+        if self.group is not None:
+            os.chown(folder, 0, self.group)
+            folder.chmod(0o2777)
 
     def _project(self, folder: Path, source: Manifest, files: Mapping[str, str]) -> None:
         # Behind a link, so that all files of a new version arrive at once.
@@ -66,8 +68,11 @@ class PodVolumes:
         for name, text in files.items():
             file = version / name
             file.write_text(text)
-            os.chown(file, 0, self.group)
-            file.chmod(source.get("defaultMode", DEFAULT_MODE) | 0o440)  # the fsGroup may read
+            mode = source.get("defaultMode", DEFAULT_MODE)
+            file.chmod(mode)
+            if self.group is not None:
+                os.chown(file, 0, self.group)
+                file.chmod(mode | 0o440)  # the fsGroup may read
             (folder / name).symlink_to(f"..data/{name}")
 
 

@@ -1,6 +1,7 @@
 {{/* The executor pod; the reasons for each line stand in base/executor-pod/executor-pod-template.yaml. */}}
 {{- define "sidelook.executorPod" -}}
 {{- include "sidelook.checkMemory" . -}}
+{{- include "sidelook.checkStart" . -}}
 apiVersion: v1
 kind: Pod
 metadata:
@@ -12,7 +13,7 @@ spec:
   {{- with .Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   automountServiceAccountToken: false
@@ -26,8 +27,8 @@ spec:
       type: RuntimeDefault
   initContainers:
     - name: sidelook
-      image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
-      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
       restartPolicy: Always
       args: [serve, --config, /etc/sidelook/sidelook.yaml]
       ports:
@@ -38,7 +39,7 @@ spec:
         httpGet: { path: /startupz, port: health }
         periodSeconds: 1
         timeoutSeconds: 2
-        failureThreshold: {{ .Values.startupSeconds }}
+        failureThreshold: {{ .Values.startupSeconds | int64 }}
       livenessProbe:
         httpGet: { path: /livez, port: health }
         periodSeconds: 10
@@ -50,8 +51,8 @@ spec:
         timeoutSeconds: 2
         failureThreshold: 2
       resources:
-        requests: { cpu: {{ .Values.resources.cpu | quote }}, memory: {{ .Values.resources.memory }} }
-        limits: { memory: {{ .Values.resources.memory }} }
+        requests: { cpu: {{ .Values.resources.cpu | quote }}, memory: {{ .Values.resources.memory | quote }} }
+        limits: { memory: {{ .Values.resources.memory | quote }} }
       securityContext:
         allowPrivilegeEscalation: false
         privileged: false
@@ -73,7 +74,7 @@ spec:
     - name: sidelook-socket
       emptyDir: { medium: Memory, sizeLimit: 1Mi }
     - name: sidelook-config
-      configMap: { name: {{ .Values.name }}, defaultMode: 0444 }
+      configMap: { name: {{ .Values.name | quote }}, defaultMode: 0444 }
     - name: sidelook-secret
-      secret: { secretName: {{ .Values.secretName }}, defaultMode: 0440 }
+      secret: { secretName: {{ .Values.secretName | quote }}, defaultMode: 0440 }
 {{- end }}

@@ -18,10 +18,10 @@ async def test_answers_are_told_as_they_are(sidecar: FakeSidecar) -> None:
     """JSON as values, other bodies as text, errors with their status, and when it was answered."""
     endpoint = parse_endpoint(f"unix://{sidecar.socket}")
 
-    async with sidecar_questions(endpoint, token=None) as ask:
-        known = await ask("/v1/dimensions/airports")
-        html = await ask("/v1/dimensions/html")
-        unknown = await ask("/v1/dimensions/no%20such")
+    ask = sidecar_questions(endpoint, token=None)
+    known = await ask("/v1/dimensions/airports")
+    html = await ask("/v1/dimensions/html")
+    unknown = await ask("/v1/dimensions/no%20such")
 
     assert (known.status, known.told["unavailable"], bool(known.date)) == (200, None, True)
     assert (html.body, html.told) == ("<html>", {})
@@ -30,9 +30,10 @@ async def test_answers_are_told_as_they_are(sidecar: FakeSidecar) -> None:
 
 async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
     """Who does not answer is unreachable, with the reason."""
-    async with sidecar_questions(parse_endpoint(f"unix://{tmp_path}/s"), token="t") as ask:
-        with pytest.raises(SidecarUnreachable, match="No such file"):
-            await ask("/livez")
+    ask = sidecar_questions(parse_endpoint(f"unix://{tmp_path}/s"), token="t")
+
+    with pytest.raises(SidecarUnreachable, match="No such file"):
+        await ask("/livez")
 
 
 async def test_secure_sidecar_is_asked_with_tls(tmp_path: Path) -> None:
@@ -45,11 +46,10 @@ async def test_secure_sidecar_is_asked_with_tls(tmp_path: Path) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
 
-    async with sidecar_questions(
-        parse_endpoint(site.name, ClientFiles(str(tmp_path / "ca.crt"))), token=None
-    ) as ask:
-        assert (await ask("/livez")).status == 404
-    async with sidecar_questions(parse_endpoint(site.name), token=None) as ask:
-        with pytest.raises(SidecarUnreachable):
-            await ask("/livez")
+    trusting = parse_endpoint(site.name, ClientFiles(str(tmp_path / "ca.crt")))
+    assert (await sidecar_questions(trusting, token=None)("/livez")).status == 404
+    with pytest.raises(SidecarUnreachable):
+        await sidecar_questions(parse_endpoint(site.name), token=None)("/livez")
+    with pytest.raises(SidecarUnreachable, match="not for"):
+        await sidecar_questions(trusting, token=None, server_name="b")("/livez")
     await runner.cleanup()

@@ -6,6 +6,7 @@ Not a test.
 from collections.abc import AsyncIterator, Iterable
 
 from service.doctor.finding import Finding, Matter
+from service.doctor.interface import Seen
 
 MATTER = Matter("check", "subject")
 
@@ -15,6 +16,6 @@ def severities(findings: Iterable[Finding]) -> list[str]:
     return [finding.severity.value for finding in findings]
 
 
-async def gathered(findings: AsyncIterator[Finding]) -> list[Finding]:
-    """All that a check finds."""
-    return [finding async for finding in findings]
+async def gathered(seen: AsyncIterator[Seen]) -> list[Finding]:
+    """All that a check finds by itself."""
+    return [each async for each in seen if isinstance(each, Finding)]

@@ -37,6 +37,14 @@ CHANGES: list[tuple[Callable[[Any, Any], object], str, str]] = [
     (lambda _, car: car["resources"]["limits"].update(memory="511Mi"), "error", "limits.memory"),
     (lambda _, car: car["resources"]["limits"].update(cpu="999m"), "warning", "is held to 0.999"),
     (lambda _, car: car.pop("startupProbe"), "warning", "has no startupProbe"),
+    (
+        lambda _, car: car["livenessProbe"]["httpGet"].update(port=9999),
+        "error",
+        "the livenessProbe",
+    ),
+    (lambda _, car: car["startupProbe"]["httpGet"].update(port="h"), "error", "the startupProbe"),
+    (lambda _, car: car["args"].__setitem__(2, "/etc/x.yaml"), "warning", "no volume is mounted"),
+    (lambda _, car: car.update(args=["--config=/x.yaml"]), "warning", "no volume is mounted"),
     (lambda _, car: car.update(lifecycle={"preStop": {"exec": {}}}), "warning", "has a preStop"),
 ]
 
@@ -70,6 +78,16 @@ def test_probes_need_a_listener() -> None:
     assert (finding.severity, "0.0.0.0:8816" in finding.remedy) == ("error", True)
 
 
+def test_probes_must_ask_where_the_sidecar_answers() -> None:
+    """The name of a port counts as its number; a closed port fails all three."""
+    closed = bad(lambda _, car: car["ports"][0].update(containerPort=9999))
+    other = bad(needs=replace(NEEDS, probe_ports=frozenset({9999})))
+    by_number = bad(lambda _, car: car["readinessProbe"]["httpGet"].update(port=8816))
+
+    assert ([each.severity for each in closed], len(other)) == (["error"] * 3, 3)
+    assert by_number == []
+
+
 def test_needs_come_from_the_configuration() -> None:
     """The longest wait of those tables that are held whole; loopback is no listener for probes."""
     source = {"kind": "parquet", "path": "/x"}
@@ -80,4 +98,6 @@ def test_needs_come_from_the_configuration() -> None:
         "dimensions": {"a": whole, "b": {"source": source, "key": ["k"]}},
     }
 
-    assert SidecarNeeds.of(Settings(values)) == SidecarNeeds(64 * 2**20, 300.0, has_health=False)
+    assert SidecarNeeds.of(Settings(values)) == SidecarNeeds(
+        64 * 2**20, 300.0, has_health=False, probe_ports=frozenset()
+    )

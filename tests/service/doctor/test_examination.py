@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from service.doctor.examination import examine
+from service.doctor.connection_findings import judged
+from service.doctor.examination import Stages, examine
 from service.doctor.finding import Finding, Matter
 from tests.service.doctor.findings import severities
 
@@ -34,16 +35,21 @@ class Told:
                     raise
 
 
+async def findings_of(stages: Stages, *, timeout_s: float = 5.0) -> list[Finding]:
+    """What is found in these stages."""
+    return judged(await examine(stages, timeout_s=timeout_s), None)
+
+
 async def test_findings_keep_the_order_of_checks() -> None:
     """Whoever is first to end, the report has the order of the checks."""
-    found = await examine([[Told("a"), Told("b")], [Told("c")]])
+    found = await findings_of([[Told("a"), Told("b")], [Told("c")]])
 
     assert [finding.check for finding in found] == ["a", "b", "c"]
 
 
 async def test_broken_check_hides_no_other() -> None:
     """What a check saw before it broke is told, that it broke, and all that others saw."""
-    found = await examine([[Told("a", "break"), Told("b")]])
+    found = await findings_of([[Told("a", "break"), Told("b")]])
 
     assert [(finding.check, finding.severity.value) for finding in found] == [
         ("a", "ok"),
@@ -55,7 +61,7 @@ async def test_broken_check_hides_no_other() -> None:
 
 async def test_hanging_check_ends_in_time() -> None:
     """A check without an answer is an error after its time, and the next stage begins."""
-    found = await examine([[Told("a", "hang"), Told("b")], [Told("c")]], timeout_s=0.05)
+    found = await findings_of([[Told("a", "hang"), Told("b")], [Told("c")]], timeout_s=0.05)
 
     assert severities(found) == ["ok", "error", "ok", "ok"]
     assert found[1].message == "no answer within 0.05 s"
@@ -66,7 +72,7 @@ async def test_check_that_cannot_be_ended_is_left_behind() -> None:
     stuck = Told("a", "hang on")
     try:
         async with asyncio.timeout(10.0):
-            found = await examine([[stuck, Told("b")]], timeout_s=0.05)
+            found = await findings_of([[stuck, Told("b")]], timeout_s=0.05)
     finally:
         object.__setattr__(stuck, "then", "hang")  # so that the loop of the test can end
 

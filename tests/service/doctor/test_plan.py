@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from service.config.settings import Settings
-from service.doctor.plan import Configured, Deployment, RunningSidecar, plan
+from service.doctor.plan import Configured, Deployment, RunningSidecar, groups, plan
 from service.doctor.pod_template_check import PodTemplateCheck
 from service.doctor.sidecar_check import SidecarAnswer
 
@@ -49,6 +49,16 @@ def test_tables_come_after_their_database() -> None:
     assert names(Configured(FILE, SETTINGS), None) == [
         "configuration secrets database kafka table kubernetes",
         "table table",
+    ]
+
+
+def test_databases_are_looked_at_apart() -> None:
+    """Each with its tables: one that holds its process up holds up nothing else."""
+    parts = groups(plan(Configured(FILE, SETTINGS), None, NOTHING))
+
+    assert [[[each.matter.check for each in stage] for stage in part] for part in parts] == [
+        [["configuration", "secrets", "kafka", "table", "kubernetes"], []],
+        [["database"], ["table", "table"]],
     ]
 
 

@@ -14,6 +14,7 @@ from service.doctor.sidecar_check import (
     dimension_findings,
     life_findings,
     name_findings,
+    unreachable_finding,
     version_finding,
 )
 from service.version import own_version
@@ -63,6 +64,19 @@ async def test_sidecar_that_is_away_is_one_error() -> None:
     (finding,) = await gathered(SidecarCheck("unix:///s", ask).findings())
 
     assert (finding.severity, finding.message) == ("error", "does not answer: Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("nobody in ca.pem signed its certificate; name who did with --ca-file", "name who did"),
+        ("Connection refused; is it running there? if it is elsewhere, name it", "start it"),
+        ("no answer in time", "start it"),
+    ],
+)
+def test_remedy_of_the_error_is_kept(reason: str, remedy: str) -> None:
+    """Who answers, and not as is wanted, need not be started."""
+    assert unreachable_finding(MATTER, reason).remedy.startswith(remedy)
 
 
 async def test_token_is_asked_for() -> None:

@@ -8,6 +8,10 @@ from tests.service.doctor.findings import MATTER
 
 MISSING = BackendError(ErrorCode.TABLE_UNAVAILABLE, "t: no such table; did you mean u?")
 
+HIDDEN = BackendError(
+    ErrorCode.TABLE_UNAVAILABLE, "t: row-level security hides rows of it from this role"
+)
+
 
 @pytest.mark.parametrize(
     ("error", "given", "remedy"),
@@ -16,6 +20,7 @@ MISSING = BackendError(ErrorCode.TABLE_UNAVAILABLE, "t: no such table; did you m
         (MISSING, "look", "look"),
         (BackendError(ErrorCode.TABLE_UNAVAILABLE, "t"), "", "correct the name"),
         (BackendError(ErrorCode.INTERNAL, "t"), "", "see the log of the store"),
+        (HIDDEN, "", "ALTER TABLE … DISABLE ROW LEVEL SECURITY"),
     ],
 )
 def test_every_error_has_a_remedy(error: BackendError, given: str, remedy: str) -> None:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
 from tests.otlp_collector import otlp_collector
+from tests.service.observability.test_collector_session import dripped, server
 
 PATH = "/v1/traces"
 SLACK_S = 3.0  # other work on the machine
@@ -62,6 +63,20 @@ async def test_silent_collector_is_left_in_time() -> None:
         )
 
     assert END_S <= took_s < END_S + SLACK_S
+
+
+async def test_dripping_collector_is_left_in_time() -> None:
+    """One that answers byte by byte costs its batch, and the queue moves on."""
+    drip = dripped(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    with server(drip) as url, capture_logs() as logs:
+        async with exporting_tracer(settings(url), {}) as tracer, asyncio.timeout(20):
+            span = tracer.begin_lookup("customers", keys=1, parent=None)
+            assert span is not None
+            span.end()
+            while not logs:  # noqa: ASYNC110  another thread tells it
+                await asyncio.sleep(0.01)
+
+    assert [event["event"] for event in logs] == ["tracing.not_sent"]
 
 
 async def test_headers_are_read_for_each_batch() -> None:
