@@ -4,18 +4,17 @@ Prints which of its jobs gave other rows than Spark's own join.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from tests.end_to_end.batch_gate import BatchGate
+from tests.end_to_end.cluster_session import cluster_session
 from tests.end_to_end.fingerprint import fingerprint
 from tests.end_to_end.first_attempt import FirstAttempt, fail, lose_executor
 from tests.end_to_end.parquet_sidecar import CUSTOMERS
@@ -34,7 +33,7 @@ SETTINGS = {
 
 def main(url: str, folder: str) -> list[str]:
     """The names of the jobs that went wrong."""
-    session = _session(Path(folder))
+    session = cluster_session(Path(folder), SETTINGS, executors=2)
     numbers = session.range(0, 2 * RECORDS, numPartitions=2)
     key, padding = (F.col("id") % 1500).alias("id"), F.lpad("id", PADDING, " ").alias("padding")
     records = numbers.select(F.col("id").alias("line"), key, padding)
@@ -55,19 +54,6 @@ def _jobs(enriched: DataFrame, folder: Path) -> dict[str, DataFrame]:
         "tried again": FirstAttempt(folder, [fail, lose_executor]),
     }
     return {name: enriched.mapInArrow(each, enriched.schema) for name, each in functions.items()}
-
-
-def _session(folder: Path) -> SparkSession:
-    # Workers keep their files below Spark's own folder, which is not ours to write into.
-    home = folder / "spark"
-    home.mkdir()
-    for each in Path(pyspark.__path__[0]).iterdir():
-        (home / each.name).symlink_to(each)
-    os.environ["SPARK_HOME"] = str(home)
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder.config("spark.local.dir", str(folder)).getOrCreate()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Runs in the pod's namespaces as the pod's user; prints one line of JSON for each
 """
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from tests.end_to_end.batch_gate import BatchGate
+from tests.end_to_end.cluster_session import cluster_session
 
 RECORDS = 10_000
 PADDING = 6000  # bytes of each record: a partition is far more than the buffers on its way hold
@@ -38,7 +38,7 @@ def main(url: str, customers: str, folder: str, *gates: str) -> None:
     """One job at once, one for each gate (which holds it in its middle), one when told to end."""
     is_ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_ending.set())
-    session = _session(Path(folder))
+    session = cluster_session(Path(folder), SETTINGS, executors=1)
     job = _Job(session, url, int(customers))
     job.run(FIRST)
     for name in gates:
@@ -95,19 +95,6 @@ class _Job:
         for name, column in expected.items():
             is_right &= F.col(name).eqNullSafe(F.when(known, column))
         return is_right
-
-
-def _session(folder: Path) -> SparkSession:
-    # Workers keep their files below Spark's own folder, which is not ours to write into.
-    home = folder / "spark"
-    home.mkdir()
-    for each in Path(pyspark.__path__[0]).iterdir():
-        (home / each.name).symlink_to(each)
-    os.environ["SPARK_HOME"] = str(home)
-    builder = SparkSession.builder.master("local-cluster[1,1,1024]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder.config("spark.local.dir", str(folder)).getOrCreate()
 
 
 if __name__ == "__main__":
