@@ -27,9 +27,6 @@ from tests.rehearsal.pod_container import pod_container
 from tests.rehearsal.pod_volumes import PodVolumes
 from tests.rehearsal.rights import demand_rights
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 POD = read_manifest(POD_TEMPLATE)
 LOOKUP = "/v1/dimensions/airports/lookup"
 SIGKILLED = 128 + signal.SIGKILL

@@ -20,9 +20,6 @@ from tests.end_to_end.until import until
 from tests.integration.postgres_server import Database, running_postgres
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 DAY_S = 86_400
 TIMEOUT_MS = 500
 SLACK_S = 5.0

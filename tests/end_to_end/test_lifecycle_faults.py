@@ -19,9 +19,6 @@ from tests.end_to_end.throttled import throttled
 from tests.end_to_end.until import until
 from tests.integration.postgres_server import Database, running_postgres
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 GRACE_S = 2.0  # between SIGTERM and SIGKILL, where the pod's time is used up by the executor
 THROTTLED_S = 6.0
 TIMEOUT_MS = 1_000  # of a lookup of the throttled sidecar

@@ -9,9 +9,6 @@ import pytest
 
 from tests.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 WHOLE_TIMEOUT_S = 280.0
 STEPS = (  # and what each shows, by the numbers of the faults
     "its startup probe passes at 10.244.0.10, before the executor starts",  # G1, G2

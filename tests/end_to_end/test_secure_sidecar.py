@@ -15,9 +15,6 @@ from tests.end_to_end.sidecar_process import ROOT, clean_environ
 from tests.end_to_end.until import until
 from tests.service.tls.certificates import authority, yesterday
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 COMMAND_TIMEOUT_S = 60.0
 
 

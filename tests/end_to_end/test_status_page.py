@@ -31,9 +31,6 @@ from tests.end_to_end.status_page_service import (
     quiet_service,
 )
 
-# Until the run of every change has room for it again; `--nightly` runs it.
-pytestmark = pytest.mark.nightly
-
 PATIENCE_MS = 30_000
 PHONE = {"width": 390, "height": 844}
 LEAST_CONTRAST = 4.5

@@ -83,9 +83,9 @@ async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         await service
 
 
-async def _answers(session: aiohttp.ClientSession) -> bool:
+async def _answers(session: aiohttp.ClientSession, url: str = "/livez") -> bool:
     try:
-        async with session.get("/livez") as response:
+        async with session.get(url) as response:
             return response.status == 200
     except aiohttp.ClientConnectorError:
         return False  # not listening yet
@@ -120,6 +120,10 @@ async def test_every_listener_is_served(tmp_path: Path, dimensions: dict[str, An
     http, health = free_port(), free_port()
     chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{http}", health=f"127.0.0.1:{health}")
     async with serving(chosen), aiohttp.ClientSession() as session:
+        is_listening = False
+        while not is_listening:
+            await asyncio.sleep(0.005)
+            is_listening = await _answers(session, f"http://127.0.0.1:{health}/livez")  # the last
         statuses = {}
         for path in ("/livez", "/v1/dimensions"):
             for port in (http, health):
