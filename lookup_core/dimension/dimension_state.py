@@ -185,8 +185,7 @@ class DimensionState:
 
         The outcome is `timeout`, or what is known to be wrong with the store.
         """
-        code = ErrorCode.UPSTREAM_UNAVAILABLE if self._guard.is_open else ErrorCode.TIMEOUT
-        return self._end(self._waiting.pop_expired(now), code, now)
+        return self._end(self._waiting.pop_expired(now), self._guard.late_code, now)
 
     def abandon(self, code: ErrorCode) -> Effects:
         """Tell all that wait that it failed, and end all queries: nobody can be answered any more.

@@ -37,6 +37,7 @@ class CircuitBreaker:
 
     def __init__(self) -> None:
         self._state = BreakerState.CLOSED
+        self._cause: ErrorCode | None = None  # the last failure, while not closed
         self._in_a_row = 0  # failures since the last success
         self._results: deque[bool] = deque(maxlen=_WINDOW)  # whether each was a success
         self._probe_at = 0.0  # while open
@@ -46,6 +47,11 @@ class CircuitBreaker:
     def state(self) -> BreakerState:
         """Closed, open, or half open while a probe is under way."""
         return self._state
+
+    @property
+    def cause(self) -> ErrorCode | None:
+        """What the store failed with last, of queries or probes; None while it is closed."""
+        return self._cause
 
     @property
     def allows_query(self) -> bool:
@@ -66,7 +72,7 @@ class CircuitBreaker:
         self._in_a_row += 1
         self._results.append(False)
         if self._in_a_row >= _FAILURES_IN_A_ROW or self._is_share_reached():
-            self._state = BreakerState.OPEN
+            self._state, self._cause = BreakerState.OPEN, code
             self._pause_s = _FIRST_PROBE_S
             self._probe_at = now + self._next_pause_s(code)
 
@@ -87,7 +93,7 @@ class CircuitBreaker:
     def on_probe_failure(self, code: ErrorCode, now: float, jitter: float) -> None:
         """The store is still away; `jitter` in [0, 1) spreads the pause over its upper half."""
         if self._state is BreakerState.HALF_OPEN:
-            self._state = BreakerState.OPEN
+            self._state, self._cause = BreakerState.OPEN, code
             self._probe_at = now + self._next_pause_s(code) * (0.5 + jitter / 2)
 
     def check_invariants(self) -> None:
@@ -96,6 +102,7 @@ class CircuitBreaker:
         is_closed = self._state is BreakerState.CLOSED
         assert not is_closed or self._in_a_row < _FAILURES_IN_A_ROW
         assert (self.probe_due_at() is not None) == (self._state is BreakerState.OPEN)
+        assert (self._cause is None) == is_closed
 
     def _is_share_reached(self) -> bool:
         failed = self._results.count(False)
@@ -108,6 +115,6 @@ class CircuitBreaker:
         return pause_s
 
     def _close(self) -> None:
-        self._state = BreakerState.CLOSED
+        self._state, self._cause = BreakerState.CLOSED, None
         self._in_a_row = 0
         self._results.clear()

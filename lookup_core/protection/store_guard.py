@@ -39,6 +39,14 @@ class StoreGuard:
         return not self._breaker.allows_query
 
     @property
+    def late_code(self) -> ErrorCode:
+        """What is told to those whose time is over: what is wrong with the store, or a timeout."""
+        if not self.is_open:
+            return ErrorCode.TIMEOUT
+        is_auth = self._breaker.cause is ErrorCode.UPSTREAM_AUTH
+        return ErrorCode.UPSTREAM_AUTH if is_auth else ErrorCode.UPSTREAM_UNAVAILABLE
+
+    @property
     def limit(self) -> int:
         """How many queries may be at the store at a time."""
         return self._limit.limit

@@ -112,3 +112,16 @@ def test_rotated_password_counts_for_new_connections(
     )
 
     until(lambda: outcome(sidecar, "first") == "fetched", within_s=WITHIN_S)
+
+
+def test_refused_login_is_told_as_such(sidecar: SidecarProcess, database: Database) -> None:
+    """Every lookup hears it, also those that are not sent because others were refused."""
+    database.execute(
+        f"ALTER ROLE {role(database)} PASSWORD 'second'",
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role(database)}'",
+    )
+
+    headers = {"Authorization": "Bearer first"}
+    replies = [sidecar.post(LOOKUP, {"keys": [7]}, headers=headers).json() for _ in range(4)]
+
+    assert [each["errors"]["0"]["code"] for each in replies] == ["upstream_auth"] * 4

@@ -164,7 +164,7 @@ class NaiveDimension:
     def expire(self, now: float) -> Seen:
         """The clock is looked at."""
         seen = Seen()
-        code = ErrorCode.UPSTREAM_UNAVAILABLE if self.guard.is_open else ErrorCode.TIMEOUT
+        code = self.guard.late_code
         before = list(self.at_backend.values())
         for lookup in [each for each, deadline in self.deadlines.items() if deadline <= now]:
             waiters = [(f.key, each) for f in self.flights for each in f.waiters]

@@ -28,6 +28,36 @@ def test_only_the_stores_own_failures_open_it(code: ErrorCode) -> None:
     assert failing(code).is_open is (code in OF_THE_STORE)
 
 
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        ([], ErrorCode.TIMEOUT),
+        ([ErrorCode.UPSTREAM_AUTH] * 2, ErrorCode.TIMEOUT),
+        ([ErrorCode.UPSTREAM_AUTH] * 3, ErrorCode.UPSTREAM_AUTH),
+        ([ErrorCode.TIMEOUT] * 3, ErrorCode.UPSTREAM_UNAVAILABLE),
+        ([ErrorCode.CONNECTION_LOST] * 3, ErrorCode.UPSTREAM_UNAVAILABLE),
+    ],
+)
+def test_late_ones_hear_what_is_wrong(failures: list[ErrorCode], told: ErrorCode) -> None:
+    """A login that is refused is no store that cannot be reached: who mends it is another one."""
+    guard = StoreGuard(10)
+    for code in failures:
+        guard.on_failure(code, sent_at=0.0, now=0.0)
+
+    assert guard.late_code is told
+
+
+def test_probe_finds_another_cause() -> None:
+    """A store that comes back and refuses the login is no more away; then, it is mended."""
+    guard, told = failing(ErrorCode.UPSTREAM_UNAVAILABLE), []
+    for now, found in ((3.0, ErrorCode.UPSTREAM_AUTH), (4.0, None)):
+        assert guard.start_probe_if_due(now)
+        guard.on_probe(found, now=now, jitter=0.0)
+        told.append(guard.late_code)
+
+    assert told == [ErrorCode.UPSTREAM_AUTH, ErrorCode.TIMEOUT]
+
+
 def test_refusals_are_signs_of_life() -> None:
     """An answer of any kind begins the count of failures anew; a defect of ours does not."""
     guard, states = failing(ErrorCode.TIMEOUT, 2), []
