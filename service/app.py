@@ -28,12 +28,9 @@ from service.http.body_room import BodyRoom
 from service.http.limits import Limits
 from service.http.readiness import Readiness
 from service.http.service_parts import ServiceParts
-from service.http.vitals import Vitals
+from service.instruments import Instruments
 from service.listeners import certificate_rotation, listeners
-from service.observability.certificate_collector import CertificateCollector
-from service.observability.collector import Collector
 from service.observability.event_loop_lag import EventLoopLag
-from service.observability.exposition import Exposition
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
@@ -74,9 +71,8 @@ async def run(settings: Settings, *, file: Path | None = None) -> None:
         streams = _streams(settings, dimensions, tracer)
         readiness = Readiness(dimensions)
         guard = _memory_guard(settings, dimensions, readiness, streams=streams)
-        meters = observer, lag, guard, CertificateCollector(certificate)
-        parts = _parts(settings, dimensions, readiness, streams=streams, meters=meters)
-        parts = replace(parts, tracer=tracer)
+        instruments = Instruments(observer, tracer, lag, guard, certificate)
+        parts = _parts(settings, dimensions, readiness, streams=streams, instruments=instruments)
         watchdog = stack.enter_context(Watchdog().watching())
         bars = LoadBars(sink, lambda: _loads(dimensions))
         running = await stack.enter_async_context(asyncio.TaskGroup())
@@ -205,10 +201,8 @@ def _parts(
     readiness: Readiness,
     *,
     streams: StreamHandler,
-    meters: tuple[PrometheusObserver, EventLoopLag, MemoryGuard, CertificateCollector],
+    instruments: Instruments,
 ) -> ServiceParts:
-    observer, lag, guard, certificates = meters
-    collector = _collector(dimensions, readiness, streams=streams, lag=lag, guard=guard)
     limits = settings.limits
     shares = MemoryShares(limits.memory_bytes)
     return ServiceParts(
@@ -216,13 +210,9 @@ def _parts(
         readiness=readiness,
         channels=streams.statistics,
         stream=streams.handle,
-        metrics=Exposition([observer, collector, certificates]).render,
+        metrics=instruments.exposition(dimensions, readiness, streams).render,
         version=own_version(),
-        vitals=Vitals(
-            limits.memory_bytes,
-            resident_bytes=lambda: ProcessMemory().read().resident_bytes,
-            lag_s=lambda: lag.lag_s,
-        ),
+        vitals=instruments.vitals(limits.memory_bytes),
         limits=Limits(
             connections=limits.connections,
             request_keys=limits.request_keys,
@@ -230,27 +220,7 @@ def _parts(
         ),
         body_room=BodyRoom(shares.body_bytes),
         answer_room=AnswerRoom(shares.plain_answer_bytes),
-    )
-
-
-def _collector(
-    dimensions: Mapping[str, Dimension],
-    readiness: Readiness,
-    *,
-    streams: StreamHandler,
-    lag: EventLoopLag,
-    guard: MemoryGuard,
-) -> Collector:
-    return Collector(
-        dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
-        refreshes=lambda: {name: each.refresh_statistics() for name, each in dimensions.items()},
-        channels=streams.statistics,
-        watermarks_ms=streams.watermarks_ms,
-        undescribed=readiness.undescribed,
-        uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
-        lag_s=lambda: lag.lag_s,
-        memory=guard.statistics,
-        version=own_version(),
+        tracer=instruments.tracer,
     )
 
 

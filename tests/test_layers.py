@@ -70,6 +70,7 @@ ALLOWED = {
     "service.app": ("service",),
     "service.dimension_parts": ("service",),
     "service.tracer_parts": ("service",),
+    "service.instruments": ("service",),
     "service.listeners": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),

@@ -14,21 +14,18 @@ class Vitals:
     """Made when the service starts; `limit_bytes` is the configured bound of what lookups take."""
 
     limit_bytes: int = 0
-    resident_bytes: Callable[[], int] = lambda: 0  # may raise OSError
+    resident_bytes: Callable[[], int] = lambda: 0  # 0: not known
     lag_s: Callable[[], float] = lambda: 0.0
     clock: Callable[[], float] = time.monotonic
     started_at: float = field(default_factory=time.monotonic)
 
     def told(self) -> dict[str, Any]:
-        """The figures now, as JSON values; null for what the kernel does not tell."""
+        """The figures now, as JSON values; null for what is not known."""
         return {
             "uptime_s": self.clock() - self.started_at,
-            "memory": {"resident_bytes": self._resident_bytes(), "limit_bytes": self.limit_bytes},
+            "memory": {
+                "resident_bytes": self.resident_bytes() or None,
+                "limit_bytes": self.limit_bytes,
+            },
             "event_loop_lag_s": self.lag_s(),
         }
-
-    def _resident_bytes(self) -> int | None:
-        try:
-            return self.resident_bytes()
-        except OSError:  # no file descriptor is free, or there is no /proc
-            return None
