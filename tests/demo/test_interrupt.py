@@ -11,8 +11,8 @@ from demo.interrupt import SIGNALS, Interrupt
 
 @pytest.fixture(autouse=True)
 def _former_handlers() -> Iterator[None]:
-    """Whoever runs the tests gets its own signals again."""
-    former = {number: signal.getsignal(number) for number in SIGNALS}
+    """Whoever runs the tests, be it by nohup, gets its own signals again."""
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     yield
     for number, handler in former.items():
         signal.signal(number, handler)

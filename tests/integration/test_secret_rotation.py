@@ -116,9 +116,10 @@ def test_rotated_password_counts_for_new_connections(
 
 def test_refused_login_is_told_as_such(sidecar: SidecarProcess, database: Database) -> None:
     """Every lookup hears it, also those that are not sent because others were refused."""
+    user = role(database)
     database.execute(
-        f"ALTER ROLE {role(database)} PASSWORD 'second'",
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role(database)}'",
+        f"ALTER ROLE {user} PASSWORD 'second'",
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'",
     )
 
     headers = {"Authorization": "Bearer first"}

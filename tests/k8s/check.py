@@ -16,7 +16,7 @@ from tests.debian_tool import ToolUnavailable
 from tests.k8s.configurations import configuration_faults
 from tests.k8s.helm_chart import ValuesRefused
 from tests.k8s.kustomization import KustomizationRefused, build_kustomization
-from tests.k8s.manifests import FOLDER, POD_FILE, Manifest, read_manifest
+from tests.k8s.manifests import FOLDER, POD_FILE, Manifest, ManifestUnreadable, read_manifest
 from tests.k8s.network_policies import open_rules
 from tests.k8s.pod_rules import broken_rules
 from tests.k8s.renderings import Rendering, complete_copy, deployment_of, renderings
@@ -45,7 +45,7 @@ def main(folder: Path = FOLDER) -> int:
     """Print a line for each object, and their number; 1 if anything is wrong, 2 without tools."""
     try:
         found = list(findings(folder))
-    except (KustomizationRefused, ValuesRefused) as error:
+    except (KustomizationRefused, ManifestUnreadable, ValuesRefused) as error:
         typer.echo(f"cannot be rendered: {error}")
         return 1
     except (ToolUnavailable, LibrariesUnavailable) as error:

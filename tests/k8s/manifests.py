@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 Manifest = dict[str, Any]
 
@@ -23,9 +24,19 @@ JOBS = sorted(EXAMPLES.glob("*.yaml"))  # of the operators of Spark
 POD_FILE = "executor-pod-template.yaml"  # the key in ConfigMaps that carry the pod template
 
 
+class ManifestUnreadable(Exception):
+    """A file that holds no manifest; the text names it, and the line."""
+
+
 def read_manifest(path: Path) -> Manifest:
-    """The one document of a manifest file."""
-    return parse_yaml(path.read_text())
+    """The one document of a manifest file; raises ManifestUnreadable, and OSError without it."""
+    try:
+        document: object = parse_yaml(path.read_text())
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ManifestUnreadable(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ManifestUnreadable(f"{path}: no manifest, which is a mapping of names to values")
+    return document
 
 
 def parse_yaml(text: str) -> Manifest:

@@ -58,7 +58,8 @@ def complete_copy(folder: Path = FOLDER) -> Iterator[Path]:
 def renderings(folder: Path) -> list[Rendering]:
     """Everything in a complete copy of k8s/.
 
-    Raises KustomizationRefused and ValuesRefused, and what tells that a tool is not to be had.
+    Raises KustomizationRefused, ManifestUnreadable and ValuesRefused, and what tells that a tool
+    is not to be had.
     """
     return [*_files(folder), *_kustomizations(folder), *_charts(folder)]
 

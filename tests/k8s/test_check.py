@@ -105,3 +105,20 @@ def test_what_cannot_be_built_fails_the_check(
     assert main(tmp_path / "k8s") == 1
 
     assert "config-map.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "file", ["examples/apache-spark-application.yaml", "base/config-map.yaml", "secret.example.yaml"]
+)
+def test_file_that_is_no_yaml_fails_the_check(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file, of whichever folder, is named with its fault, and nothing is thrown."""
+    shutil.copytree(FOLDER, tmp_path / "k8s")
+    (tmp_path / "k8s" / file).write_text("kind: [\n")
+
+    assert main(tmp_path / "k8s") == 1
+
+    told = capsys.readouterr().out
+    assert told.startswith("cannot be rendered: ")
+    assert Path(file).name in told

@@ -13,6 +13,7 @@ from tests.k8s.manifests import (
     SECRET,
     SPARK_SETTINGS,
     Manifest,
+    ManifestUnreadable,
     parse_manifests,
     parse_yaml,
     read_manifest,
@@ -70,6 +71,28 @@ def test_old_kubernetes_knows_no_sidecar() -> None:
 def test_file_modes_are_octal() -> None:
     """YAML is read as Kubernetes reads it: a mode that begins with 0 is octal."""
     assert parse_yaml("mode: 0440") == {"mode": 0o440}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"kind: [\n", "not YAML: while parsing a flow node"),
+        (b"kind: Pod\n---\nkind: Pod\n", "not YAML: expected a single document"),
+        (b"\xff\xfe", "not YAML: 'utf-8' codec"),
+        (b"", "no manifest, which is a mapping of names to values"),
+        (b"- kind: Pod\n", "no manifest, which is a mapping of names to values"),
+    ],
+)
+def test_file_without_a_manifest_is_named(tmp_path: Path, content: bytes, told: str) -> None:
+    """Whatever stands in it instead, one line says which file it is, and why."""
+    file = tmp_path / "pod.yaml"
+    file.write_bytes(content)
+
+    with pytest.raises(ManifestUnreadable) as caught:
+        read_manifest(file)
+
+    assert str(caught.value).startswith(f"{file}: {told}")
+    assert "\n" not in str(caught.value)
 
 
 def test_each_document_is_octal() -> None:

@@ -13,6 +13,7 @@ from tests.k8s.manifests import (
     POD_TEMPLATE,
     SPARK_SETTINGS,
     Manifest,
+    ManifestUnreadable,
     parse_yaml,
     read_manifest,
     read_spark_settings,
@@ -32,9 +33,12 @@ class PodManifests:
 
     @classmethod
     def read(cls, folder: Path) -> "PodManifests":
-        """Raises OSError if one of the two is not there."""
+        """Raises OSError if one of the two is not there, StepFailed if one is no manifest."""
         pod, config_map = (each.relative_to(BASE) for each in (POD_TEMPLATE, CONFIG_MAP))
-        return cls(read_manifest(folder / pod), read_manifest(folder / config_map))
+        try:
+            return cls(read_manifest(folder / pod), read_manifest(folder / config_map))
+        except ManifestUnreadable as error:
+            raise StepFailed(str(error)) from error
 
     @property
     def sidecar(self) -> Manifest:

@@ -2,10 +2,11 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.k8s.manifests import BASE
+from tests.k8s.manifests import BASE, POD_FILE
 from tests.rehearsal.pod_manifests import PodManifests
 from tests.rehearsal.steps import StepFailed
 
@@ -27,6 +28,15 @@ def test_shipped_manifests_are_read() -> None:
     assert socket == SHIPPED.settings["listen"]["unix"]
     assert secret
     assert list(files.values()) == ["postgresql://"]
+
+
+def test_file_that_is_no_yaml_fails_the_step(tmp_path: Path) -> None:
+    """Which file it is, and why: no traceback for who gave the folder."""
+    (tmp_path / "executor-pod").mkdir()
+    (tmp_path / "executor-pod" / POD_FILE).write_text("kind: [\n")
+
+    with pytest.raises(StepFailed, match=rf"{POD_FILE}: not YAML: "):
+        PodManifests.read(tmp_path)
 
 
 def test_pod_without_group_is_read() -> None:
