@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: one Spark session, and one sidecar with Parquet files."""
+"""What the end-to-end tests share: a Spark session, a sidecar with Parquet files, a database."""
 
 import shutil
 import tempfile
@@ -9,9 +9,24 @@ import pytest
 
 from tests.end_to_end.parquet_sidecar import parquet_sidecar
 from tests.end_to_end.sidecar_process import SidecarProcess
+from tests.integration.postgres_server import Database, running_postgres
 from tests.spark_session import spark_session
 
 __all__ = ["sidecar_process", "spark_session"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name, as paths of sockets are short."""
+    with tempfile.TemporaryDirectory(prefix="sidelook-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    """One for all tests of a module."""
+    with running_postgres() as server:
+        yield server.new_database()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 import http.client
 import json
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -17,7 +15,7 @@ from tests.end_to_end.frozen import frozen
 from tests.end_to_end.lifecycle_sidecar import lifecycle_sidecar
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
 from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database, running_postgres
+from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 
 DAY_S = 86_400
@@ -25,20 +23,6 @@ TIMEOUT_MS = 500
 SLACK_S = 5.0
 MAX_STALENESS_S = 6.0  # the least that may be configured
 CALLERS = 8
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    """One for all tests here."""
-    with running_postgres() as server:
-        yield server.new_database()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """With a short name, as paths of sockets are short."""
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as name:
-        yield Path(name)
 
 
 @dataclass(frozen=True, slots=True)

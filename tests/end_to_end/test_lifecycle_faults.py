@@ -4,9 +4,7 @@ import os
 import signal
 import stat
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
 from tests.end_to_end.sidecar_process import Reply, SidecarProcess
 from tests.end_to_end.throttled import throttled
 from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database, running_postgres
+from tests.integration.postgres_server import Database
 
 GRACE_S = 2.0  # between SIGTERM and SIGKILL, where the pod's time is used up by the executor
 THROTTLED_S = 6.0
@@ -29,20 +27,6 @@ FAILED = ("error", "upstream_unavailable")  # once the breaker is open
 # Root without capabilities is a user like others: files of others are none of its own.
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
 OTHER_UID, OTHER_GID = 4321, 4322
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    """One for all tests here."""
-    with running_postgres() as server:
-        yield server.new_database()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """With a short name, as paths of sockets are short."""
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as name:
-        yield Path(name)
 
 
 def test_short_grace_loses_nothing(folder: Path, database: Database) -> None:
