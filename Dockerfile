@@ -13,6 +13,8 @@ WORKDIR /app
 COPY lookup_core lookup_core
 COPY service service
 COPY examples examples
+# For its version.
+COPY pyproject.toml pyproject.toml
 # The running image cannot write its code, so it is compiled here.
 RUN /opt/venv/bin/python -m compileall -q lookup_core service
 

@@ -3,14 +3,16 @@
 Not that of the streaming protocol, which stands in `lookup_core.protocol`.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+import tomllib
+from functools import cache
+from pathlib import Path
 
-UNINSTALLED = "0+checkout"
+# Beside the package in a checkout as in the image: the service is run from nowhere else.
+_PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
+@cache
 def own_version() -> str:
-    """The version that is installed; a checkout that is not has none."""
-    try:
-        return version("sidelook")
-    except PackageNotFoundError:
-        return UNINSTALLED
+    """The project's version, as its file has it."""
+    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+    return str(project["version"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from service.version import own_version
 from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.until import until
 from tests.image.container import Container, Mount
@@ -123,6 +124,13 @@ def test_schema_needs_only_the_lock_file(runtime: ContainerRuntime, image: Image
 
     assert status == 0, printed
     assert "dimensions" in json.loads(printed)["properties"]
+
+
+def test_image_tells_its_version(runtime: ContainerRuntime, image: Image) -> None:
+    """That of the project it was built from."""
+    told = runtime.output("version", as_in_the_pod(image.container(["--version"])))
+
+    assert told == (0, f"sidelook {own_version()}\n")
 
 
 def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, sockets: Path) -> None:
@@ -236,13 +244,14 @@ def used_share(sidecar: SidecarProcess) -> float:
 
 
 def test_nothing_unwanted_is_in_the_image(image: Image) -> None:
-    """No client, no tests, no installer, no compiler, no cache; the service's folders alone."""
+    """No client, no tests, no installer, no compiler, no cache; what the service reads alone."""
     packages = [path for pattern in UNWANTED for path in (image.root / "opt/venv").glob(pattern)]
     others = [path for pattern in COMPILERS for path in image.root.glob(pattern)]
 
     assert sorted(path.name for path in (image.root / "app").iterdir()) == [
         "examples",
         "lookup_core",
+        "pyproject.toml",
         "service",
     ]
     assert packages + others == []

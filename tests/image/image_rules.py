@@ -36,8 +36,9 @@ def packages_come_from_the_lock_file(dockerfile: Dockerfile) -> bool:
 
 
 def only_the_service_is_copied(dockerfile: Dockerfile) -> bool:
-    """The client, the demo and the tests stay out, and so does all that is not code."""
-    return dockerfile.copied_from_tree() == {LOCK_FILE, "lookup_core", "service", "examples"}
+    """The client, the demo and the tests stay out, and so does all that the service never reads."""
+    of_service = {"lookup_core", "service", "examples", "pyproject.toml"}
+    return dockerfile.copied_from_tree() == {LOCK_FILE, *of_service}
 
 
 def what_is_copied_exists(dockerfile: Dockerfile) -> bool:
