@@ -4,6 +4,7 @@ Says whether a refusal is final; trying again is the connection's business.
 """
 
 import socket
+from http import HTTPStatus
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidMessage, InvalidStatus
@@ -12,6 +13,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from lookup_core.plain_refusal import plain_refusal
 from lookup_core.protocol.frames import SUBPROTOCOL
 from spark_client.client_tls import SYSTEMS_TLS, ClientTls
 from spark_client.endpoint import Endpoint
@@ -39,7 +41,7 @@ def handshake(
         except OSError as error:
             # With TLS 1.3 a refusal of our certificate comes only now.
             told = tls.reason(error, endpoint.host) if endpoint.is_secure else None
-            reason = f"the handshake failed: {told or error}"
+            reason = f"the handshake failed: {told or _with_remedy(str(error), endpoint.url)}"
             raise SidecarUnreachable(endpoint.url, reason) from error
         connected.settimeout(0)
         return WebSocket(connected, protocol, url=endpoint.url)
@@ -68,19 +70,34 @@ def _shake_hands(
     if isinstance(refused, InvalidMessage) and isinstance(refused.__cause__, EOFError):
         raise ConnectionResetError("it closed the connection") from refused
     if refused is not None:
-        raise _refusal(refused, url) from refused
+        raise _refusal(refused, url, has_token=token is not None) from refused
     if protocol.subprotocol != SUBPROTOCOL:
         raise InvalidRequest(ErrorCode.UNSUPPORTED_VERSION, f"{url} does not speak {SUBPROTOCOL}")
 
 
-def _refusal(error: Exception, url: str) -> SidelookError:
+def _refusal(error: Exception, url: str, *, has_token: bool) -> SidelookError:
     if not isinstance(error, InvalidStatus):
-        return InvalidRequest(ErrorCode.BAD_REQUEST, f"{url} is no sidecar: {error}")
+        return InvalidRequest(
+            ErrorCode.BAD_REQUEST, _with_remedy(f"{url} is no sidecar: {error}", url)
+        )
     status = error.response.status_code
     if status in {401, 403}:
-        return InvalidRequest(
-            ErrorCode.UNAUTHORIZED, f"{url} refused the token (HTTP {status}); see token_file"
+        told = (
+            f"refused the token (HTTP {status}); see token_file"
+            if has_token
+            else f"wants a token (HTTP {status}); name its file: Sidecar({url!r}, token_file=…)"
         )
+        return InvalidRequest(ErrorCode.UNAUTHORIZED, f"{url} {told}")
     if status >= 500:
         return SidecarUnreachable(url, f"it answered HTTP {status}")
-    return InvalidRequest(ErrorCode.BAD_REQUEST, f"{url} is no sidecar: HTTP {status}")
+    reason = f"{url} is no sidecar: HTTP {status}"
+    # Many that listen with TLS answer plain HTTP with 400.
+    return InvalidRequest(
+        ErrorCode.BAD_REQUEST,
+        _with_remedy(reason, url) if status == HTTPStatus.BAD_REQUEST else reason,
+    )
+
+
+def _with_remedy(reason: str, url: str) -> str:
+    remedy = plain_refusal(url)
+    return f"{reason}; {remedy}" if remedy else reason

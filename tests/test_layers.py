@@ -76,6 +76,8 @@ ALLOWED = {
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
         "service.backends.parquet_file",  # looked into by check-config
         "service.sources.trigger_sql",  # printed by gen-triggers
+        "service.observability.logs",  # what serve has to say before the sidecar runs
+        "service.version",
     ),
     "service.__main__": ("service.commands",),
     "demo": ("spark_client",),

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lookup_core.errors import ErrorCode
+from service.commands.key_value import KeyField
 
 
 def answer_table(keys: Sequence[str], answer: Mapping[str, Any]) -> Table:
@@ -36,10 +37,14 @@ def outcomes(answer: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def failures(answer: Mapping[str, Any]) -> list[str]:
+def failures(answer: Mapping[str, Any], key: Sequence[KeyField]) -> list[str]:
     """What the errors of single keys mean, each once; of those only that this version knows."""
     codes = {error["code"] for error in answer.get("errors", {}).values()}
-    return [f"{code}: {code.meaning}" for code in ErrorCode if code.value in codes]
+    types = ", ".join(f"{field.name} {field.type}" for field in key)
+    more = {ErrorCode.TYPE: f"; its key is {types}"}
+    return [
+        f"{code}: {code.meaning}{more.get(code, '')}" for code in ErrorCode if code.value in codes
+    ]
 
 
 def shown(value: object) -> Text:

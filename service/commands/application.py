@@ -4,11 +4,12 @@ No command's own work; that stands in the command's module.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
-from lookup_core.errors import ConfigurationError, ErrorCode, SidelookError
+from lookup_core.errors import ConfigurationError, SidelookError
 from service.commands.check_config import check_config
 from service.commands.doctor import doctor
 from service.commands.exit_code import ExitCode, exit_code
@@ -18,23 +19,47 @@ from service.commands.invalidate import invalidate
 from service.commands.lookup import lookup
 from service.commands.schema import schema
 from service.commands.serve import serve
+from service.commands.status import status
+from service.version import own_version
 
 PROGRAM = "python -m service"
-GIVE_IT = "; give --token-file FILE"
-ADMIN_SETTING = "auth.admin_token_file"  # where a refusal names it, no token would help
-USE_SOCKET = "; the socket is chosen by --endpoint unix:///path"
 
 application = typer.Typer(
     help="Sidelook's sidecar: lookups of all tasks of an executor, batched and cached.",
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"sidelook {own_version()}")
+        raise typer.Exit
+
+
+@application.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print name and version, and end.",
+        ),
+    ] = False,
+) -> None:
+    """Options that stand before the command; their callbacks do it all."""
+
+
 application.command()(serve)
 application.command()(check_config)
 application.command()(schema)
 application.command()(gen_triggers)
 application.command()(lookup)
 application.command()(explain)
+application.command()(status)
 application.command()(invalidate)
 application.command()(doctor)
 
@@ -53,16 +78,10 @@ def run(arguments: Sequence[str]) -> int:
     except ConfigurationError as error:
         return _refused("\n".join(error.faults), ExitCode.CONFIG)
     except SidelookError as error:
-        return _refused(f"error: {error.detail}{_remedy(error)}", exit_code(error))
+        return _refused(f"error: {error.detail}", exit_code(error))
     except OSError as error:
         return _refused(f"error: {error}", ExitCode.SYSTEM)
     return int(ended or ExitCode.OK)
-
-
-def _remedy(error: SidelookError) -> str:
-    if error.code is not ErrorCode.UNAUTHORIZED:
-        return ""
-    return USE_SOCKET if ADMIN_SETTING in error.detail else GIVE_IT
 
 
 def _refused(text: str, code: ExitCode) -> int:

@@ -67,5 +67,10 @@ def _endpoint(text: str, files: ClientFiles) -> Endpoint:
 
 
 EndpointOption = Annotated[
-    str, typer.Option(metavar="URL", help="unix:///path, http://host:port or https://…")
+    str,
+    typer.Option(
+        metavar="URL",
+        show_default=False,  # in one piece, which a long default never is
+        help=f"unix:///path, http://host:port or https://host:port; by default {DEFAULT}.",
+    ),
 ]

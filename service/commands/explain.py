@@ -17,6 +17,8 @@ from service.commands.client_files import (
     ClientFiles,
     KeyFileOption,
 )
+from service.commands.dimension_argument import DimensionArgument
+from service.commands.dimension_client import DimensionClient
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.key_value import key_value
 from service.commands.print_table import print_table
@@ -25,9 +27,9 @@ from service.commands.token_file import TokenOption
 
 
 def explain(  # noqa: PLR0913 -- each is an option of the command line
-    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    dimension: DimensionArgument,
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Text or JSON; parts of composite ones by comma.")
+        str, typer.Argument(metavar="KEY", help="Text or JSON; parts of a composite key by comma.")
     ],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
@@ -37,10 +39,13 @@ def explain(  # noqa: PLR0913 -- each is an option of the command line
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
 ) -> None:
-    """Tell whether a key is cached, how old its row is, and what else decides its answer."""
+    """Tell where the answer to a key comes from, and why.
+
+    Whether it is cached, how old its row is, and what else decides its answer.
+    """
     files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
-    explanation = asyncio.run(_ask(client, key))
+    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
+    explanation = asyncio.run(_ask(client, dimension, key))
     if as_json:
         typer.echo(json.dumps(explanation))
         return
@@ -50,7 +55,8 @@ def explain(  # noqa: PLR0913 -- each is an option of the command line
     print_table(table)
 
 
-async def _ask(client: SidecarClient, key: str) -> dict[str, Any]:
+async def _ask(client: SidecarClient, name: str, key: str) -> dict[str, Any]:
     async with client:
-        fields = await client.key_fields()
-        return await client.explain(key_value(key, fields))
+        dimension = DimensionClient(client, name)
+        fields = await dimension.key_fields()
+        return await dimension.explain(key_value(key, fields))

@@ -3,34 +3,29 @@
 Runs nothing: who owns the table looks at it first, and runs it then.
 """
 
-import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.unknown_dimension import unknown_dimension
-from service.config.loading import EMBEDDED, load_settings
+from service.commands.chosen_settings import NAME_IT, ConfigOption, chosen_settings
+from service.commands.dimension_argument import DimensionArgument
+from service.config.loading import EMBEDDED
 from service.config.notifications import Notifications
 from service.config.source import PostgresSource
 
 
 def gen_triggers(
-    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    dimension: DimensionArgument,
     *,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="YAML file; without it, the dimensions of examples/parquet.yaml."
-        ),
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Print the SQL that makes a table tell its changes, for psql."""
     # Here, so that no other command waits for the import of Arrow.
     from service.sources.trigger_sql import trigger_sql  # noqa: PLC0415
 
-    settings = load_settings(config, os.environ)
+    settings = chosen_settings(config, _tell_example)
     found = settings.dimensions.get(dimension)
     if found is None:
         where = f"configured in {config or EMBEDDED}"
@@ -40,3 +35,7 @@ def gen_triggers(
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
     channel = (found.refresh.listen or Notifications()).channel_of(dimension)
     typer.echo(trigger_sql(found.source.table, found.key, channel=channel), nl=False)
+
+
+def _tell_example(file: Path) -> None:
+    typer.echo(f"no --config was given: taking the example {file}; {NAME_IT}", err=True)

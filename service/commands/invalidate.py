@@ -15,6 +15,8 @@ from service.commands.client_files import (
     ClientFiles,
     KeyFileOption,
 )
+from service.commands.dimension_argument import DimensionArgument
+from service.commands.dimension_client import DimensionClient
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.key_value import key_value
 from service.commands.sidecar_client import SidecarClient
@@ -22,7 +24,7 @@ from service.commands.token_file import TokenOption
 
 
 def invalidate(  # noqa: PLR0913 -- each is an option of the command line
-    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    dimension: DimensionArgument,
     keys: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY", help="As for lookup; or give --all."),
@@ -35,18 +37,22 @@ def invalidate(  # noqa: PLR0913 -- each is an option of the command line
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
 ) -> None:
-    """Forget single keys, or all; an admin's request where the sidecar knows admins."""
+    """Forget single keys, or all, which are then read anew.
+
+    An admin's request, where the sidecar has an auth.admin_token_file.
+    """
     if bool(keys) == forgets_all:
         raise typer.BadParameter("give keys, or --all, and not both")
     files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
-    answer = asyncio.run(_ask(client, None if forgets_all else keys))
+    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
+    answer = asyncio.run(_ask(client, dimension, None if forgets_all else keys))
     typer.echo(f"invalidated: {answer['invalidated']}")
 
 
-async def _ask(client: SidecarClient, keys: Sequence[str] | None) -> dict[str, Any]:
+async def _ask(client: SidecarClient, name: str, keys: Sequence[str] | None) -> dict[str, Any]:
     async with client:
+        dimension = DimensionClient(client, name)
         if keys is None:
-            return await client.invalidate(None)
-        fields = await client.key_fields()
-        return await client.invalidate([key_value(key, fields) for key in keys])
+            return await dimension.invalidate(None)
+        fields = await dimension.key_fields()
+        return await dimension.invalidate([key_value(key, fields) for key in keys])

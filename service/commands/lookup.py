@@ -17,9 +17,11 @@ from service.commands.client_files import (
     ClientFiles,
     KeyFileOption,
 )
+from service.commands.dimension_argument import DimensionArgument
+from service.commands.dimension_client import DimensionClient
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.exit_code import ExitCode
-from service.commands.key_value import key_value
+from service.commands.key_value import KeyField, key_value
 from service.commands.print_table import print_table
 from service.commands.sidecar_client import SidecarClient
 from service.commands.token_file import TokenOption
@@ -28,12 +30,12 @@ FAILURES = frozenset({"error", "timeout"})  # outcomes that are no answer
 
 
 def lookup(  # noqa: PLR0913 -- each is an option of the command line
-    dimension: Annotated[str, typer.Argument(metavar="DIMENSION")],
+    dimension: DimensionArgument,
     keys: Annotated[
         list[str],
         typer.Argument(
             metavar="KEY",
-            help="Text or JSON; parts of composite ones by comma; after -- if one begins with -.",
+            help="Text or JSON; parts of a composite key by comma; after -- if one begins with -.",
         ),
     ],
     *,
@@ -44,21 +46,28 @@ def lookup(  # noqa: PLR0913 -- each is an option of the command line
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
 ) -> None:
-    """Look keys up; exit code 1 if any of them ended in an error or a timeout."""
+    """Look keys up, as a Spark task would.
+
+    Exit code 1 if any of them ended in an error or a timeout.
+    """
     files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), dimension, token=token)
-    answer = asyncio.run(_ask(client, keys))
+    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
+    fields, answer = asyncio.run(_ask(client, dimension, keys))
     if as_json:
         typer.echo(json.dumps(answer))
     else:
         print_table(answer_table(keys, answer))
-        for failure in failures(answer):
-            typer.echo(failure, err=True)
+        # Below the table, also where both streams are one: it explains words that stand there.
+        for failure in failures(answer, fields):
+            typer.echo(failure)
     if not FAILURES.isdisjoint(answer["outcomes"]):
         raise typer.Exit(ExitCode.KEYS_FAILED)
 
 
-async def _ask(client: SidecarClient, keys: Sequence[str]) -> dict[str, Any]:
+async def _ask(
+    client: SidecarClient, name: str, keys: Sequence[str]
+) -> tuple[list[KeyField], dict[str, Any]]:
     async with client:
-        fields = await client.key_fields()
-        return await client.lookup([key_value(key, fields) for key in keys])
+        dimension = DimensionClient(client, name)
+        fields = await dimension.key_fields()
+        return fields, await dimension.lookup([key_value(key, fields) for key in keys])

@@ -1,24 +1,23 @@
 """Asking a running sidecar over HTTP, for the commands.
 
-Not for lookups in bulk: Spark tasks stream them.
+Not for lookups in bulk: Spark tasks stream them. What is asked of a dimension stands in
+`dimension_client`.
 """
 
-import json
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
 
 from lookup_core.errors import SidecarUnreachable
+from lookup_core.plain_refusal import plain_refusal
 from service.commands.endpoint import Endpoint
-from service.commands.key_value import KeyField
 from service.commands.problem import problem
 
 TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
@@ -27,11 +26,10 @@ REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
 
 
 class SidecarClient:
-    """Asks one sidecar about one dimension; opened and closed by `async with`."""
+    """Asks one sidecar; opened and closed by `async with`."""
 
-    def __init__(self, endpoint: Endpoint, dimension: str, *, token: str | None) -> None:
+    def __init__(self, endpoint: Endpoint, *, token: str | None) -> None:
         self._endpoint = endpoint
-        self._base = f"{endpoint.base_url.origin()}/v1/dimensions/{quote(dimension, safe='')}"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def __aenter__(self) -> Self:
@@ -56,31 +54,9 @@ class SidecarClient:
         endpoint = self._endpoint
         return aiohttp.TCPConnector(ssl=endpoint.files.context() if endpoint.is_secure else True)
 
-    async def key_fields(self) -> list[KeyField]:
-        """The columns of the dimension's key; raises SidelookError, also while it has none."""
-        described = await self._ask("GET", "")
-        if described["key"] is None:
-            unavailable = described["unavailable"]
-            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, unavailable)
-        return [KeyField(field["name"], field["type"]) for field in described["key"]]
-
-    async def lookup(self, keys: Sequence[Any]) -> dict[str, Any]:
-        """Outcomes, rows and ages in the order of the keys; raises SidelookError."""
-        return await self._ask("POST", "/lookup", body={"keys": keys})
-
-    async def explain(self, key: object) -> dict[str, Any]:
-        """Where this key's answer comes from; raises SidelookError."""
-        parts = key if isinstance(key, list) else [key]
-        return await self._ask("GET", f"/explain/{','.join(map(_segment, parts))}")
-
-    async def invalidate(self, keys: Sequence[Any] | None) -> dict[str, Any]:
-        """Forget the keys, or all for None; raises SidelookError."""
-        return await self._ask(
-            "POST", "/invalidate", body={"all": True} if keys is None else {"keys": keys}
-        )
-
-    async def _ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
-        url = URL(f"{self._base}{path}", encoded=True)
+    async def ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
+        """What it answers to a path, which is escaped already; raises SidelookError."""
+        url = URL(f"{self._endpoint.base_url.origin()}{path}", encoded=True)
         with mapped_errors(self._endpoint):
             async with self._session.request(
                 method, url, json=body, allow_redirects=False
@@ -88,14 +64,12 @@ class SidecarClient:
                 answer = await response.json(content_type=None)
                 status = response.status
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise problem(status, answer)
+            raise problem(status, answer, has_token="Authorization" in self._headers)
         if not isinstance(answer, dict):
-            raise SidecarUnreachable(self._endpoint.text, f"{NO_SIDECAR}; {REMEDY}")
+            raise SidecarUnreachable(
+                self._endpoint.text, f"{NO_SIDECAR}; {_remedy(self._endpoint)}"
+            )
         return answer
-
-
-def _segment(part: object) -> str:
-    return quote(part if isinstance(part, str) else json.dumps(part), safe="")
 
 
 @contextmanager
@@ -112,9 +86,13 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
         reason = os.strerror(number) if number > 0 else str(error.os_error)
         raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
     except (aiohttp.ClientError, ValueError) as error:
-        is_secure = endpoint.is_secure
-        remedy = endpoint.files.refusal(endpoint.host).of_silence() if is_secure else REMEDY
-        raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {remedy}") from error
+        raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {_remedy(endpoint)}") from error
+
+
+def _remedy(endpoint: Endpoint) -> str:
+    if endpoint.is_secure:
+        return endpoint.files.refusal(endpoint.host).of_silence()
+    return plain_refusal(endpoint.text) or REMEDY
 
 
 def _tls_reason(

@@ -3,7 +3,7 @@
 Knows no key of the configuration: a variable that fits none becomes an unknown key.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,12 @@ def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) ->
             except ConfigurationError as error:
                 environment.faults.extend(f"{name}: {fault}" for fault in error.faults)
     return environment
+
+
+def variable_of(path: Sequence[str]) -> str:
+    """The variable that sets the value at a path."""
+    words = DELIMITER.join(path).replace("-", "_").replace(".", "_")
+    return f"{PREFIX}{words.upper()}"
 
 
 def _path(name: str, document: object) -> Iterator[str]:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from service.config.environment import variable_of
+from service.config.secret_file import MISSING
+
 TEXTS = {  # {pydantic's type of error: our words}
     "missing": "missing, and required",
     "model_type": "must be a mapping of keys to values",
@@ -56,7 +59,14 @@ def fault_lines(
             if path[: len(variable)] == variable or (is_unknown and variable[: len(path)] == path)
         ]
         origin = f" (set by {', '.join(variables)})" if variables else ""
-        yield f"{'.'.join(path)}: {_text(details, place)}{origin}"
+        is_elsewhere = details["type"] == MISSING and not variables
+        elsewhere = _elsewhere(path) if is_elsewhere else ""
+        yield f"{'.'.join(path)}: {_text(details, place)}{elsewhere}{origin}"
+
+
+def _elsewhere(path: tuple[str, ...]) -> str:
+    """What to do on another machine than the sidecar's."""
+    return f"; if it is elsewhere on this machine, set {variable_of(path)}=/PATH/OF/FILE"
 
 
 def _text(details: ErrorDetails, place: _Place) -> str:

@@ -13,6 +13,7 @@ from service.config.anchored_paths import anchored_paths
 from service.config.environment import read_environment
 from service.config.fault_lines import fault_lines
 from service.config.inline_secrets import inline_secrets
+from service.config.kubernetes_manifest import manifest_fault
 from service.config.settings import Settings
 from service.config.yaml_document import read_yaml_document
 
@@ -27,6 +28,8 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """
     file = (path or EMBEDDED).absolute()
     document = read_yaml_document(file)
+    if fault := manifest_fault(file, document.values):
+        raise ConfigurationError([fault])
     environment = read_environment(environ, document.values)
     faults = [*document.faults, *environment.faults]
     layers = [anchored_paths(layer, file.parent) for layer in (environment.values, document.values)]

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+MISSING = "missing_file"  # the type of the error for a file that is not there
 
 
 def check_secret_file(path: Path) -> Path:
@@ -23,6 +26,9 @@ def check_secret_file(path: Path) -> Path:
             )
         if not read_secret(path):
             raise ValueError(f"{path} is empty")
+    except FileNotFoundError as error:
+        context = {"path": str(path), "reason": error.strerror}
+        raise PydanticCustomError(MISSING, "cannot read {path}: {reason}", context) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ValueError(f"cannot read {path}: {reason}") from error

@@ -34,7 +34,7 @@ class ConfigurationCheck:
     async def findings(self) -> AsyncGenerator[Finding, None]:
         """Every fault, or every oddity."""
         for fault in self.faults:
-            yield self.matter.error(fault, "correct it; `check-config FILE` tells the same")
+            yield self.matter.error(fault, "do as it says; `check-config FILE` tells the same")
         if self.settings is not None:
             oddities = list(configuration_findings(self.settings))
             for finding in oddities or [self.matter.ok("holds no fault and no oddity")]:

@@ -19,6 +19,7 @@ from service.doctor.database_check import DatabaseCheck
 from service.doctor.interface import Check
 from service.doctor.kafka_check import KafkaCheck
 from service.doctor.kubernetes_check import KubernetesCheck
+from service.doctor.missing_configuration_check import MissingConfigurationCheck
 from service.doctor.parquet_check import ParquetCheck
 from service.doctor.pod_template_check import PodTemplateCheck
 from service.doctor.postgres_place import postgres_places
@@ -41,6 +42,7 @@ class RunningSidecar:
     endpoint: str
     ask: AskSidecar
     socket: Path | None = None
+    token_origin: str | None = None  # the option or setting whose token it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ def plan(
 ) -> list[list[Check]]:
     """The checks in stages: tables after their databases."""
     settings = None if configured is None else configured.settings
-    first: list[Check] = []
-    if configured is not None:
-        first.append(
-            ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
-        )
+    first: list[Check] = [
+        MissingConfigurationCheck()
+        if configured is None
+        else ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
+    ]
     if sidecar is not None:
         first += _of_sidecar(sidecar, settings)
     databases: list[DatabaseCheck] = []
@@ -109,7 +111,7 @@ def _of_sidecar(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[
     if sidecar.socket is not None:
         yield SocketCheck(sidecar.socket)
     names = None if settings is None else tuple(settings.dimensions)
-    yield SidecarCheck(sidecar.endpoint, sidecar.ask, names)
+    yield SidecarCheck(sidecar.endpoint, sidecar.ask, names, sidecar.token_origin)
     yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
 
 

@@ -6,6 +6,7 @@ Pure; the sidecar's own container has a module of its own.
 from collections.abc import Iterator
 from pathlib import Path
 
+from service.doctor.container_socket import container_socket, override_findings
 from service.doctor.finding import Finding, Matter
 from service.doctor.manifest import Manifest
 from service.doctor.pod_template import PodTemplate
@@ -16,17 +17,22 @@ _TEMPLATE = "as k8s/base/executor-pod/executor-pod-template.yaml has it"
 def pod_findings(
     matter: Matter, template: PodTemplate, *, socket: Path | None, checks_all: bool
 ) -> Iterator[Finding]:
-    """What is wrong with it; `checks_all` is what Spark says of all containers."""
+    """What is wrong with it; `checks_all` is what Spark says of all containers.
+
+    `socket` is listen.unix of the configuration, if there is one.
+    """
     if template.sidecar is None:
         yield matter.error(
             "there is no container sidelook", f"add it to initContainers, {_TEMPLATE}"
         )
         return
     yield kind_finding(matter, template, checks_all=checks_all)
+    shared = container_socket(template.sidecar)
     troubles = [
         *_network_findings(matter, template.spec),
         *_user_findings(matter, template),
-        *(socket_findings(matter, template, socket) if socket else ()),
+        *override_findings(matter, shared, socket),
+        *(socket_findings(matter, template, shared.path) if shared.path else ()),
         *_secret_findings(matter, template.sidecar),
     ]
     yield from troubles or [matter.ok("both containers share the socket and its user")]
@@ -89,7 +95,7 @@ def socket_findings(matter: Matter, template: PodTemplate, socket: Path) -> Iter
     mount = _mount_of(template.sidecar, socket.parent)
     if mount is None:
         yield matter.error(
-            f"no volume is mounted at {socket.parent}, where listen.unix is",
+            f"no volume is mounted at {socket.parent}, where the sidecar makes its socket",
             "mount an emptyDir there, in both containers",
         )
         return

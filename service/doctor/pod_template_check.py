@@ -19,7 +19,7 @@ class PodTemplateCheck:
     """The template in a file; what it must fit comes from configuration and spark.conf."""
 
     file: Path
-    socket: Path | None = None  # listen.unix
+    socket: Path | None = None  # listen.unix of the configuration
     needs: SidecarNeeds = field(default_factory=SidecarNeeds)
     checks_all: bool = True  # spark.kubernetes.executor.checkAllContainers
 

@@ -16,7 +16,9 @@ from service.doctor.clock import ClockReading, clock_findings
 from service.doctor.finding import Finding, Matter
 from service.version import own_version
 
-_GIVE_TOKEN = "give --token-file FILE, or ask over the Unix socket"  # noqa: S105  # no secret
+_GIVE_IT = (  # over the Unix socket, too
+    "give --token-file FILE: the file that auth.token_file names in the sidecar's configuration"
+)
 _QUESTION = "is it running there"
 _START = "start it, or name it with --endpoint; where none is to run, give --without-sidecar"
 
@@ -35,6 +37,11 @@ class SidecarAnswer:
         return self.status == 200
 
     @property
+    def is_of_token(self) -> bool:
+        """Whether it was refused for want of the right token."""
+        return self.told.get("code") == ErrorCode.UNAUTHORIZED
+
+    @property
     def told(self) -> Mapping[str, Any]:
         """The body as an object; empty if it is none."""
         return self.body if isinstance(self.body, dict) else {}
@@ -50,6 +57,7 @@ class SidecarCheck:
     endpoint: str
     ask: AskSidecar
     configured: Collection[str] | None = None  # None: no configuration
+    token_origin: str | None = None  # the option or setting whose token is shown
 
     @property
     def matter(self) -> Matter:
@@ -82,9 +90,7 @@ class SidecarCheck:
     async def _dimensions(self) -> AsyncGenerator[Finding, None]:
         listed = await self.ask("/v1/dimensions")
         if not listed.is_ok:
-            yield self.matter.error(
-                f"does not tell its dimensions: {_refusal(listed)}", _GIVE_TOKEN
-            )
+            yield list_finding(self.matter, listed, self.token_origin)
             return
         names = listed.told.get("dimensions", [])
         for finding in name_findings(self.matter, names, self.configured):
@@ -126,6 +132,16 @@ def version_finding(matter: Matter, theirs: str, mine: str) -> Finding:
         f"is of version {theirs}, and this is {mine}: what is checked here may not be what it does",
         "run the doctor inside its container: kubectl exec -c sidelook POD -- python -m service …",
     )
+
+
+def list_finding(matter: Matter, answer: SidecarAnswer, token_origin: str | None) -> Finding:
+    """Why it does not tell its dimensions; a token is asked for over every listener."""
+    text = "does not tell its dimensions: "
+    if not answer.is_of_token:
+        remedy = "see that what answers there is a sidecar"
+        return matter.error(f"{text}{_refusal(answer)}", remedy)
+    wish = "wants a token" if token_origin is None else f"refuses the token of {token_origin}"
+    return matter.error(f"{text}it {wish}", _GIVE_IT)
 
 
 def name_findings(
@@ -174,7 +190,4 @@ def _troubles(matter: Matter, told: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _refusal(answer: SidecarAnswer) -> str:
     detail = answer.told.get("detail")
-    code = answer.told.get("code")
-    if code == ErrorCode.UNAUTHORIZED:
-        return "it wants a token"
     return f"status {answer.status}" + (f", {detail}" if detail else "")

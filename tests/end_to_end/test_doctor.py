@@ -92,9 +92,51 @@ def test_table_is_read_without_colours(sidecar: SidecarProcess) -> None:
 
     assert ended.code == 0
     assert "✓ ok" in ended.out
-    assert "- skipped" in ended.out  # no cluster here
-    assert ended.out.splitlines()[-1].startswith("0 errors, 0 warnings, 1 skipped, ")
+    assert "- skipped" in ended.out  # no cluster here, and no configuration named
+    assert ended.out.splitlines()[-1].startswith("0 errors, 0 warnings, 2 skipped, ")
     assert "\x1b" not in ended.out
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """One that asks for a token, on each of its listeners."""
+    folder = tmp_path_factory.mktemp("guarded")
+    token = folder / "token"
+    token.touch(0o600)
+    token.write_text("s3cret-s3cret\n")
+    sidecar = stopped_parquet_sidecar(folder)
+    config = folder / "config.yaml"
+    config.write_text(f"{config.read_text()}auth: {{token_file: token}}\n")
+    with sidecar.running():
+        yield sidecar
+
+
+def test_configured_token_is_shown(guarded: SidecarProcess) -> None:
+    """The socket wants the token, too, and with --config the doctor has it."""
+    config = str(guarded.folder / "config.yaml")
+
+    ended = doctor(guarded, "--config", config, "--kubernetes", "1.31", "--json")
+
+    assert (ended.code, ended.of("warning", "error", "skipped")) == (0, [])
+    assert ("sidecar", "customers") in ended.of("ok")
+
+
+@pytest.mark.parametrize(
+    ("token", "told"), [(None, "wants a token"), ("wrong", "refuses the token of --token-file")]
+)
+def test_token_that_is_missed_is_told(
+    guarded: SidecarProcess, tmp_path: Path, token: str | None, told: str
+) -> None:
+    """Without the right token the remedy is the right one; another listener would not help."""
+    file = tmp_path / "token"
+    file.write_text(token or "")
+    given = ["--token-file", str(file)] if token else []
+
+    ended = doctor(guarded, "--endpoint", f"unix://{guarded.socket}", *given, "--json")
+
+    (error,) = [each for each in ended.report["findings"] if each["severity"] == "error"]
+    assert error["message"] == f"does not tell its dimensions: it {told}"
+    assert error["remedy"].startswith("give --token-file FILE")
 
 
 def test_errors_end_in_code_1(sidecar: SidecarProcess, tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ def server() -> FakeServer:
     return FakeServer(FakeSidecar({}))
 
 
-def refusal(url: str) -> SidelookError:
+def refusal(url: str, *, token: str | None = None) -> SidelookError:
     """What the handshake ends with."""
     with pytest.raises(SidelookError) as caught:
-        handshake(endpoint_of(url), token=None, timeout_s=5.0)
+        handshake(endpoint_of(url), token=token, timeout_s=5.0)
     return caught.value
 
 
@@ -47,11 +47,26 @@ def test_wrong_token_is_final(server: FakeServer, tmp_path: Path, status: HTTPSt
     server.status = status
 
     with server.at(tmp_path / "s.sock") as url:
-        error = refusal(url)
+        error = refusal(url, token="wrong")
 
     assert isinstance(error, InvalidRequest)
     assert error.code is ErrorCode.UNAUTHORIZED
-    assert "token_file" in error.detail
+    assert error.detail == f"{url} refused the token (HTTP {status}); see token_file"
+
+
+def test_wish_for_a_token_is_told(server: FakeServer, tmp_path: Path) -> None:
+    """Who has shown none is told to, and how; nobody's token was refused."""
+    server.status = HTTPStatus.UNAUTHORIZED
+
+    with server.at(tmp_path / "s.sock") as url:
+        error = refusal(url)
+
+    told = f"{url} wants a token (HTTP 401); name its file: Sidecar({url!r}, token_file=…)"
+    assert (type(error), error.code, error.detail) == (
+        InvalidRequest,
+        ErrorCode.UNAUTHORIZED,
+        told,
+    )
 
 
 def test_other_service_is_final(server: FakeServer, tmp_path: Path) -> None:
@@ -92,6 +107,11 @@ def answer_raw(path: Path, answer: bytes | None) -> threading.Thread:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
     listening.listen()
+    return answer_one(listening, answer)
+
+
+def answer_one(listening: socket.socket, answer: bytes | None) -> threading.Thread:
+    """The same for whoever connects to this one."""
 
     def serve() -> None:
         with listening, listening.accept()[0] as connection:
@@ -134,3 +154,26 @@ def test_peer_that_never_answers_is_left(tmp_path: Path) -> None:
         handshake(endpoint_of(f"unix://{tmp_path}/s.sock"), token=None, timeout_s=0.05)
 
     thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"", SidecarUnreachable),
+        (b"\x15\x03\x01\x00\x02\x02\x46", SidecarUnreachable),  # an alert of TLS
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", InvalidRequest),
+    ],
+)
+def test_plain_address_may_have_tls(answer: bytes, expected: type[SidelookError]) -> None:
+    """Whatever who listens with TLS says to plain HTTP, https:// is what to try."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    thread = answer_one(listening, answer)
+
+    error = refusal(f"http://127.0.0.1:{port}")
+
+    thread.join()
+    assert isinstance(error, expected)
+    assert error.detail.endswith(
+        f"; if it listens with TLS, its address is https://127.0.0.1:{port}"
+    )

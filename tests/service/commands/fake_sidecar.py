@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from service.commands.application import run
+from tests.service.commands.status_answer import STATUS
 
 TEXT_KEY = [{"name": "faa", "type": "string", "nullable": False}]
 PAIR_KEY = [*TEXT_KEY, {"name": "hour", "type": "int64", "nullable": False}]
@@ -40,8 +41,10 @@ class FakeSidecar:
 
     socket: Path
     rows: Rows = field(default_factory=lambda: AIRPORTS)
+    reader_token: str | None = None  # of the status
     admin_token: str | None = None
     refusal: str = "this needs a valid token"
+    status: Mapping[str, Any] = field(default_factory=lambda: STATUS)
     asked: list[tuple[str, Any]] = field(default_factory=list)  # (path, body), oldest first
 
     async def command(self, *arguments: str) -> int:
@@ -55,6 +58,7 @@ class FakeSidecar:
         """Answer on the socket until the end of the block."""
         app = web.Application()
         one = "/v1/dimensions/{name}"
+        app.router.add_get("/v1/status", self._status)
         app.router.add_get(one, self._describe)
         app.router.add_post(f"{one}/lookup", self._lookup)
         app.router.add_get(f"{one}/explain/{{key}}", self._explain)
@@ -66,6 +70,11 @@ class FakeSidecar:
             yield self
         finally:
             await runner.cleanup()
+
+    async def _status(self, request: web.Request) -> web.Response:
+        if self.reader_token not in {None, _token(request)}:
+            return problem(401, "unauthorized", self.refusal)
+        return web.json_response(dict(self.status))
 
     async def _describe(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

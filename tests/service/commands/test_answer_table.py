@@ -1,8 +1,19 @@
 """Answers as tables."""
 
+from typing import Any
+
 import pytest
 
+from lookup_core.errors import ErrorCode
 from service.commands.answer_table import answer_table, failures, outcomes, shown, shown_age
+from service.commands.key_value import KeyField
+
+KEY = [KeyField("faa", "string")]
+
+
+def errors(*codes: str) -> dict[str, Any]:
+    """An answer in which each key failed with the code at its place."""
+    return {"errors": {str(place): {"code": code} for place, code in enumerate(codes)}}
 
 
 def test_columns_are_those_of_the_rows() -> None:
@@ -43,10 +54,17 @@ def test_errors_are_explained_once() -> None:
     """Each code is told with its remedy; one of a later version has none that could be told."""
     codes = ["ambiguous", "of_a_later_version", "ambiguous"]
 
-    told = failures({"errors": {str(place): {"code": code} for place, code in enumerate(codes)}})
+    told = failures(errors(*codes), KEY)
 
     assert told == ["ambiguous: a key has several rows; set match: first or all, or versions"]
-    assert failures({}) == []
+    assert failures({}, KEY) == []
+
+
+def test_wrong_types_are_told_the_right_one() -> None:
+    """Who gave a key of another type learns which one the dimension has."""
+    (line,) = failures(errors("type"), [*KEY, KeyField("hour", "int64")])
+
+    assert line == f"type: {ErrorCode.TYPE.meaning}; its key is faa string, hour int64"
 
 
 @pytest.mark.parametrize(

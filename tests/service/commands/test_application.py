@@ -3,8 +3,20 @@
 import pytest
 
 from service.commands.application import run
+from service.version import own_version
 
 Printed = pytest.CaptureFixture[str]
+COMMANDS = [
+    "serve",
+    "check-config",
+    "schema",
+    "gen-triggers",
+    "lookup",
+    "explain",
+    "status",
+    "invalidate",
+    "doctor",
+]
 
 
 def test_help_names_every_command(capsys: Printed) -> None:
@@ -12,17 +24,29 @@ def test_help_names_every_command(capsys: Printed) -> None:
     code = run(["--help"])
 
     printed = capsys.readouterr().out
-    commands = [
-        "serve",
-        "check-config",
-        "schema",
-        "gen-triggers",
-        "lookup",
-        "explain",
-        "invalidate",
-        "doctor",
-    ]
-    assert (code, [name for name in commands if name not in printed]) == (0, [])
+    assert (code, [name for name in COMMANDS if name not in printed]) == (0, [])
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_help_fits_a_small_terminal(
+    command: list[str], capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns no line is longer, no sentence is cut, and no default is torn apart."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    run([*command, "--help"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    cut = [line for line in lines if line.endswith("...") and not line.startswith("Usage:")]
+    assert [*cut, *(line for line in lines if line.endswith("[default:"))] == []
+
+
+def test_version_is_told(capsys: Printed) -> None:
+    """Name and version, and nothing else is done."""
+    code = run(["--version"])
+
+    assert (code, capsys.readouterr()) == (0, (f"sidelook {own_version()}\n", ""))
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,17 @@ def test_people_get_a_table(capsys: Printed) -> None:
     code = run(["doctor", "--without-sidecar", "--kubernetes", "1.28"])
 
     printed = capsys.readouterr().out
-    assert (code, printed.splitlines()[-1]) == (1, "1 error, 0 warnings, 0 skipped, 0 ok")
+    assert (code, printed.splitlines()[-1]) == (1, "1 error, 0 warnings, 1 skipped, 0 ok")
     assert "→ update the cluster to 1.29 or later" in printed
+
+
+def test_missing_configuration_is_told(capsys: Printed) -> None:
+    """Without --config what was not looked at is a finding, with where the file is."""
+    run(["doctor", "--without-sidecar", "--kubernetes", "1.31", "--json"])
+
+    first = report(capsys)["findings"][0]
+    assert (first["severity"], first["subject"]) == ("skipped", "--config")
+    assert "--config /etc/sidelook/sidelook.yaml" in first["remedy"]
 
 
 def test_faulty_configuration_ends_in_78(tmp_path: Path, capsys: Printed) -> None:
@@ -64,7 +73,7 @@ def test_version_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Pr
 
     code = run(["doctor", "--without-sidecar", "--kubernetes", "-", "--json"])
 
-    assert (code, report(capsys)["findings"][0]["message"][:15]) == (1, "is version 1.28")
+    assert (code, report(capsys)["findings"][-1]["message"][:15]) == (1, "is version 1.28")
 
 
 @pytest.mark.parametrize(

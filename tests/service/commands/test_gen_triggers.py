@@ -54,6 +54,16 @@ def test_other_sources_have_no_triggers(config: Path, capsys: Printed) -> None:
     assert (code, capsys.readouterr()) == (65, ("", line))
 
 
+def test_example_is_told(capsys: Printed) -> None:
+    """Without --config it is the example that is looked into, and that is said."""
+    code = run(["gen-triggers", "airports"])
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert (code, first.startswith("no --config was given: taking the example /")) == (65, True)
+    assert first.endswith("examples/parquet.yaml; name yours with --config FILE")
+    assert second.startswith("error: dimension airports is not of PostgreSQL")
+
+
 def test_faulty_configuration_is_refused(tmp_path: Path, capsys: Printed) -> None:
     """A configuration that `serve` would refuse is refused in the same words."""
     code = run(["gen-triggers", "a", "--config", str(tmp_path / "none.yaml")])

@@ -58,6 +58,24 @@ async def test_token_is_asked_for(sidecar: FakeSidecar, capsys: Printed) -> None
     assert capsys.readouterr().err == "error: this needs a valid token; give --token-file FILE\n"
 
 
+async def test_other_token_is_told_apart(
+    sidecar: FakeSidecar, tmp_path: Path, capsys: Printed
+) -> None:
+    """Who showed a token is not told to show one, but which one it must be."""
+    sidecar.admin_token = "t0ken"
+    (tmp_path / "token").write_text("another\n")
+
+    code = await sidecar.command(
+        "invalidate", "airports", "--all", "--token-file", str(tmp_path / "token")
+    )
+
+    told = capsys.readouterr().err
+    assert (code, "the token of --token-file is not the one of its auth.token_file" in told) == (
+        77,
+        True,
+    )
+
+
 async def test_missing_admin_token_names_the_socket(sidecar: FakeSidecar, capsys: Printed) -> None:
     """Where no token would help, none is asked for: the socket's option is named instead."""
     sidecar.admin_token = "t0ken"

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidelookError
-from service.commands.problem import problem
+from service.commands.problem import GIVE_ANOTHER, GIVE_IT, USE_SOCKET, problem
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,21 @@ def test_status_counts_without_a_code(status: int, code: ErrorCode, body: object
     """A refusal in another form is understood by its status."""
     error = problem(status, body)
 
-    assert (error.code, error.detail) == (code, f"the sidecar answered with status {status}")
+    assert error.code is code
+    assert error.detail.startswith(f"the sidecar answered with status {status}")
+
+
+@pytest.mark.parametrize(
+    ("detail", "has_token", "remedy"),
+    [
+        ("needs a token", False, GIVE_IT),
+        ("needs a token", True, GIVE_ANOTHER),
+        ("or set auth.admin_token_file", False, USE_SOCKET),
+        ("or set auth.admin_token_file", True, USE_SOCKET),
+    ],
+)
+def test_refusal_has_its_remedy(detail: str, *, has_token: bool, remedy: str) -> None:
+    """A token, another token, or the socket where no token would help."""
+    error = problem(401, {"detail": detail}, has_token=has_token)
+
+    assert error.detail == f"{detail}; {remedy}"

@@ -15,9 +15,9 @@ async def test_other_servers_are_no_sidecars(sidecar: FakeSidecar, dimension: st
     """An answer that is no JSON object comes from something else."""
     endpoint = parse_endpoint(f"unix://{sidecar.socket}")
 
-    async with SidecarClient(endpoint, dimension, token=None) as client:
+    async with SidecarClient(endpoint, token=None) as client:
         with pytest.raises(SidecarUnreachable, match="what answers there is no sidecar"):
-            await client.key_fields()
+            await client.ask("GET", f"/v1/dimensions/{dimension}")
 
 
 async def test_redirects_are_not_followed(sidecar: FakeSidecar) -> None:
@@ -25,17 +25,29 @@ async def test_redirects_are_not_followed(sidecar: FakeSidecar) -> None:
     assert await sidecar.command("lookup", "moved", "x") == 65
 
 
+async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
 async def test_closed_connection_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A server that hangs up without a word is no sidecar."""
     path = tmp_path_factory.mktemp("s") / "s.sock"
 
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    server = await asyncio.start_unix_server(_hang_up, path)
+    async with server, SidecarClient(parse_endpoint(f"unix://{path}"), token=None) as client:
+        with pytest.raises(SidecarUnreachable, match="or it broke off; is it running there"):
+            await client.ask("GET", "/v1/status")
 
-    server = await asyncio.start_unix_server(hang_up, path)
-    async with server, SidecarClient(parse_endpoint(f"unix://{path}"), "a", token=None) as client:
-        with pytest.raises(SidecarUnreachable, match="or it broke off"):
-            await client.lookup([1])
+
+async def test_plain_address_may_have_tls() -> None:
+    """Who listens with TLS hangs up on plain HTTP, so https:// is what to try."""
+    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    endpoint = parse_endpoint(f"http://127.0.0.1:{port}")
+
+    async with server, SidecarClient(endpoint, token=None) as client:
+        with pytest.raises(SidecarUnreachable, match=f"its address is https://127.0.0.1:{port}"):
+            await client.ask("GET", "/v1/status")
 
 
 def test_silence_is_told() -> None:
@@ -53,6 +65,6 @@ async def test_refused_connections_are_told() -> None:
     """A port without a listener is told in the system's words."""
     endpoint = parse_endpoint("http://127.0.0.1:1")
 
-    async with SidecarClient(endpoint, "a", token=None) as client:
+    async with SidecarClient(endpoint, token=None) as client:
         with pytest.raises(SidecarUnreachable, match=r"Connection refused; is it running there"):
-            await client.invalidate(None)
+            await client.ask("GET", "/v1/status")

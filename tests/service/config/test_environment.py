@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config.environment import Environment, read_environment
+from service.config.environment import Environment, read_environment, variable_of
 
 
 def test_names_are_paths() -> None:
@@ -45,6 +45,16 @@ def test_names_take_the_documents_spelling(variable: str, name: str) -> None:
     environment = read_environment(environ, {"dimensions": {name: {}}})
 
     assert environment.values == {"dimensions": {name: {"timeout": "1s"}}}
+
+
+def test_path_has_one_variable() -> None:
+    """The variable of a path sets the value there, however the file spells its words."""
+    path = ("dimensions", "My-air.ports", "timeout")
+
+    environment = read_environment({variable_of(path): "1s"}, {"dimensions": {"My-air.ports": {}}})
+
+    assert variable_of(path) == "SIDELOOK_DIMENSIONS__MY_AIR_PORTS__TIMEOUT"
+    assert list(environment.origins) == [path]
 
 
 def test_parts_go_into_the_whole() -> None:

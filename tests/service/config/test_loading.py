@@ -119,6 +119,33 @@ def test_passwords_in_the_environment_are_fine(config: Path) -> None:
     assert source.dimensions["a"].source.read_dsn() == ADDRESS
 
 
+def test_secret_may_be_elsewhere(config: Path, tmp_path: Path) -> None:
+    """A secret that only the sidecar's machine has is told with the variable that replaces it."""
+    config.write_text(
+        "dimensions: {my-shop: {key: [k], "
+        "source: {kind: postgres, table: t, dsn_file: /etc/none/dsn}}}"
+    )
+    variable = "SIDELOOK_DIMENSIONS__MY_SHOP__SOURCE__DSN_FILE"
+    copy = tmp_path / "dsn"
+    copy.write_text(ADDRESS)
+    copy.chmod(0o400)
+
+    told = "dimensions.my-shop.source.dsn_file: cannot read {}: No such file or directory"
+    hint = f"; if it is elsewhere on this machine, set {variable}=/PATH/OF/FILE"
+    assert faults_of(config) == (told.format("/etc/none/dsn") + hint,)
+    assert faults_of(config, **{variable: "/x"}) == (f"{told.format('/x')} (set by {variable})",)
+    assert list(load_settings(config, {variable: str(copy)}).dimensions) == ["my-shop"]
+
+
+def test_manifest_is_one_fault(config: Path) -> None:
+    """A ConfigMap in the file's place is told as such, not as a list of unknown keys."""
+    config.write_text("{apiVersion: v1, kind: ConfigMap, data: {sidelook.yaml: x}}")
+
+    (fault,) = faults_of(config)
+
+    assert fault.startswith(f"{config}: is a Kubernetes ConfigMap; check what stands below")
+
+
 def test_broken_file_is_one_fault(config: Path) -> None:
     """A file that is not YAML is told as such, not as a list of missing keys."""
     config.write_text("dimensions: {")

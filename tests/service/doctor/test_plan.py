@@ -38,10 +38,10 @@ def names(
 
 
 def test_nothing_given_is_little_to_look_at() -> None:
-    """The sidecar at its usual place, and the cluster."""
+    """The sidecar at its usual place, and the cluster; that there could be more is told."""
     sidecar = RunningSidecar("unix:///s", ask, Path("/s"))
 
-    assert names(None, sidecar) == ["socket sidecar limits kubernetes", ""]
+    assert names(None, sidecar) == ["configuration socket sidecar limits kubernetes", ""]
 
 
 def test_tables_come_after_their_database() -> None:

@@ -73,8 +73,30 @@ def test_each_fault_is_found(
     assert finding.message.startswith(message)
 
 
+def _set_socket(_spec: object, sidecar: Any) -> None:  # noqa: ANN401
+    sidecar["env"] = [{"name": "SIDELOOK_LISTEN__UNIX", "value": "/tmp/s.sock"}]
+
+
+def _move_volume(spec: Any, sidecar: Any) -> None:  # noqa: ANN401
+    _set_socket(spec, sidecar)
+    for each in (sidecar, *spec["containers"]):
+        each["volumeMounts"][0]["mountPath"] = "/tmp"
+
+
 def test_socket_must_be_on_a_volume() -> None:
     """A socket elsewhere than where the volume is cannot be shared."""
+    (finding,) = bad(template(_set_socket))
+
+    assert finding.message == "no volume is mounted at /tmp, where the sidecar makes its socket"
+
+
+def test_environment_of_the_container_counts() -> None:
+    """A template that moves socket and volume is well, whatever the file has."""
+    assert bad(template(_move_volume)) == []
+
+
+def test_image_beats_the_file() -> None:
+    """A path in the file that has no effect is told as such, and no volume is missed there."""
     (finding,) = bad(template(), socket=Path("/tmp/s.sock"))
 
-    assert finding.message == "no volume is mounted at /tmp, where listen.unix is"
+    assert (finding.severity, "has no effect" in finding.message) == ("warning", True)

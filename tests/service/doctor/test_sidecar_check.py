@@ -13,6 +13,7 @@ from service.doctor.sidecar_check import (
     SidecarCheck,
     dimension_findings,
     life_findings,
+    list_finding,
     name_findings,
     unreachable_finding,
     version_finding,
@@ -86,6 +87,26 @@ async def test_token_is_asked_for() -> None:
     (message,) = await bad(Sidecar({"/v1/dimensions": refused}))
 
     assert message == "does not tell its dimensions: it wants a token"
+
+
+@pytest.mark.parametrize(
+    ("code", "origin", "told", "remedy"),
+    [
+        ("unauthorized", None, "it wants a token", "give --token-file FILE"),
+        ("unauthorized", "--token-file", "it refuses the token of --token-file", "give --token-"),
+        ("unauthorized", "auth.token_file", "it refuses the token of auth.token_", "give --token-"),
+        ("internal", None, "status 500, x", "see that what answers"),
+    ],
+)
+def test_refused_list_has_its_remedy(code: str, origin: str | None, told: str, remedy: str) -> None:
+    """Whose token was refused is told; another listener is no remedy, as each asks for it."""
+    answer = SidecarAnswer(500, {"code": code, "detail": "x"})
+
+    finding = list_finding(MATTER, answer, origin)
+
+    assert finding.message.startswith(f"does not tell its dimensions: {told}")
+    assert finding.remedy.startswith(remedy)
+    assert "socket" not in finding.remedy
 
 
 async def test_clock_of_the_sidecar_is_read() -> None:

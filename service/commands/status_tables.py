@@ -1,0 +1,135 @@
+"""What a sidecar says of itself, as a line and tables for people.
+
+For programs there is `--json`, which has all that is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from service.commands.answer_table import shown
+from service.commands.figures import (
+    shown_count,
+    shown_share,
+    shown_size,
+    shown_span,
+    shown_watermark,
+)
+
+Told = Mapping[str, Any]  # an object of the answer
+
+NO_CHANNELS = "no channels are open: no Spark task looks anything up now"
+
+
+def summary_line(status: Told) -> str:
+    """Version, age, memory and lateness of the process."""
+    memory = status["memory"]
+    resident = memory["resident_bytes"]
+    held = "unknown" if resident is None else shown_size(resident)
+    return (
+        f"sidelook {status['version']}, up for {shown_span(status['uptime_s'])}; "
+        f"memory {held}, limits.memory {shown_size(memory['limit_bytes'])}; "
+        f"event loop late by {shown_span(status['event_loop_lag_s'])}"
+    )
+
+
+def readiness_lines(status: Told) -> Iterator[str]:
+    """Whether it takes lookups, and what keeps it from doing so."""
+    if status["is_draining"]:
+        yield "drains: it takes no new lookups"
+    elif not status["not_ready"]:
+        yield "takes lookups"
+    for name, reason in status["not_ready"].items():
+        yield f"is not ready: {name}: {reason}"
+
+
+def lookups_table(dimensions: Sequence[Told]) -> Table:
+    """How the lookups ended, since the start; only the outcomes that there were."""
+    counts = [each["lookups"] for each in dimensions]
+    outcomes = list(dict.fromkeys(name for each in counts for name in each if each[name]))
+    title = "lookups since the start, by those outcomes that there were"
+    table = _table(title, ["dimension"], ["all", "hit ratio", *outcomes])
+    for each, ended in zip(dimensions, counts, strict=True):
+        total = sum(ended.values())
+        cells = [shown_count(total), shown_share(ended.get("hit", 0), total)]
+        cells += (shown_count(ended.get(outcome, 0)) for outcome in outcomes)
+        _add(table, each["name"], *cells)
+    return table
+
+
+def stores_table(dimensions: Sequence[Told]) -> Table:
+    """What was asked of the stores since the start, and what waits for them now."""
+    names = ["queries", "keys fetched", "in flight", "keys waiting"]
+    table = _table("stores", ["dimension", "breaker"], names)
+    for each in dimensions:
+        backend = each["backend"]
+        _add(
+            table,
+            each["name"],
+            backend["breaker"],
+            shown_count(backend["queries"]),
+            shown_count(backend["batch_keys"]),
+            f"{backend['queries_in_flight']} of {backend['concurrency_limit']}",
+            shown_count(each["waiting_keys"]),
+        )
+    return table
+
+
+def caches_table(dimensions: Sequence[Told]) -> Table:
+    """What the caches hold, and how they follow their tables."""
+    table = _table("caches", ["dimension", "mode", "refresh"], ["rows", "bytes"])
+    for each in dimensions:
+        cache = each["cache"]
+        _add(
+            table,
+            each["name"],
+            cache["mode"],
+            ", ".join(_refreshes(each["freshness"])),
+            shown_count(cache["rows"]),
+            f"{shown_size(cache['bytes'])} of {shown_size(cache['max_bytes'])}",
+        )
+    return table
+
+
+def channels_table(channels: Sequence[Told], now_s: float) -> Table:
+    """The streams of tasks; `now_s` is since the epoch."""
+    names = ["in flight", "backlog", "credit"]
+    table = _table("channels, in records", ["task", "dimension", "state", "watermark"], names)
+    for each in sorted(channels, key=lambda channel: (channel["dimension"], _task(channel))):
+        granted = each["exclusive_records"] + each["floating_records"]
+        _add(
+            table,
+            _task(each),
+            each["dimension"],
+            "idle" if each["is_idle"] else "active",
+            shown_watermark(each["watermark_ms"], now_s),
+            shown_count(each["in_flight_records"]),
+            shown_count(each["backlog_records"]),
+            f"{shown_count(each['credit_records'])} of {shown_count(granted)}",
+        )
+    return table
+
+
+def _table(title: str, texts: Sequence[str], figures: Sequence[str]) -> Table:
+    """Without rows; on a terminal that is too narrow, texts are folded and not cut."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in texts:
+        table.add_column(shown(name), overflow="fold")
+    for name in figures:
+        table.add_column(shown(name), justify="right", overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*map(shown, cells))
+
+
+def _task(channel: Told) -> str:
+    return channel["origin"] or f"connection {channel['connection']}, channel {channel['channel']}"
+
+
+def _refreshes(freshness: Told) -> Iterator[str]:
+    for part in ("feed", "load"):
+        if freshness[part] is not None:
+            yield f"{part} {freshness[part]['state']}"

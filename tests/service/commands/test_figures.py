@@ -1,0 +1,73 @@
+"""Figures for people."""
+
+import pytest
+
+from service.commands.figures import (
+    END_OF_INPUT_MS,
+    shown_count,
+    shown_share,
+    shown_size,
+    shown_span,
+    shown_watermark,
+)
+
+
+def test_counts_are_grouped() -> None:
+    """Three digits stand together."""
+    assert (shown_count(999), shown_count(1_234_567)) == ("999", "1,234,567")
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(0, 0, ""), (0, 5, "0 %"), (1, 3, "33.3 %"), (99_999, 100_000, "99.9 %"), (5, 5, "100 %")],
+)
+def test_only_the_whole_is_everything(part: int, whole: int, text: str) -> None:
+    """What is missing of it may be what somebody looks for."""
+    assert shown_share(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("count_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (512 * 2**20, "512 MiB"),
+        (2**55, "32768 TiB"),
+    ],
+)
+def test_sizes_have_their_unit(count_bytes: int, text: str) -> None:
+    """The largest that is filled."""
+    assert shown_size(count_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 ms"),
+        (0.0123, "12 ms"),
+        (1.25, "1.2 s"),
+        (60.0, "1 min 0 s"),
+        (3_725.0, "1 h 2 min"),
+        (200_000.0, "2 d 7 h"),
+    ],
+)
+def test_spans_have_two_units(seconds: float, text: str) -> None:
+    """Nobody counts the seconds of a day."""
+    assert shown_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("watermark_ms", "text"),
+    [
+        (None, "none yet"),
+        (END_OF_INPUT_MS, "end of input"),
+        (60_000, "1970-01-01 00:01:00Z, 40.0 s behind"),
+        (105_000, "1970-01-01 00:01:45Z, 5.0 s ahead"),
+        (2**62, "4,611,686,018,427,387,904 ms"),
+    ],
+)
+def test_watermarks_are_held_against_the_clock(watermark_ms: int | None, text: str) -> None:
+    """An event time, and how far it is from now; beyond any calendar it is a number."""
+    assert shown_watermark(watermark_ms, 100.0) == text

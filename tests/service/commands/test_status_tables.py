@@ -1,0 +1,108 @@
+"""A sidecar's status as tables."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from service.commands.status_tables import (
+    caches_table,
+    channels_table,
+    lookups_table,
+    readiness_lines,
+    stores_table,
+    summary_line,
+)
+from tests.service.commands.status_answer import CHANNEL, DIMENSION, STATUS
+
+
+def cells(table: Table) -> dict[str, list[str]]:
+    """What stands below each heading."""
+    return {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+
+
+def test_process_is_one_line() -> None:
+    """Version, age, memory and lateness; memory that is not known is said to be so."""
+    told = "sidelook 1.2, up for 1 min 30 s; memory {}, limits.memory 512 MiB; event loop late by "
+
+    assert summary_line(STATUS) == f"{told.format('1.0 MiB')}2 ms"
+    unknown = STATUS | {"memory": {"resident_bytes": None, "limit_bytes": 2**29}}
+    assert summary_line(unknown) == f"{told.format('unknown')}2 ms"
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ({}, ["takes lookups"]),
+        ({"is_draining": True}, ["drains: it takes no new lookups"]),
+        ({"not_ready": {"a": "t: gone"}}, ["is not ready: a: t: gone"]),
+    ],
+)
+def test_what_keeps_it_is_told(change: dict[str, Any], lines: list[str]) -> None:
+    """Who is not ready says which dimension is not, and why."""
+    assert list(readiness_lines(STATUS | change)) == lines
+
+
+def test_lookups_are_told_by_outcome() -> None:
+    """Each outcome that there was has a column; without lookups there is no ratio."""
+    silent = DIMENSION | {"name": "b", "lookups": {"hit": 0, "missing": 0}}
+
+    assert cells(lookups_table([DIMENSION, silent])) == {
+        "dimension": ["airports", "b"],
+        "all": ["8", "0"],
+        "hit ratio": ["75 %", ""],
+        "hit": ["6", "0"],
+        "missing": ["2", "0"],
+    }
+
+
+def test_stores_have_their_figures() -> None:
+    """What was asked of them, and what is asked now."""
+    assert cells(stores_table([DIMENSION])) == {
+        "dimension": ["airports"],
+        "breaker": ["closed"],
+        "queries": ["3"],
+        "keys fetched": ["4,000"],
+        "in flight": ["1 of 8"],
+        "keys waiting": ["7"],
+    }
+
+
+def test_caches_have_their_figures() -> None:
+    """What is held, within which bound, and what follows the table."""
+    assert cells(caches_table([DIMENSION])) == {
+        "dimension": ["airports"],
+        "mode": ["partial"],
+        "refresh": ["feed live"],
+        "rows": ["1,234"],
+        "bytes": ["1.0 MiB of 256 MiB"],
+    }
+
+
+@pytest.mark.parametrize("make", [lookups_table, stores_table, caches_table])
+def test_small_terminal_cuts_no_name(make: Callable[[list[Any]], Table]) -> None:
+    """At 80 columns a long name is folded, and no figure is cut."""
+    console = Console(width=80, record=True, file=io.StringIO())
+
+    console.print(make([DIMENSION | {"name": "x" * 200}]))
+
+    printed = console.export_text()
+    assert (printed.count("x"), "…" in printed) == (200, False)
+
+
+def test_channels_are_sorted_and_named() -> None:
+    """By dimension and task; a client that does not say who it is has its numbers."""
+    nameless = CHANNEL | {"dimension": "a", "origin": "", "is_idle": True, "watermark_ms": None}
+
+    assert cells(channels_table([CHANNEL, nameless], 100.0)) == {
+        "task": ["connection 1, channel 2", CHANNEL["origin"]],
+        "dimension": ["a", "airports"],
+        "state": ["idle", "active"],
+        "in flight": ["300", "300"],
+        "backlog": ["40", "40"],
+        "credit": ["1,200 of 1,500", "1,200 of 1,500"],
+        "watermark": ["none yet", "1970-01-01 00:01:00Z, 40.0 s behind"],
+    }
