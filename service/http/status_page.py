@@ -14,6 +14,8 @@ _STYLES = ("colours.css", "page.css")
 _SCRIPTS = (
     "format.js",
     "elements.js",
+    "words.js",
+    "figures.js",
     "rates.js",
     "chart.js",
     "service_client.js",

@@ -5,7 +5,7 @@ The questions stand in `page_checks.js`; what the answers must be is the tests' 
 
 from pathlib import Path
 
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 _CHECKS = Path(__file__).with_suffix(".js").read_text().rstrip(";\n")
 
@@ -33,3 +33,11 @@ def outlines(page: Page) -> dict[str, str]:
 def problems(page: Page) -> list[str]:
     """What is wrong with names, headings, landmarks and labels, in words."""
     return page.evaluate(f"{_CHECKS}.problems()")
+
+
+def is_in_window(box: Locator) -> bool:
+    """Whether nothing of it is cut off by the window."""
+    return box.evaluate(
+        "(box) => { const { left, top, right, bottom } = box.getBoundingClientRect();"
+        " return left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight; }"
+    )

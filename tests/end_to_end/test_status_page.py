@@ -1,22 +1,26 @@
 """The status page in a real Chromium, over a real sidecar with real load."""
 
-import json
 import re
-import shlex
-import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import Request, urlopen
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import running_browser
+from tests.end_to_end.page_actions import (
+    PATIENCE_MS,
+    PHONE,
+    change_status,
+    hide,
+    opened_page,
+)
 from tests.end_to_end.page_checks import (
     contrasts,
     focusable,
+    is_in_window,
     outlines,
     problems,
     watch_focus,
@@ -24,18 +28,12 @@ from tests.end_to_end.page_checks import (
 from tests.end_to_end.page_load import FIRST_NEW, STRANGE_ORIGIN
 from tests.end_to_end.status_page_service import (
     CHANNELS,
-    TOKEN,
     Busy,
-    Watched,
     busy_service,
-    quiet_service,
 )
 
-PATIENCE_MS = 30_000
-PHONE = {"width": 390, "height": 844}
+NEW_WORDS = {"hit ratio", "coalesced keys", "unused credit", "backlog", "watermark", "in flight"}
 LEAST_CONTRAST = 4.5
-# What Chromium itself says of a server that is away or refuses: the page cannot keep it from that.
-NETWORK = "Failed to load resource"
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -48,34 +46,21 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets want it."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def busy(folder: Path) -> Iterator[Busy]:
+def busy() -> Iterator[Busy]:
     """A sidecar under load, with 300 channels of one dimension and two of another."""
-    with busy_service(folder) as service:
+    # Sockets want a short path.
+    with (
+        tempfile.TemporaryDirectory(prefix="sidelook-") as folder,
+        busy_service(Path(folder)) as service,
+    ):
         yield service
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page; whatever it complains of until its end fails the test."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(PATIENCE_MS)
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "console",
-        lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None,
-    )
-    yield page
-    page.close()
-    assert [said for said in complaints if NETWORK not in said] == []
+    """An empty page."""
+    with opened_page(browser) as page:
+        yield page
 
 
 @pytest.fixture
@@ -89,7 +74,7 @@ def shown(page: Page, busy: Busy) -> Page:
 def test_figures_move(shown: Page) -> None:
     """Lookups, queries, keys per query and the hit ratio are shown, and totals grow."""
     card = shown.get_by_label("dimension customers")
-    figure = card.locator(".figure", has_text="lookups/s")
+    figure = card.locator(".figure", has_text="keys/s")
     expect(figure.locator("b")).to_have_text(_number(at_least=1))
     first = figure.locator("small").inner_text()
 
@@ -146,7 +131,7 @@ def test_keyboard_reaches_everything(shown: Page) -> None:
 
 def test_phone_scrolls_one_way(shown: Page) -> None:
     """At 390 pixels nothing is wider than the screen, with all groups open."""
-    shown.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    shown.set_viewport_size(PHONE)
     shown.locator("details", has_text="places").locator("summary").click()
     expect(shown.locator("details", has_text="places").locator("li")).to_have_count(CHANNELS)
 
@@ -182,19 +167,56 @@ def test_structure_is_accessible(shown: Page) -> None:
     assert problems(shown) == []
 
 
+def test_counts_do_not_contradict(shown: Page) -> None:
+    """Keys without an answer, and keys in line for a query, are told apart: each may be alone."""
+    change_status(shown, _with_deserted_keys)
+
+    facts = shown.get_by_label("dimension customers").locator(".facts")
+    expect(facts).to_contain_text("unanswered keys0")
+    expect(facts).to_contain_text("queued keys2")
+
+
+def test_words_explain_themselves(shown: Page) -> None:
+    """Each word that may be new to somebody tells what it means, by a key, and beside it."""
+    words, meaning = shown.locator(".word"), shown.locator("#meaning")
+    assert set(words.all_inner_texts()) >= NEW_WORDS
+
+    for word in words.all():
+        word.press("Enter")
+        expect(meaning).to_be_visible()
+        expect(meaning).to_have_text(str(word.get_attribute("title")))
+        assert is_in_window(meaning)
+        shown.keyboard.press("Escape")
+        expect(meaning).to_be_hidden()
+        expect(word).to_be_focused()
+
+
+def test_finger_opens_a_meaning(browser: Browser, busy: Busy) -> None:
+    """On a phone a word is tapped, and a tap elsewhere takes its meaning away."""
+    with opened_page(browser, viewport=PHONE, is_phone=True) as page:
+        page.goto(busy.watched.url)
+        page.get_by_role("button", name="backlog").tap()
+
+        meaning = page.locator("#meaning", has_text="may not send yet")
+        expect(meaning).to_be_visible()
+        assert is_in_window(meaning)
+        page.locator("h1").tap()
+        expect(meaning).to_be_hidden()
+
+
 def test_hidden_page_asks_nothing(shown: Page) -> None:
     """While nobody looks the service is not asked; afterwards figures go on."""
     asked: list[str] = []
     shown.on("request", lambda request: asked.append(request.url))
-    _hide(shown, hidden=True)
+    hide(shown, hidden=True)
     shown.wait_for_timeout(500)  # an answer under way may still come
     asked.clear()
 
-    shown.wait_for_timeout(2_500)
+    shown.wait_for_timeout(1_500)
     assert asked == []
 
     with shown.expect_request("**/v1/status"):
-        _hide(shown, hidden=False)
+        hide(shown, hidden=False)
 
 
 def test_outage_shows_and_passes(shown: Page, busy: Busy) -> None:
@@ -210,86 +232,28 @@ def test_outage_shows_and_passes(shown: Page, busy: Busy) -> None:
         )
         errors = shown.locator("#errors li", has_text="upstream_unavailable")
         expect(errors.first).to_contain_text("customers")
-        expect(errors.first).to_contain_text(re.compile(r"\d lookups"))
+        expect(errors.first).to_contain_text(re.compile(r"\d keys"))
         assert min(contrasts(shown).values()) >= LEAST_CONTRAST
     finally:
         busy.postgres.start()
 
-    expect(shown.locator("#state-word")).to_have_text("Healthy", timeout=2 * PATIENCE_MS)
     expect(customers.locator(".mark").first).to_have_text("store answers")
     assert str(FIRST_NEW)[:5] not in shown.content()
+    change_status(shown, _with_old_errors)
+    expect(shown.locator("#state-word")).to_have_text("Healthy")
 
 
-def test_dead_sidecar_is_told_and_found_again(page: Page, folder: Path) -> None:
-    """It says since when the sidecar is away, keeps the old figures, and goes on by itself."""
-    quiet = _quiet(folder, "gone")
-    with quiet.sidecar.running(ends_by=signal.SIGKILL):
-        page.goto(quiet.url)
-        _enter(page, TOKEN)
-        expect(page.locator("#state-word")).to_have_text("Healthy")
-
-    expect(page.locator("#state-word")).to_have_text("Cannot be reached")
-    expect(page.locator("#state-since")).to_contain_text(
-        re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below are from then")
-    )
-    expect(page.locator(".card")).to_have_count(1)
-
-    quiet.sidecar.socket.unlink(missing_ok=True)
-    with quiet.sidecar.running():
-        expect(page.locator("#state-word")).to_have_text("Healthy")
-        expect(page.locator("#state-since")).to_be_hidden()
+def _with_deserted_keys(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """Nobody waits for the keys in line: all askers gave up."""
+    for dimension in status["dimensions"]:
+        dimension["waiting_keys"], dimension["backend"]["queued_keys"] = 0, 2
 
 
-def test_newcomer_is_led(page: Page, folder: Path) -> None:
-    """With a token, and before any lookup, the page tells what to do, and that works."""
-    quiet = _quiet(folder, "new")
-    with quiet.sidecar.running():
-        page.goto(quiet.url)
-        expect(page.locator("#state-word")).to_have_text("A token is needed")
-        _enter(page, "wrong")
-        expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
-        _enter(page, TOKEN)
-        expect(page.locator("#token-form")).to_be_hidden()
-        expect(page.locator("#first-channel code")).to_contain_text(f'Sidecar("{quiet.url[:-1]}")')
-        expect(page.locator("#no-errors")).to_contain_text("None since the start")
-
-        said = _run(page.locator("#first-lookup code").inner_text())
-
-        assert json.loads(said)["outcomes"] == ["fetched"]
-        expect(page.locator("#first-lookup")).to_be_hidden()
-        assert TOKEN not in page.content()
-
-
-def _quiet(folder: Path, name: str) -> Watched:
-    own = folder / name
-    own.mkdir()
-    return quiet_service(own)
-
-
-def _enter(page: Page, token: str) -> None:
-    page.get_by_label("This service asks for a token").fill(token)
-    page.get_by_role("button", name="Show").press("Enter")
-
-
-def _run(command: str) -> str:
-    """What the command for `curl` brings; a fresh machine has none."""
-    words = [word.replace("$TOKEN", TOKEN) for word in shlex.split(command)]
-    curl, header, token, body, content, url = words
-    assert (curl, header, body) == ("curl", "-H", "-d")
-    name, _, value = token.partition(": ")
-    request = Request(url, data=content.encode(), headers={name: value})  # noqa: S310  # its own
-    with urlopen(request, timeout=PATIENCE_MS / 1000) as response:  # noqa: S310  # as above
-        return str(response.read().decode())
+def _with_old_errors(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """What failed is some time ago."""
+    for error in (each for one in status["dimensions"] for each in one["recent_errors"]):
+        error["last_ago_s"] += PATIENCE_MS / 1000
 
 
 def _number(*, at_least: int = 0) -> re.Pattern[str]:
     return re.compile(r"^[1-9]" if at_least else r"^(< 0\.1|[\d.]+K?)$")
-
-
-def _hide(page: Page, *, hidden: bool) -> None:
-    page.evaluate(
-        "(isHidden) => { Object.defineProperty(document, 'hidden',"
-        " { configurable: true, get: () => isHidden });"
-        " document.dispatchEvent(new Event('visibilitychange')); }",
-        hidden,
-    )

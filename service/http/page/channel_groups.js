@@ -4,6 +4,13 @@ const OPENED_UP_TO = 8; // more channels than this are shown when somebody opens
 
 const originOrder = new Intl.Collator("en", { numeric: true });
 
+const LEGEND = [
+  ["swatch in-flight", "in flight"],
+  ["swatch backlog", "backlog"],
+  ["swatch credit", "unused credit"],
+  ["", "watermark"],
+];
+
 function originOf(channel) {
   return channel.origin || `connection ${channel.connection}, channel ${channel.channel}`;
 }
@@ -40,6 +47,12 @@ function setRecords(bar, words, { inFlight, backlog, credit, granted }) {
   );
 }
 
+function updateLegend(legend, isShown) {
+  show(legend, isShown);
+  if (legend.childElementCount) return;
+  legend.append(...LEGEND.map(([className, name]) => element("span", className, word(name))));
+}
+
 // Of those that count: an idle channel holds no watermark back.
 function slowest(channels) {
   const known = channels.filter((channel) => !channel.is_idle && channel.watermark_ms !== null);
@@ -56,7 +69,7 @@ function makeGroup({ name, channels }) {
     "span",
     "line",
     element("b", "", name),
-    element("span", "number"),
+    element("span", ""),
     element("span", "lag"),
     element("span", "records"),
   );
@@ -77,7 +90,7 @@ function updateGroup(group, { name, channels }) {
   const [summary, list] = group.children;
   const [line, bar] = summary.children;
   const idle = channels.filter((channel) => channel.is_idle).length;
-  const number = `${count(channels.length)} ${channels.length === 1 ? "channel" : "channels"}`;
+  const number = plural(channels.length, "channel", "channels");
   setText(line.children[0], name);
   setText(line.children[1], `${number}: ${count(channels.length - idle)} active, ${count(idle)} idle`);
   setLag(line.children[2], slowest(channels));
@@ -121,6 +134,6 @@ function updateChannels(channels) {
     name,
     channels: all.sort((one, other) => originOrder.compare(originOf(one), originOf(other))),
   }));
-  show(byId("channels-legend"), channels.length > 0);
+  updateLegend(byId("channels-legend"), channels.length > 0);
   keepChildren(byId("channels"), sorted, ({ name }) => name, makeGroup, updateGroup);
 }

@@ -36,10 +36,10 @@ function updateChart(chart, history, name) {
     setAttribute(path, "d", isFlat ? "" : `M${[...above, ...below].join("L")}Z`);
   });
   setText(chart.querySelector(".from"), `${span(Math.round(shownMs / 1000))} ago`);
-  setText(chart.querySelector(".peak"), peak ? `peak ${rate(peak)}/s` : "no lookups");
+  setText(chart.querySelector(".peak"), peak ? `peak ${rate(peak)}/s` : "no keys");
   setAttribute(
     chart.firstElementChild,
     "aria-label",
-    `Lookups per second of ${name} in the last ${span(Math.round(shownMs / 1000))}: now ${rate(sums.at(-1) ?? 0)}, at most ${rate(peak)}`,
+    `Keys per second of ${name} in the last ${span(Math.round(shownMs / 1000))}: now ${rate(sums.at(-1) ?? 0)}, at most ${rate(peak)}`,
   );
 }

@@ -28,7 +28,7 @@ function makeMeter(name) {
   return element(
     "div",
     "meter",
-    element("p", "", element("span", "", name), element("span", "")),
+    element("p", "", element("span", "", word(name)), element("span", "")),
     element("div", "bar"),
   );
 }
@@ -52,15 +52,15 @@ function namesOf(fields) {
 // For one dimension, and for the sums of all of them.
 function trafficFigures(history, totals) {
   const { seconds, totals: recent } = history.recent();
-  const lookups = lookupsIn(recent);
-  const all = lookupsIn(totals);
+  const keys = keysIn(recent);
+  const all = keysIn(totals);
   const perSecond = (number) => (seconds ? rate(number / seconds) : "–");
   return [
-    ["lookups/s", perSecond(lookups), `${count(all)} in all`],
+    ["keys/s", perSecond(keys), `${count(all)} in all`],
     [
       "hit ratio",
-      lookups ? percent(hitsIn(recent) / lookups) : "–",
-      all ? `${percent(hitsIn(totals) / all)} in all` : "no lookups yet",
+      keys ? percent(hitsIn(recent) / keys) : "–",
+      all ? `${percent(hitsIn(totals) / all)} in all` : "no keys yet",
     ],
     ["queries/s", perSecond(recent.queries), `${count(totals.queries)} in all`],
     [
@@ -86,18 +86,9 @@ function updateOutcomes(list, history, totals) {
   );
 }
 
-// In one place: a figure that comes and goes would move all others.
-function waitingKeys({ waiting_keys: waiting, backend }) {
-  return backend.queued_keys ? `${count(waiting)}, ${count(backend.queued_keys)} queued` : count(waiting);
-}
-
 // What has never happened takes no room.
 function someOf(number) {
   return number ? count(number) : null;
-}
-
-function staleness({ staleness_s: held }) {
-  return held === null ? "–" : `at most ${span(held)}`;
 }
 
 function updateMeters(meters, { cache, backend }) {
@@ -106,7 +97,7 @@ function updateMeters(meters, { cache, backend }) {
     cached,
     "filled",
     [cache.bytes, cache.max_bytes],
-    `${count(cache.rows)} entries, ${size(cache.bytes)} of ${size(cache.max_bytes)}`,
+    `${plural(cache.rows, "entry", "entries")}, ${size(cache.bytes)} of ${size(cache.max_bytes)}`,
   );
   const outOf = backend.concurrency_limit < backend.max_in_flight ? ` of ${backend.max_in_flight}` : "";
   setMeter(
@@ -120,10 +111,9 @@ function updateMeters(meters, { cache, backend }) {
 function updateCard(card, dimension, history) {
   const [title, schema, fault, figures, chart, outcomes, meters, facts, refreshes] = card.children;
   const { unavailable, backend, cache } = dimension;
+  const { staleness_s: staleness } = dimension.freshness;
   const totals = totalsOf(dimension);
-  const [kind, words] = unavailable
-    ? ["bad", "unavailable"]
-    : (BREAKERS[backend.breaker] ?? ["warning", backend.breaker]);
+  const [kind, words] = unavailable ? ["bad", "unavailable"] : BREAKERS[backend.breaker];
   setMark(title.lastElementChild, kind, words);
   show(fault, unavailable !== null);
   setText(fault, unavailable ? `${unavailable.code}: ${unavailable.detail}` : "");
@@ -136,9 +126,9 @@ function updateCard(card, dimension, history) {
   updateOutcomes(outcomes, history, totals);
   updateMeters(meters, dimension);
   setFacts(facts, [
-    ["staleness", staleness(dimension.freshness)],
-    ["breaker", backend.breaker.replace("_", " ")],
-    ["waiting keys", waitingKeys(dimension)],
+    ["staleness", staleness === null ? "–" : span(staleness)],
+    ["unanswered keys", count(dimension.waiting_keys)],
+    ["queued keys", count(backend.queued_keys)],
     ["coalesced keys", someOf(dimension.coalesced_keys)],
     ["further tries", someOf(backend.retries)],
     ["evicted for size", someOf(cache.evictions.size)],

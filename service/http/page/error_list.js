@@ -14,10 +14,6 @@ function makeError() {
   );
 }
 
-function plural(number, one, many) {
-  return `${count(number)} ${number === 1 ? one : many}`;
-}
-
 function updateError(item, error) {
   const [time, dimension, code, number, detail] = item.children;
   setText(time, ago(error.last_ago_s));
@@ -29,7 +25,7 @@ function updateError(item, error) {
   setText(dimension, error.dimension);
   setText(code, error.code);
   const counts = [
-    error.keys && plural(error.keys, "lookup", "lookups"),
+    error.keys && plural(error.keys, "key", "keys"),
     error.queries && plural(error.queries, "query", "queries"),
   ];
   setText(number, counts.filter(Boolean).join(", "));

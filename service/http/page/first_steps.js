@@ -39,6 +39,7 @@ function joinOf(dimension) {
   return [
     "from spark_client import Sidecar",
     `dims = Sidecar("${location.origin}")`,
+    '# or, in the same pod, by listen.unix: Sidecar("unix:///run/sidelook/sidelook.sock")',
     `df.transform(dims.lookup_join("${dimension.name}", on=${dimension.key.length === 1 ? on : `[${on}]`}, columns=[${columns}]))`,
   ].join("\n");
 }
@@ -55,7 +56,7 @@ function advise(box, words, code) {
 
 function updateFirstSteps(status) {
   const known = status.dimensions.find((dimension) => dimension.key?.length && dimension.columns?.length);
-  const hasLookups = status.dimensions.some((dimension) => lookupsIn(dimension.lookups) > 0);
+  const hasLookups = status.dimensions.some((dimension) => keysIn(dimension.lookups) > 0);
   show(byId("first-lookup"), known !== undefined && !hasLookups);
   show(byId("first-channel"), known !== undefined && status.channels.length === 0);
   if (known === undefined) return;

@@ -10,6 +10,10 @@ function count(number) {
   return number < 100_000 ? wholeNumber.format(number) : shortNumber.format(number);
 }
 
+function plural(number, one, many) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
 function rate(perSecond) {
   if (perSecond > 0 && perSecond < 0.05) return "< 0.1";
   return perSecond < 10

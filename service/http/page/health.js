@@ -13,8 +13,7 @@ function reasonsOf(dimension, notReady) {
   if (dimension.unavailable) return [`${dimension.unavailable.code}: ${dimension.unavailable.detail}`];
   const reasons = [];
   if (notReady !== undefined) reasons.push(notReady);
-  if (backend.breaker !== "closed")
-    reasons.push(BREAKER_REASONS[backend.breaker] ?? `breaker ${backend.breaker}`);
+  if (backend.breaker !== "closed") reasons.push(BREAKER_REASONS[backend.breaker]);
   if (freshness.feed?.state === "silent") reasons.push("its feed is silent, so the cache is passed by");
   if (freshness.load && !freshness.load.is_whole && !freshness.load.is_loading)
     reasons.push("its table could not be loaded");
@@ -74,15 +73,7 @@ function updateVitals(status) {
   setFacts(byId("vitals"), [
     ["version", status.version],
     ["up", span(status.uptime_s)],
-    [
-      "memory",
-      resident === null ? null : size(resident),
-      `${size(limit)} are for lookups and caches (limits.memory), on top of what it takes to run`,
-    ],
-    [
-      "event loop lag",
-      status.event_loop_lag_s < 0.0005 ? "< 1 ms" : span(status.event_loop_lag_s),
-      "the longest delay of the last 15 seconds",
-    ],
+    ["memory", resident === null ? null : size(resident), `limits.memory is ${size(limit)}`],
+    ["event loop lag", status.event_loop_lag_s < 0.0005 ? "< 1 ms" : span(status.event_loop_lag_s)],
   ]);
 }

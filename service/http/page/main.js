@@ -19,11 +19,11 @@ function remember(name, totals, at) {
 function updateOverview(status, at) {
   const totals = summed(status.dimensions.map(totalsOf));
   const history = remember(null, totals, at);
-  const perQuery = totals.queries ? lookupsIn(totals) / totals.queries : 0;
+  const perQuery = totals.queries ? keysIn(totals) / totals.queries : 0;
   const channels = status.channels.length;
   setFigures(byId("overview"), [
     ...trafficFigures(history, totals),
-    ["lookups per query", perQuery ? rate(perQuery) : "–", "since the start"],
+    ["answers per query", perQuery ? rate(perQuery) : "–", "since the start"],
     [
       "channels",
       count(channels),
@@ -36,10 +36,10 @@ function updatePage(status) {
   const at = performance.now();
   sayHealth(healthOf(status));
   saySince("");
-  document.body.classList.remove("is-old");
+  document.body.classList.remove("is-old", "is-empty");
   show(byId("token-form"), false);
   updateVitals(status);
-  if (status.dimensions.length) updateOverview(status, at);
+  updateOverview(status, at);
   keepChildren(
     byId("dimensions"),
     status.dimensions,
@@ -54,6 +54,8 @@ function updatePage(status) {
 
 function askForToken() {
   show(byId("token-form"), true);
+  document.body.classList.add("is-empty"); // also of what was shown: it is for who has a token
+  seenAt = null;
   sayHealth({
     kind: "waiting",
     word: "A token is needed",

@@ -22,7 +22,7 @@ function summed(all) {
   return sums;
 }
 
-function lookupsIn(totals) {
+function keysIn(totals) {
   return OUTCOMES.reduce((sum, name) => sum + (totals[name] ?? 0), 0);
 }
 

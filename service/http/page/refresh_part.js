@@ -17,7 +17,7 @@ function splitTitle(split) {
 
 function makeRefreshPart(name) {
   const bar = element("div", "bar");
-  const title = element("p", "title", element("b", "", name), element("span", "mark"), element("small", ""));
+  const title = element("p", "title", element("b", "", word(name)), element("span", "mark"), element("small", ""));
   return element(
     "div",
     "refresh",
@@ -85,9 +85,8 @@ function feedView(feed) {
 }
 
 function loadView(load) {
-  const rows = count(load.rows);
   const about = load.expected_rows === null ? "" : ` of about ${count(load.expected_rows)}`;
-  const last = load.last_seconds === null ? "" : `${rows} rows in ${span(load.last_seconds)}`;
+  const last = load.last_seconds === null ? "" : `${plural(load.rows, "row", "rows")} in ${span(load.last_seconds)}`;
   const share = load.expected_rows ? `, ${percent(Math.min(1, load.rows / load.expected_rows))}` : "";
   const begun = load.is_loading ? "Loading fails so far." : "The last load failed.";
   return {
@@ -99,7 +98,7 @@ function loadView(load) {
       : load.is_whole
         ? "whole"
         : "not whole",
-    told: load.is_loading ? `${rows}${about} rows read${share}` : last,
+    told: load.is_loading ? `${count(load.rows)}${about} rows read${share}` : last,
     progress: load.is_loading && load.expected_rows ? { rows: load.rows, of: load.expected_rows } : null,
     splits: load.splits,
     fault: load.last_error === null ? null : `${begun} ${load.last_error}`,

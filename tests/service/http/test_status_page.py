@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from service.http import status_page
 from tests.service.http.serving import Served
 
@@ -44,6 +46,27 @@ def test_page_makes_no_markup_of_texts() -> None:
     scripts = [path.read_text() for path in FOLDER.glob("*.js")]
 
     assert [parser for parser in parsers if any(parser in script for script in scripts)] == []
+
+
+def test_every_meaning_is_of_a_word() -> None:
+    """What explains a word goes when the page has the word no more."""
+    words = FOLDER / "words.js"
+    meanings = words.read_text().partition("MEANINGS = {")[2].partition("};")[0]
+    explained = re.findall(r'^  "?([^":]+)"?:', meanings, re.MULTILINE)
+    others = "".join(path.read_text() for path in FOLDER.glob("*.js") if path != words)
+
+    assert len(explained) > 10
+    assert [word for word in explained if f'"{word}"' not in others] == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8815", "localhost:8815", "localhost:18815"])
+@pytest.mark.parametrize("path", ["/", "/v1/status"])
+async def test_forwarded_port_is_answered(service: Served, path: str, host: str) -> None:
+    """A browser behind `kubectl port-forward` names the port that it has been given."""
+    headers = {"Host": host, "Sec-Fetch-Site": "same-origin"}
+
+    async with service.tcp.get(path, headers=headers) as response:
+        assert response.status == 200
 
 
 async def test_policy_allows_our_script_only(service: Served) -> None:

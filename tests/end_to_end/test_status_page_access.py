@@ -1,0 +1,130 @@
+"""Who comes to the status page: with a token, for the first time, through a forwarded port."""
+
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import running_browser
+from tests.end_to_end.forwarded_port import forwarded_port
+from tests.end_to_end.page_actions import PATIENCE_MS, opened_page
+from tests.end_to_end.status_page_service import TOKEN, Watched, quiet_service
+
+ASKS_FOR_TOKEN = [
+    "Sidelook",
+    "A token is needed the figures are for who has it",
+    "This service asks for a token",
+    "Show",
+    "It is kept in the memory of this page only.",
+]
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[Watched]:
+    """A sidecar that asks for a token, and that few ask for anything."""
+    # Sockets want a short path.
+    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
+        service = quiet_service(Path(folder))
+        with service.sidecar.running():
+            yield service
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page."""
+    with opened_page(browser) as page:
+        yield page
+
+
+def test_page_before_the_token_asks_for_it_alone(page: Page, quiet: Watched) -> None:
+    """Without the token there is no heading, no figure and no link; a wrong one is told."""
+    page.goto(quiet.url)
+    expect(page.locator("#state-word")).to_have_text("A token is needed")
+
+    texts = page.locator("body").inner_text().split("\n")
+    assert [text.strip() for text in texts if text.strip()] == ASKS_FOR_TOKEN
+    _enter(page, "wrong")
+    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+    expect(page.get_by_role("heading")).to_have_text(["Sidelook"])
+    expect(page.get_by_role("link")).to_have_count(0)
+
+
+def test_refusal_takes_the_figures_away(page: Page, quiet: Watched) -> None:
+    """Once its token is refused the page has nothing left but the request for another."""
+    page.goto(quiet.url)
+    _enter(page, TOKEN)
+    expect(page.locator(".card")).to_be_visible()
+
+    page.route("**/v1/status", lambda route: route.fulfill(status=401))
+
+    expect(page.locator("#token-form")).to_be_visible()
+    expect(page.get_by_role("heading")).to_have_text(["Sidelook"])
+
+
+def test_newcomer_is_led(page: Page, quiet: Watched) -> None:
+    """Before any lookup the page tells what to do, and that works; one is told as one."""
+    page.goto(quiet.url)
+    _enter(page, TOKEN)
+    expect(page.locator("#token-form")).to_be_hidden()
+    expect(page.locator("#first-channel code")).to_contain_text(f'Sidecar("{quiet.url[:-1]}")')
+    expect(page.locator("#no-errors")).to_contain_text("None since the start")
+
+    said = _run(page.locator("#first-lookup code").inner_text())
+
+    assert json.loads(said)["outcomes"] == ["fetched"]
+    expect(page.locator("#first-lookup")).to_be_hidden()
+    expect(page.locator(".meter").first).to_contain_text("1 entry, ")
+    assert TOKEN not in page.content()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_forwarded_page_has_figures(page: Page, quiet: Watched, host: str) -> None:
+    """As by `kubectl port-forward`, the page works by another port than the sidecar's own.
+
+    While that leads nowhere it says since when, keeps the old figures, and goes on by itself.
+    """
+    with forwarded_port(quiet.http_port) as port:
+        page.goto(f"http://{host}:{port}/")
+        _enter(page, TOKEN)
+        expect(page.locator("#state-word")).to_have_text("Healthy")
+
+    expect(page.locator("#state-word")).to_have_text("Cannot be reached")
+    expect(page.locator("#state-since")).to_contain_text(
+        re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below are from then")
+    )
+    expect(page.locator(".card")).to_have_count(1)
+
+    with forwarded_port(quiet.http_port, port):
+        expect(page.locator("#state-word")).to_have_text("Healthy")
+        expect(page.locator("#state-since")).to_be_hidden()
+
+
+def _enter(page: Page, token: str) -> None:
+    page.get_by_label("This service asks for a token").fill(token)
+    page.get_by_role("button", name="Show").press("Enter")
+
+
+def _run(command: str) -> str:
+    """What the command for `curl` brings; a fresh machine has none."""
+    words = [word.replace("$TOKEN", TOKEN) for word in shlex.split(command)]
+    curl, header, token, body, content, url = words
+    assert (curl, header, body) == ("curl", "-H", "-d")
+    name, _, value = token.partition(": ")
+    request = Request(url, data=content.encode(), headers={name: value})  # noqa: S310  # its own
+    with urlopen(request, timeout=PATIENCE_MS / 1000) as response:  # noqa: S310  # as above
+        return str(response.read().decode())
