@@ -130,6 +130,10 @@ def _task(channel: Told) -> str:
 
 
 def _refreshes(freshness: Told) -> Iterator[str]:
-    for part in ("feed", "load"):
-        if freshness[part] is not None:
-            yield f"{part} {freshness[part]['state']}"
+    feed, load = freshness["feed"], freshness["load"]
+    if feed is not None:
+        yield f"feed {feed['state']}"
+    if load is not None:
+        yield "table whole" if load["is_whole"] else "table not whole"
+        if load["is_loading"]:
+            yield f"{shown_count(load['rows'])} rows read"

@@ -217,7 +217,7 @@ EVENT_LOOP_LAG_SECONDS = Metric(
 )
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
-    "When the certificate of listen.tls ends; Unix time. Absent without TLS.",
+    "When the certificate of listen.tls ends: a moment, in seconds since 1970. Absent without TLS.",
     (),
 )
 TLS_CERTIFICATE_RENEWALS = Metric(

@@ -20,12 +20,13 @@ import pytest
 from tests.end_to_end import busy_streams
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.prometheus_process import PrometheusProcess
-from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
+from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess, clean_environ, free_port
 from tests.end_to_end.until import until
 from tests.integration.postgres_server import PostgresServer, running_postgres
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
 from tests.monitoring.rule_file import alerts, plain_rules, records, rules
+from tests.service.tls.certificates import authority
 
 WINDOW = "10s"  # instead of minutes, as the sidecar is scraped each second
 LABELS = {"namespace": "etl", "pod": "enrich-exec-1"}
@@ -59,7 +60,7 @@ def watched() -> Iterator[Watched]:
 
 
 def sidecar_of(folder: Path, server: PostgresServer) -> SidecarProcess:
-    """One with tables of all kinds."""
+    """One with tables of all kinds, and a certificate."""
     database = server.new_database()
     for table in TABLES:
         database.execute(
@@ -70,7 +71,9 @@ def sidecar_of(folder: Path, server: PostgresServer) -> SidecarProcess:
     rows = {"id": pa.array(range(ROWS), pa.int64()), "name": ["row"] * ROWS}
     pq.write_table(pa.table(rows), folder / "airports.parquet")
     (folder / "sidelook.yaml").write_text(json.dumps(configuration(database.dsn())))
-    return SidecarProcess(folder, [*SERVE, "--config", str(folder / "sidelook.yaml")])
+    authority(folder).issue()
+    environ = {**clean_environ(), "SIDELOOK_LISTEN__HTTP": f"127.0.0.1:{free_port()}"}
+    return SidecarProcess(folder, [*SERVE, "--config", str(folder / "sidelook.yaml")], environ)
 
 
 def configuration(dsn: str) -> dict[str, Any]:
@@ -80,6 +83,7 @@ def configuration(dsn: str) -> dict[str, Any]:
     expiring = {"cache": {"ttl": "2s", "ttl_jitter": 0.5}}
     held = {"cache": {"mode": "full"}, "refresh": {"reload": {"every": "1h"}}}
     return {
+        "listen": {"tls": {"cert_file": "tls.crt", "key_file": "tls.key"}},
         "dimensions": {
             "customers": {"source": {**source, "table": "customers"}, "key": ["id"], **followed},
             "orders": {"source": {**source, "table": "orders"}, "key": ["id"], **expiring},
@@ -88,7 +92,7 @@ def configuration(dsn: str) -> dict[str, Any]:
                 "key": ["id"],
                 **held,
             },
-        }
+        },
     }
 
 
@@ -165,7 +169,7 @@ def test_every_rule_is_evaluated(watched: Watched) -> None:
     assert prometheus.rule_health() == dict.fromkeys([rule.name for rule in rules()], "ok")
 
 
-@pytest.mark.parametrize("command", ["lookup customers 42", "explain customers 42"])
+@pytest.mark.parametrize("command", ["lookup customers 42", "explain customers 42", "status"])
 def test_commands_of_runbooks_answer(command: str, watched: Watched) -> None:
     """As the pages have them; a person at night has no time for a command that has changed."""
     pages = (ROOT / "docs" / "runbooks").glob("*.md")

@@ -1,7 +1,11 @@
 """Spark and the commands against a sidecar with TLS, certificates of the callers, and a token."""
 
 import dataclasses
+import json
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +15,13 @@ from pyspark.sql import SparkSession
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
 from tests.end_to_end.secure_sidecar import SecureSidecar, command, secure_sidecar
-from tests.end_to_end.sidecar_process import ROOT, clean_environ
+from tests.end_to_end.sidecar_process import ROOT, clean_environ, free_port
 from tests.end_to_end.until import until
 from tests.service.tls.certificates import authority, yesterday
 
 COMMAND_TIMEOUT_S = 60.0
+PAGE = ROOT / "docs" / "tls.md"
+TYPED_TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -101,23 +107,28 @@ def test_expired_certificate_is_refused(secure: SecureSidecar) -> None:
     assert f"if it does not accept {files.cert_file}, its log says why" in refusal(late)
 
 
-@pytest.mark.parametrize("token", [None, "wrong"])
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [(None, "wants a token (HTTP 401); name its file"), ("wrong", "refused the token (HTTP 401)")],
+)
 def test_token_is_asked_for_as_well(
-    secure: SecureSidecar, tmp_path: Path, token: str | None
+    secure: SecureSidecar, tmp_path: Path, token: str | None, told: str
 ) -> None:
     """A certificate does not replace the token where there is one."""
     file = tmp_path / "token"
     file.write_text(token or "")
     guessing = dataclasses.replace(handle(secure), token_file=str(file) if token else None)
 
-    assert "refused the token (HTTP 401)" in refusal(guessing)
+    assert told in refusal(guessing)
 
 
 def test_plain_http_is_refused(secure: SecureSidecar) -> None:
-    """Without TLS nothing is answered, least of all a token asked for."""
+    """Without TLS nothing is answered, least of all a token asked for; https:// is named."""
     plain = Sidecar(f"http://localhost:{secure.port}", connect_timeout=0.5)
 
-    assert "the handshake failed" in refusal(plain)
+    told = refusal(plain)
+    assert "the handshake failed" in told
+    assert f"if it listens with TLS, its address is {secure.url}" in told
 
 
 def test_renewed_certificate_is_served(secure: SecureSidecar) -> None:
@@ -127,6 +138,96 @@ def test_renewed_certificate_is_served(secure: SecureSidecar) -> None:
     until(lambda: 'result="taken"} 1.0' in secure.process.health("/metrics").text)
 
     assert callable(handle(secure).lookup_udf("customers"))
+
+
+def told(secure: SecureSidecar, metric: str) -> float:
+    """The value of a metric, by its name with labels."""
+    (value,) = re.findall(
+        rf"^{re.escape(metric)} (\S+)$", secure.process.health("/metrics").text, re.MULTILINE
+    )
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [("expired", "certificate has expired"), ("key", "is not the key of")]
+)
+def test_faulty_renewal_changes_nothing(secure: SecureSidecar, wrong: str, reason: str) -> None:
+    """The former certificate stays, with its end; log and metric say that a new one is refused."""
+    expiry = "sidelook_tls_certificate_expiry_seconds"
+    refusals = 'sidelook_tls_certificate_renewals_total{result="refused"}'
+    end, before = told(secure, expiry), told(secure, refusals)
+    if wrong == "expired":
+        secure.signer.issue("localhost", not_after=yesterday())
+    else:
+        other = secure.signer.issue("localhost", name="other")
+        (secure.signer.folder / "tls.crt").write_bytes(other.cert_file.read_bytes())
+
+    until(lambda: told(secure, refusals) > before)
+
+    assert callable(handle(secure).lookup_udf("customers"))
+    assert told(secure, expiry) == end
+    events = [json.loads(line) for line in log(secure).splitlines() if line.startswith("{")]
+    refused = [each for each in events if each["event"] == "tls.certificate_refused"]
+    assert reason in refused[-1]["detail"]
+
+
+def test_swapped_volume_is_served(secure: SecureSidecar) -> None:
+    """Files that are links into a folder, which is swapped as the kubelet does, count anew."""
+    folder = secure.signer.folder
+    taken = 'sidelook_tls_certificate_renewals_total{result="taken"}'
+    before = told(secure, taken)
+    for version in ("..1", "..2"):
+        (folder / version).mkdir()
+        signer = dataclasses.replace(secure.signer, folder=folder / version)
+        signer.issue("localhost", f"v{version[2:]}.localhost")
+    (folder / "..data").symlink_to("..1")
+    for name in ("tls.crt", "tls.key"):
+        (folder / f"{name}.tmp").symlink_to(f"..data/{name}")
+        (folder / f"{name}.tmp").replace(folder / name)
+    until(lambda: told(secure, taken) > before)
+    first = told(secure, taken)
+
+    (folder / "..data_tmp").symlink_to("..2")
+    (folder / "..data_tmp").replace(folder / "..data")
+
+    until(lambda: told(secure, taken) > first)
+    assert callable(handle(secure).lookup_udf("customers"))
+
+
+def typed(language: str, ports: dict[str, str]) -> list[str]:
+    """What the page says to type, with other ports."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for old, new in ports.items():
+        blocks = [block.replace(old, new) for block in blocks]
+    return blocks
+
+
+def test_page_can_be_typed_in(tmp_path: Path) -> None:
+    """From the authority to a job with certificates on both sides, each command ends well."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    ports = {"8815": str(free_port()), "8816": str(free_port())}
+    job, handle_with_certificate = typed("python", ports)
+    lines = job.splitlines()
+    (tmp_path / "job.py").write_text(
+        "\n".join([*lines[:-1], handle_with_certificate, lines[-1]]) + "\n"
+    )
+    script = "".join(["set -em\ntrap 'kill %1' EXIT\n", *typed("sh", ports)])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {"PATH": path, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+
+    with (tmp_path / "errors").open("wb") as errors:
+        ended = subprocess.run(
+            ["/bin/bash", "-c", f"{script}python ../../job.py\n"],
+            cwd=tmp_path,
+            env={**clean_environ(), **environ},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            timeout=TYPED_TIMEOUT_S,
+            check=False,
+        )
+
+    assert ended.returncode == 0, (tmp_path / "errors").read_text()
+    assert ended.stdout.decode().count("John F Kennedy Intl") == 4
 
 
 def answered(secure: SecureSidecar, *options: str) -> tuple[int, str, str]:

@@ -34,6 +34,11 @@ def monitor(**values: object) -> Manifest:
     return {"monitoring": {"podMonitor": values}}
 
 
+def runbooks(address: str) -> Manifest:
+    """Values of where the alerts' pages are."""
+    return {"monitoring": {"prometheusRule": {"runbookBaseUrl": address}}}
+
+
 def customers(**values: object) -> Manifest:
     """Values of the example's dimension."""
     return {"config": {"dimensions": {"customers": values}}}
@@ -79,6 +84,29 @@ REFUSALS: dict[str, tuple[Manifest, str]] = {
         customers(cache={"mode": "full", "warmup_max_wait": 600}),
         "customers/cache/warmup_max_wait'",
     ),
+    "address of runbooks without its end": (
+        runbooks("https://git.example/main"),
+        "at '/monitoring/prometheusRule/runbookBaseUrl'",
+    ),
+    "address of runbooks with a rule": (
+        runbooks("https://git.example/\n  x: /"),
+        "at '/monitoring/prometheusRule/runbookBaseUrl'",
+    ),
+    "misspelt setting": (
+        customers(timeoutt="2s"),
+        "at '/config/dimensions/customers': additional properties 'timeoutt' not allowed",
+    ),
+    "misspelt setting below": (
+        customers(batch={"max_key": 5}),
+        "at '/config/dimensions/customers/batch': additional properties 'max_key' not allowed",
+    ),
+    "span without unit": (customers(timeout="soon"), "at '/config/dimensions/customers/timeout'"),
+    "count as text": (
+        customers(batch={"max_keys": "many"}),
+        "at '/config/dimensions/customers/batch/max_keys': got string, want integer",
+    ),
+    "store of no kind": (customers(source={"kind": "mysql"}), "customers/source"),
+    "no key": (customers(key=None), "customers': missing property 'key'"),
     "misspelt section": (
         {"config": {"dimensionz": {}}},
         "at '/config': additional properties 'dimensionz' not allowed",

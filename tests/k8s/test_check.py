@@ -108,7 +108,8 @@ def test_what_cannot_be_built_fails_the_check(
 
 
 @pytest.mark.parametrize(
-    "file", ["examples/apache-spark-application.yaml", "base/config-map.yaml", "secret.example.yaml"]
+    "file",
+    ["examples/apache-spark-application.yaml", "base/config-map.yaml", "secret.example.yaml"],
 )
 def test_file_that_is_no_yaml_fails_the_check(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

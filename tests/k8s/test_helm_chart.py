@@ -1,6 +1,7 @@
 """The chart brings what kustomize brings, and refuses values that would harm."""
 
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -139,6 +140,41 @@ def test_values_reach_their_places(charts: dict[str, Rendering]) -> None:
     }
     assert sidecar["startupProbe"]["failureThreshold"] == 900
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+@pytest.mark.parametrize(
+    ("case", "folder"),
+    [
+        ("defaults", "docs/runbooks/"),
+        ("production", "https://git.example/platform/sidelook/blob/main/docs/runbooks/"),
+    ],
+)
+def test_runbooks_have_an_address(case: str, folder: str, charts: dict[str, Rendering]) -> None:
+    """What the values name stands before the path of each alert's page."""
+    made = normalised(charts[case].manifests)
+
+    groups = made["PrometheusRule", "sidelook"]["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
+        f"{folder}{rule['alert']}.md" for rule in alerts
+    }
+
+
+def test_overlay_of_the_page_gives_runbooks_an_address() -> None:
+    """What the README shows puts an address before each path, as the chart's value does."""
+    text = (CHART.parent / "README.md").read_text()
+    (shown,) = re.findall(r"^```yaml\n(patches:.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    with complete_copy() as copy:
+        with (copy / "everything" / "kustomization.yaml").open("a") as file:
+            file.write(shown)
+        built = normalised(build_kustomization(copy / "everything"))
+
+    groups = built["PrometheusRule", "sidelook"]["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    address = "https://git.example/platform/sidelook/blob/main/docs/runbooks"
+    assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
+        f"{address}/{rule['alert']}.md" for rule in alerts
+    }
 
 
 def test_what_is_switched_off_is_not_made(charts: dict[str, Rendering]) -> None:

@@ -26,8 +26,6 @@ NOT_SHOWN = {  # {metric: why}
     "sidelook_dimension_split_failures_total": "as above; explains a feed that is not live",
     "sidelook_dimension_splits": "as above",
     "sidelook_fenced_keys_total": "explains fetched keys that are not kept; nobody acts on it",
-    "sidelook_tls_certificate_expiry_seconds": "there is none by default",
-    "sidelook_tls_certificate_renewals_total": "as above",
 }
 Place = dict[str, int]
 

@@ -60,6 +60,17 @@ def test_comment_tells_how_to_do_without_the_operator() -> None:
     assert made.stdout == plain_rules()
 
 
+def test_comment_tells_how_to_link_the_runbooks() -> None:
+    """The other command in the head puts an address before the path of every alert's page."""
+    (command,) = re.findall(r"^# +(sed 's,runbook.*)$", RULE_FILE.read_text(), re.MULTILINE)
+    made = subprocess.run(
+        ["/bin/sh", "-c", command], input=plain_rules(), capture_output=True, text=True, check=True
+    )
+
+    address = "https://git.example/sidelook/blob/main"
+    assert made.stdout.count(f"runbook_url: {address}/docs/") == plain_rules().count("runbook_url:")
+
+
 def test_rules_name_known_metrics_only() -> None:
     """Nothing is asked for that no sidecar tells and no rule records."""
     named = {rule.name: named_metrics(rule.expression) - known_names() for rule in rules()}
@@ -108,11 +119,12 @@ def test_every_alert_has_its_page() -> None:
 
 
 def test_few_alerts_wake_somebody() -> None:
-    """Only what fails lookups now; the rest is for working hours."""
+    """Only what fails lookups, now or within a day; the rest is for working hours."""
     urgent = {alert.name for alert in alerts() if alert.severity == "critical"}
 
     assert urgent == {
         "SidelookLookupErrors",
         "SidelookDimensionUnavailable",
         "SidelookMemoryPressure",
+        "SidelookCertificateExpiring",
     }

@@ -13,6 +13,7 @@ from service.commands.application import application
 from service.observability import metrics
 from service.observability.metrics import Metric
 from tests.integration.postgres_server import Database, running_postgres
+from tests.integration.trigger_messages import make_triggers
 from tests.monitoring.expressions import known_names, named_metrics
 from tests.monitoring.prometheus_programs import promtool
 from tests.monitoring.rule_file import ROOT
@@ -20,7 +21,7 @@ from tests.monitoring.rule_file import ROOT
 FOLDER = ROOT / "docs" / "runbooks"
 OPERATIONS = ROOT / "docs" / "operations.md"
 RUNBOOKS = sorted(FOLDER.glob("Sidelook*.md"))
-PAGES = [*RUNBOOKS, FOLDER / "README.md", OPERATIONS]
+PAGES = [*RUNBOOKS, FOLDER / "README.md", OPERATIONS, ROOT / "docs" / "tls.md"]
 SECTIONS = [
     "## See it",
     "## Likely causes, in this order",
@@ -97,6 +98,26 @@ def test_statements_are_understood(statement: str, database: Database) -> None:
         result = session.execute(statement.encode())
 
         assert result.description is not None
+
+
+@pytest.mark.integration
+def test_statement_tells_which_triggers_are_heard() -> None:
+    """As the sidecar sees them: one that is not ALWAYS is as good as none, like a disabled one."""
+    page = FOLDER / "SidelookDimensionStale.md"
+    (statement,) = [each for each in blocks(page, "sql") if "pg_trigger" in each]
+    with running_postgres() as server:
+        database = server.new_database()
+        database.execute("CREATE TABLE customers (id int8 PRIMARY KEY)")
+        make_triggers(database, "customers", ["id"])
+        names = [name for _, name, _ in database.query(statement)]
+        database.execute(
+            f'ALTER TABLE customers DISABLE TRIGGER "{names[0]}"',
+            f'ALTER TABLE customers ENABLE TRIGGER "{names[1]}"',
+        )
+
+        states = [state for _, _, state in database.query(statement)]
+
+    assert states == ["disabled", "not ALWAYS", "as it must be", "as it must be"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -255,5 +255,38 @@ PROCESS = Row(
             (Query(total(of_processes("sidelook_build_info"), "kind"), "{{kind}}"),),
             Look.STACK,
         ),
+        Panel(
+            "Certificate ends in",
+            "Time that is left of the certificate of listen.tls: its end, which is Unix time, less "
+            "the clock. Empty without TLS. Alert below a week, and below a day.",
+            "s",
+            (
+                Query(
+                    largest(
+                        f"{of_processes('sidelook_tls_certificate_expiry_seconds')} - time()",
+                        "pod",
+                        "instance",
+                    ),
+                    "{{pod}} {{instance}}",
+                ),
+            ),
+            width=HALF,
+        ),
+        Panel(
+            "Renewals of the certificate",
+            "New certificate files in the last hour, by what became of them: after a refused one "
+            "the former stays. Empty without TLS.",
+            "none",
+            (
+                Query(
+                    total(
+                        f"increase({of_processes('sidelook_tls_certificate_renewals_total')}[1h])",
+                        "result",
+                    ),
+                    "{{result}}",
+                ),
+            ),
+            width=HALF,
+        ),
     ),
 )

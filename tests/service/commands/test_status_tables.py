@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
 from service.commands.status_tables import (
     caches_table,
     channels_table,
@@ -16,6 +18,7 @@ from service.commands.status_tables import (
     stores_table,
     summary_line,
 )
+from service.http.freshness import freshness
 from tests.service.commands.status_answer import CHANNEL, DIMENSION, STATUS
 
 
@@ -80,6 +83,25 @@ def test_caches_have_their_figures() -> None:
         "rows": ["1,234"],
         "bytes": ["1.0 MiB of 256 MiB"],
     }
+
+
+@pytest.mark.parametrize(
+    ("refresh", "told"),
+    [
+        (RefreshStatistics(), ""),
+        (RefreshStatistics(feed=FeedStatistics(FeedState.LIVE)), "feed live"),
+        (RefreshStatistics(load=LoadStatistics(is_whole=True)), "table whole"),
+        (
+            RefreshStatistics(load=LoadStatistics(is_loading=True, rows=1234)),
+            "table not whole, 1,234 rows read",
+        ),
+    ],
+)
+def test_refreshes_are_told_in_words(refresh: RefreshStatistics, told: str) -> None:
+    """As the sidecar tells them: is the feed heard, is the table whole, how far is its load."""
+    table = caches_table([DIMENSION | {"freshness": freshness(refresh)}])
+
+    assert cells(table)["refresh"] == [told]
 
 
 @pytest.mark.parametrize("make", [lookups_table, stores_table, caches_table])
