@@ -9,6 +9,8 @@ SOURCES := lookup_core service spark_client demo bench tests
 # Only what is there: a package that does not exist yet is not an error.
 PRESENT := $(wildcard $(SOURCES))
 WORKERS ?= 3
+# Who has it set would have every sidecar of every test compile the tree anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Virtual machines that live for seconds are quicker with the quick compiler alone.
 QUICK_JAVA := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Files are dealt out in their order, so that the fastest tier still runs first; a file stays whole.
