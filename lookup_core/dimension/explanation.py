@@ -100,15 +100,17 @@ class Explainer:
 
     def _stale_reason(self, key_id: KeyId, probe: Probe, index: int) -> str:
         if not self.known.is_trusted:
-            why = (
-                "its changes are not told at present: read anew, and the answer only if that fails"
-            )
-            return why + self._unless()
+            return f"its changes are not told at present: {self._stands_in()}"
         if self.known.is_revalidated(probe)[index]:
             is_being_read = self.flights.get(key_id) is not None
             then = "which is under way" if is_being_read else "which a lookup begins"
             return f"beyond its time: answered at once, and read anew, {then}"
-        return "beyond its time: read anew, and the answer only if that fails" + self._unless()
+        return f"beyond its time: {self._stands_in()}"
+
+    def _stands_in(self) -> str:
+        if self.guard.is_open:
+            return "the answer all the same, as the store does not answer"
+        return "read anew, and the answer only if that fails"
 
     def _in_flight(self, flight: Flight, now: float) -> Explanation:
         retry_at = self.queries.retry_at(flight.batch_id)

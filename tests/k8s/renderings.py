@@ -87,7 +87,7 @@ def _charts(folder: Path) -> Iterator[Rendering]:
     answers = render_chart_each(folder / "chart", CHART_VALUES)
     for values, answer in zip(CHART_VALUES, answers, strict=True):
         if isinstance(answer, ValuesRefused):
-            raise answer
+            raise ValuesRefused(f"{values.name}: {answer}")
         secret_name = read_manifest(values).get("secretName", "sidelook")
         yield Rendering(f"k8s/chart with {values.stem}", answer, secret_name)
 

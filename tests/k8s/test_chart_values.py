@@ -59,6 +59,7 @@ REFUSALS: dict[str, tuple[Manifest, str]] = {
     "image with a digest": ({"image": {"repository": "x@sha256"}}, "at '/image/repository'"),
     "image with a tag": ({"image": {"repository": "x:1"}}, "at '/image/repository'"),
     "no processor": ({"resources": {"cpu": "0.0"}}, "at '/resources/cpu'"),
+    "processor of nothing": ({"resources": {"cpu": 0}}, "at '/resources/cpu'"),
     "label's key": (
         monitor(labels={"a b": "c"}),
         "labels': additional properties 'a b' not allowed",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.k8s import renderings
 from tests.k8s.check import Finding, findings, main
 from tests.k8s.manifests import FOLDER
 
@@ -123,3 +124,16 @@ def test_file_that_is_no_yaml_fails_the_check(
     told = capsys.readouterr().out
     assert told.startswith("cannot be rendered: ")
     assert Path(file).name in told
+
+
+def test_refused_values_fail_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several files of values the one that the chart refuses is named."""
+    hasty = tmp_path / "hasty.yaml"
+    hasty.write_text("startupSeconds: 60\n")
+    monkeypatch.setattr(renderings, "CHART_VALUES", [hasty])
+
+    assert main(FOLDER) == 1
+
+    assert capsys.readouterr().out.startswith("cannot be rendered: hasty.yaml: ")

@@ -4,6 +4,7 @@ import pytest
 
 from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
+from lookup_core.outcome import Outcome
 from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension.dimension_script import FAULTY, DimensionScript, Key, settings
 
@@ -95,6 +96,19 @@ def test_stale_row_tells_what_is_done(script: DimensionScript) -> None:
     assert explained(script).reason == (
         "beyond its time: read anew, and the answer only if that fails"
     )
+
+
+def test_stale_row_stands_in_for_a_store_that_is_away(script: DimensionScript) -> None:
+    """Who asks while nothing is sent is told that it is the answer, and why."""
+    script.keep({7: "Ada"})
+    script.now = 13.0
+    open_breaker(script)
+
+    reason = explained(script).reason
+    script.submit(1, 7)
+
+    assert reason == "beyond its time: the answer all the same, as the store does not answer"
+    assert script.state.statistics().outcomes[Outcome.STALE] == 1
 
 
 def test_flight_tells_where_it_is(script: DimensionScript) -> None:
