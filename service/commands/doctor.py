@@ -35,13 +35,13 @@ from service.commands.doctor_options import (
 from service.commands.endpoint import parse_endpoint
 from service.commands.exit_code import ExitCode
 from service.commands.own_endpoint import own_endpoint
-from service.commands.print_table import print_table
 from service.commands.token_file import TokenOption, shown_token
 from service.config.loading import load_settings
 
 if TYPE_CHECKING:
     from service.doctor.plan import Configured, Deployment, RunningSidecar
     from service.doctor.report import Report
+    from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
 
 ERRORS_FOUND = 1  # the exit code; 78 where the configuration cannot be loaded
 
@@ -95,10 +95,13 @@ class _Asked:
     token: str | None
     files: ClientFiles
 
-    def sidecar(self, configured: "Configured | None") -> "RunningSidecar":
+    def sidecar(self, configured: "Configured | None") -> "RunningSidecar | UnknownSidecarCheck":
         from service.commands.sidecar_questions import sidecar_questions  # noqa: PLC0415
         from service.doctor.plan import RunningSidecar  # noqa: PLC0415
+        from service.doctor.unknown_sidecar_check import UnknownSidecarCheck  # noqa: PLC0415
 
+        if self.endpoint is None and configured is not None and configured.faults:
+            return UnknownSidecarCheck(str(configured.file))
         settings = None if configured is None else configured.settings
         own = own_endpoint(settings)
         where = parse_endpoint(self.endpoint or own.text, self.files)
@@ -113,7 +116,9 @@ class _Asked:
 
 
 def _report(
-    configured: "Configured | None", sidecar: "RunningSidecar | None", deployment: "Deployment"
+    configured: "Configured | None",
+    sidecar: "RunningSidecar | UnknownSidecarCheck | None",
+    deployment: "Deployment",
 ) -> "Report":
     from service.commands.quiet_libraries import quiet_libraries  # noqa: PLC0415
     from service.doctor.connection_findings import judged  # noqa: PLC0415
@@ -127,12 +132,12 @@ def _report(
 
 
 def _print(report: "Report", *, as_json: bool) -> None:
-    from service.commands.findings_table import findings_table, summary_line  # noqa: PLC0415
+    from service.commands.findings_text import print_findings, summary_line  # noqa: PLC0415
 
     if as_json:
         typer.echo(json.dumps(report.as_json()))
         return
-    print_table(findings_table(report.findings))
+    print_findings(report.findings)
     typer.echo(summary_line(report.summary))
 
 

@@ -62,15 +62,23 @@ def _server_finding(demands: Sequence[ServerDemand], executors: int | None) -> F
         f"{limit.name}"
     )
     if executors is None:
-        text = f"room for {limit.free} of sidecars: {limit.fits} executors ({each})"
+        text = (
+            f"room for {_executors(limit.fits)}: of {max(limit.free, 0)} connections that are left "
+            f"for sidecars each takes {limit.wanted}"
+        )
         return matter.ok(text) if limit.fits else matter.error(text, remedy)
     wanted = executors * limit.wanted
-    text = f"{executors} executors want {wanted} ({each}), and there is room for "
+    verb = "wants" if executors == 1 else "want"
+    text = f"{_executors(executors)} {verb} {wanted} ({each}), and there is room for "
     if wanted > limit.free:
-        return matter.error(f"{text}{limit.free}, so for {limit.fits} executors", remedy)
+        return matter.error(f"{text}{limit.free}, so for {_executors(limit.fits)}", remedy)
     if wanted > _WARNING_SHARE * limit.free:
         return matter.warning(f"{text}{limit.free}: little is left for others", remedy)
     return matter.ok(f"{text}{limit.free}")
+
+
+def _executors(count: int) -> str:
+    return f"{count} executor{'' if count == 1 else 's'}"
 
 
 def _limits(demands: Sequence[ServerDemand]) -> Iterator[_Limit]:

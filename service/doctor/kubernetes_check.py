@@ -42,7 +42,8 @@ class KubernetesCheck:
             text = await self._asked(host) if host and self.told is None else self.told
             yield version_finding(self.matter, kubernetes_version(text or ""))
         except ConfigurationError as error:
-            yield self.matter.error(error.detail.partition(";")[0], f"give 1.31, or run: {ASK}")
+            reason, _, remedy = error.detail.partition("; ")
+            yield self.matter.error(reason, remedy)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
             yield self.matter.skipped(
                 f"the API server does not tell its version ({_reason(error)})", f"run: {ASK}"

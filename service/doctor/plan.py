@@ -13,6 +13,7 @@ from lookup_core.errors import ConfigurationError
 from lookup_core.settings import CacheMode
 from service.config.settings import Settings
 from service.config.source import ParquetSource
+from service.doctor.certificate_check import CertificateCheck
 from service.doctor.configuration_check import ConfigurationCheck
 from service.doctor.container_findings import SidecarNeeds
 from service.doctor.database_check import DatabaseCheck
@@ -30,6 +31,7 @@ from service.doctor.socket_check import SocketCheck
 from service.doctor.spark_check import SparkCheck
 from service.doctor.spark_conf import read_spark_conf
 from service.doctor.table_check import TableCheck
+from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
 from service.resources.memory_shares import MemoryShares
 
 _TABLES_AT_ONCE = 4  # of one database
@@ -67,7 +69,9 @@ class Configured:
 
 
 def plan(
-    configured: Configured | None, sidecar: RunningSidecar | None, deployment: Deployment
+    configured: Configured | None,
+    sidecar: RunningSidecar | UnknownSidecarCheck | None,
+    deployment: Deployment,
 ) -> list[list[Check]]:
     """The checks in stages: tables after their databases."""
     settings = None if configured is None else configured.settings
@@ -82,6 +86,8 @@ def plan(
     second: list[Check] = []
     if configured is not None and settings is not None:
         first.append(SecretsCheck(settings))
+        if settings.listen.tls is not None:
+            first.append(CertificateCheck(settings.listen.tls))
         # A secret that vanished since it was checked is a finding of its own check.
         with suppress(OSError):
             databases = [DatabaseCheck(place) for place in postgres_places(settings.dimensions)]
@@ -107,12 +113,21 @@ def _database_of(check: Check) -> DatabaseCheck | None:
     return check if isinstance(check, DatabaseCheck) else None
 
 
-def _of_sidecar(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:
+def _of_sidecar(
+    sidecar: RunningSidecar | UnknownSidecarCheck, settings: Settings | None
+) -> Iterator[Check]:
+    if isinstance(sidecar, UnknownSidecarCheck):
+        yield sidecar
+    else:
+        yield from _of_running(sidecar, settings)
+    yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
+
+
+def _of_running(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:
     if sidecar.socket is not None:
         yield SocketCheck(sidecar.socket)
     names = None if settings is None else tuple(settings.dimensions)
     yield SidecarCheck(sidecar.endpoint, sidecar.ask, names, sidecar.token_origin)
-    yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
 
 
 def _tables(databases: Sequence[DatabaseCheck], file: Path, settings: Settings) -> Iterator[Check]:

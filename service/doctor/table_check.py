@@ -66,7 +66,9 @@ class TableCheck:
         """All that keeps the table from being looked up, or followed, well."""
         server = self.database.server
         if server is None:
-            yield self.matter.skipped("its database does not answer", "see the finding above")
+            yield self.matter.skipped(
+                "its database does not answer", "see the finding of its database"
+            )
             return
         async with self.turns:
             try:

@@ -36,8 +36,8 @@ def test_files_alone_can_be_looked_at(capsys: Printed) -> None:
     }
 
 
-def test_people_get_a_table(capsys: Printed) -> None:
-    """Without --json there are a table and a line that counts."""
+def test_people_get_lines(capsys: Printed) -> None:
+    """Without --json there are a line for each finding and one that counts."""
     code = run(["doctor", "--without-sidecar", "--kubernetes", "1.28"])
 
     printed = capsys.readouterr().out
@@ -64,6 +64,24 @@ def test_faulty_configuration_ends_in_78(tmp_path: Path, capsys: Printed) -> Non
 
     found = [(each["check"], each["severity"]) for each in report(capsys)["findings"]]
     assert (code, found) == (78, [*[("configuration", "error")] * 2, ("kubernetes", "ok")])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "subject", "severity"),
+    [([], "{config}", "skipped"), (["--endpoint", "http://127.0.0.1:1"], "{endpoint}", "error")],
+)
+def test_faulty_configuration_hides_the_sidecar(
+    tmp_path: Path, capsys: Printed, endpoint: list[str], subject: str, severity: str
+) -> None:
+    """It is not looked for elsewhere than the file may say; one that is named is asked."""
+    config = tmp_path / "c.yaml"
+    config.write_text("listen: {htp: x}\n")
+
+    run(["doctor", "--config", str(config), "--kubernetes", "1.31", "--json", *endpoint])
+
+    expected = subject.format(config=config, endpoint=(endpoint or [""])[-1])
+    found = [each for each in report(capsys)["findings"] if each["check"] in {"sidecar", "socket"}]
+    assert [(each["subject"], each["severity"]) for each in found] == [(expected, severity)]
 
 
 def test_version_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:

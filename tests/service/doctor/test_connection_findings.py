@@ -36,7 +36,7 @@ def test_tightest_room_counts(room: Room, free: int) -> None:
     """What is reserved or used by others is not free; what sidecars have now is theirs."""
     (finding,) = found(replace(SERVER, room=room), 1)
 
-    assert finding.message.startswith(f"room for {free} of sidecars: {free} executors")
+    assert finding.message.startswith(f"room for {free} executors: of {free} connections")
 
 
 def test_superusers_have_what_is_reserved() -> None:
@@ -45,7 +45,7 @@ def test_superusers_have_what_is_reserved() -> None:
 
     (finding,) = found(replace(SERVER, room=room, is_superuser=True), 1)
 
-    assert finding.message.startswith("room for 83 of sidecars")
+    assert finding.message.startswith("room for 83 executors")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,19 @@ def test_room_for_no_executor_is_an_error() -> None:
     (fits,) = found(SERVER, 8)
     (none,) = found(SERVER, 81)
 
-    assert fits.message == "room for 80 of sidecars: 10 executors (8 connections for each executor)"
+    assert fits.message == (
+        "room for 10 executors: of 80 connections that are left for sidecars each takes 8"
+    )
     assert (none.severity, "max_connections" in none.remedy) == ("error", True)
+
+
+def test_one_executor_is_singular() -> None:
+    """What is told reads as a sentence, also of a single one."""
+    (fits,) = found(SERVER, 80)
+    (wanted,) = found(SERVER, 8, 1)
+
+    assert fits.message.startswith("room for 1 executor: ")
+    assert wanted.message.startswith("1 executor wants 8 ")
 
 
 def test_pooler_shares_connections_out() -> None:

@@ -95,3 +95,18 @@ async def test_server_that_is_away_stays_open() -> None:
 async def test_caller_may_tell_the_version(told: str | None, expected: str) -> None:
     """What is told is taken; outside of a cluster nobody can be asked."""
     assert await severity(KubernetesCheck(told, {})) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "remedy"),
+    [
+        ('{"clientVersion": {}}', "kubectl reached no server", "check its context (kubectl"),
+        ("new", "no version of a server", "give one such as 1.31, or pipe: kubectl version"),
+    ],
+)
+async def test_remedy_fits_what_is_wrong(told: str, message: str, remedy: str) -> None:
+    """Whoever piped kubectl's answer is not told to pipe it."""
+    (finding,) = await gathered(KubernetesCheck(told, {}).findings())
+
+    assert (finding.severity, finding.message) == ("error", message)
+    assert finding.remedy.startswith(remedy)

@@ -24,11 +24,17 @@ def test_forms_of_versions_are_read(text: str) -> None:
     assert kubernetes_version(text) == (1, 28)
 
 
-@pytest.mark.parametrize("text", ["", "new", "1", "{", json.dumps(CLIENT), '{"serverVersion": 1}'])
+@pytest.mark.parametrize("text", ["", "new", "1", "{", "[1]", '{"serverVersion": 1}'])
 def test_other_texts_are_refused(text: str) -> None:
-    """That of kubectl alone says nothing of a cluster; the refusal says how to ask."""
+    """The refusal says how to ask."""
     with pytest.raises(ConfigurationError, match="kubectl version -o json"):
         kubernetes_version(text)
+
+
+def test_kubectl_without_a_server_is_told() -> None:
+    """That of kubectl alone says nothing of a cluster: its context leads to none."""
+    with pytest.raises(ConfigurationError, match="kubectl reached no server; check its context"):
+        kubernetes_version(json.dumps(CLIENT))
 
 
 @pytest.mark.parametrize(

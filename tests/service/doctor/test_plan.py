@@ -6,6 +6,8 @@ from service.config.settings import Settings
 from service.doctor.plan import Configured, Deployment, RunningSidecar, groups, plan
 from service.doctor.pod_template_check import PodTemplateCheck
 from service.doctor.sidecar_check import SidecarAnswer
+from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
+from tests.service.tls.certificates import authority
 
 FILE = Path("c.yaml")
 NOTHING = Deployment()
@@ -29,7 +31,7 @@ async def ask(_path: str) -> SidecarAnswer:
 
 def names(
     configured: Configured | None,
-    sidecar: RunningSidecar | None,
+    sidecar: RunningSidecar | UnknownSidecarCheck | None,
     deployment: Deployment = NOTHING,
 ) -> list[str]:
     """The checks, stage by stage."""
@@ -71,6 +73,27 @@ def test_faulty_configuration_leaves_the_rest() -> None:
     )
 
     assert found == ["configuration sidecar limits kubernetes pod template spark", ""]
+
+
+def test_unknown_sidecar_is_not_asked() -> None:
+    """Where it listens is nowhere said: no socket is looked at, and that is a finding."""
+    found = names(Configured(FILE, faults=["x"]), UnknownSidecarCheck("c.yaml"))
+
+    assert found == ["configuration sidecar limits kubernetes", ""]
+
+
+def test_certificate_is_looked_at(tmp_path: Path) -> None:
+    """That of listen.tls, where there is one."""
+    files = authority(tmp_path).issue()
+    tls = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
+    listen = {"http": "127.0.0.1:1", "tls": tls}
+    dimension = {"source": {"kind": "parquet", "path": "/x"}, "key": ["id"]}
+    settings = Settings({"listen": listen, "dimensions": {"a": dimension}})
+
+    assert names(Configured(FILE, settings), None) == [
+        "configuration secrets tls table kubernetes",
+        "",
+    ]
 
 
 def test_template_is_held_against_spark(tmp_path: Path) -> None:

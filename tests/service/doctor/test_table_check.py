@@ -7,7 +7,7 @@ from service.doctor.database_check import DatabaseCheck
 from service.doctor.postgres_place import PostgresPlace
 from service.doctor.table_check import TableCheck
 from tests.service.config.configuration import table
-from tests.service.doctor.findings import gathered, severities
+from tests.service.doctor.findings import gathered
 
 
 async def test_table_of_a_silent_database_is_skipped() -> None:
@@ -15,4 +15,6 @@ async def test_table_of_a_silent_database_is_skipped() -> None:
     place = PostgresPlace(PostgresSettings("postgresql://h/d", "t", ("id",)), {})
     check = TableCheck("a", table(), DatabaseCheck(place), asyncio.Semaphore(1))
 
-    assert severities(await gathered(check.findings())) == ["skipped"]
+    (finding,) = await gathered(check.findings())
+
+    assert (finding.severity, finding.remedy) == ("skipped", "see the finding of its database")
