@@ -10,6 +10,7 @@ import typer
 from typer.main import get_command
 
 from lookup_core.errors import ConfigurationError, SidelookError
+from service.commands.answer_table import shown
 from service.commands.check_config import check_config
 from service.commands.doctor import doctor
 from service.commands.exit_code import ExitCode, exit_code
@@ -74,16 +75,17 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)  # of the command, if one was named
         command = context.command_path if context else PROGRAM
-        return _refused(f"error: {error.format_message()} (see {command} --help)", ExitCode.USAGE)
+        return _refused([f"error: {error.format_message()} (see {command} --help)"], ExitCode.USAGE)
     except ConfigurationError as error:
-        return _refused("\n".join(error.faults), ExitCode.CONFIG)
+        return _refused(error.faults, ExitCode.CONFIG)
     except SidelookError as error:
-        return _refused(f"error: {error.detail}", exit_code(error))
+        return _refused([f"error: {error.detail}"], exit_code(error))
     except OSError as error:
-        return _refused(f"error: {error}", ExitCode.SYSTEM)
+        return _refused([f"error: {error}"], ExitCode.SYSTEM)
     return int(ended or ExitCode.OK)
 
 
-def _refused(text: str, code: ExitCode) -> int:
-    typer.echo(text, err=True)
+def _refused(lines: Sequence[str], code: ExitCode) -> int:
+    for line in lines:
+        typer.echo(shown(line).plain, err=True)  # some of it was said by others
     return code

@@ -72,6 +72,7 @@ def doctor(  # noqa: PLR0913  # each is an option
     # Here, so that no other command waits for the imports of all adapters.
     from service.doctor.plan import Deployment  # noqa: PLC0415
 
+    _demand_conf(spark_conf, spark, network_policy)
     configured = None if config is None else _configured(config)
     asked = _Asked(endpoint, token, ClientFiles(ca_file, cert_file, key_file))
     sidecar = asked.sidecar(configured)
@@ -148,6 +149,11 @@ def _configured(file: Path) -> "Configured":
         return Configured(file, load_settings(file, os.environ))
     except ConfigurationError as error:
         return Configured(file, faults=error.faults)
+
+
+def _demand_conf(spark_conf: Path | None, spark: str | None, policy: Path | None) -> None:
+    if spark_conf is None and (spark or policy):
+        raise typer.BadParameter("--spark and --network-policy belong to a --spark-conf FILE")
 
 
 def _spark_version(text: str | None) -> tuple[int, int] | None:

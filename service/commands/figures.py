@@ -3,10 +3,11 @@
 Not for configurations: what is read back stands in `service.config.quantity`.
 """
 
-import math
 from datetime import UTC, datetime
 
 END_OF_INPUT_MS = 2**63 - 1  # the maximal watermark
+NOW_S = 1.5
+MINUTE_S = 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60))  # (unit, seconds)
 
@@ -17,8 +18,13 @@ def shown_count(count: int) -> str:
 
 
 def shown_share(part: int, whole: int) -> str:
-    """In percent; 100 only if it is the whole, nothing of nothing."""
-    return "" if whole == 0 else f"{math.floor(1000 * part / whole) / 10:g} %"
+    """In percent, rounded half up; 100 only for the whole, 0 only for none, nothing of nothing."""
+    if whole == 0:
+        return ""
+    if part in {0, whole}:
+        return "100 %" if part else "0 %"
+    tenths = (2000 * part + whole) // (2 * whole)
+    return f"{min(max(tenths, 1), 999) / 10:.1f} %"
 
 
 def shown_size(count_bytes: int) -> str:
@@ -37,6 +43,14 @@ def shown_span(seconds: float) -> str:
                 f"{seconds // length:.0f} {unit} {seconds % length // smaller_length:.0f} {smaller}"
             )
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def shown_ago(seconds: float) -> str:
+    """How long ago, to the second."""
+    if seconds < NOW_S:
+        return "now"
+    whole = round(seconds)
+    return f"{shown_span(whole) if whole >= MINUTE_S else f'{whole} s'} ago"
 
 
 def shown_watermark(watermark_ms: int | None, now_s: float) -> str:

@@ -85,7 +85,7 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
         number = error.os_error.errno or 0  # names that do not resolve have negative ones
         reason = os.strerror(number) if number > 0 else str(error.os_error)
         raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
-    except (aiohttp.ClientError, ValueError) as error:
+    except (aiohttp.ClientError, ValueError, RecursionError) as error:
         raise SidecarUnreachable(endpoint.text, f"{NO_SIDECAR}; {_remedy(endpoint)}") from error
 
 

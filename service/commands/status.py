@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from lookup_core.errors import SidecarUnreachable
+from service.commands.answer_table import shown
 from service.commands.client_files import (
     CaFileOption,
     CertFileOption,
@@ -21,12 +22,14 @@ from service.commands.client_files import (
 from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.print_table import print_table
 from service.commands.sidecar_client import NO_SIDECAR, SidecarClient
+from service.commands.status_health import health_lines
 from service.commands.status_tables import (
     NO_CHANNELS,
+    NO_ERRORS,
     caches_table,
     channels_table,
-    lookups_table,
-    readiness_lines,
+    errors_table,
+    keys_table,
     stores_table,
     summary_line,
 )
@@ -46,7 +49,8 @@ def status(
 ) -> None:
     """Tell what the sidecar does at this moment.
 
-    Its lookups, what it asks of its stores, its caches, and the channels of Spark's tasks.
+    How it is and why, how lookups of keys ended, what it asks of its stores, its caches, what
+    failed lately, and the channels of Spark's tasks.
     """
     where = parse_endpoint(endpoint, ClientFiles(ca_file, cert_file, key_file))
     answer = asyncio.run(_ask(SidecarClient(where, token=token)))
@@ -54,8 +58,11 @@ def status(
         raise SidecarUnreachable(where.text, NO_SIDECAR)
     if as_json:
         typer.echo(json.dumps(answer))
-    else:
+        return
+    try:
         _print(answer)
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise SidecarUnreachable(where.text, NO_SIDECAR) from error
 
 
 async def _ask(client: SidecarClient) -> dict[str, Any]:
@@ -64,12 +71,16 @@ async def _ask(client: SidecarClient) -> dict[str, Any]:
 
 
 def _print(answer: Mapping[str, Any]) -> None:
-    typer.echo(summary_line(answer))
-    for line in readiness_lines(answer):
-        typer.echo(line)
-    print_table(lookups_table(answer["dimensions"]))
+    for line in (summary_line(answer), *health_lines(answer)):
+        typer.echo(shown(line).plain)
+    print_table(keys_table(answer["dimensions"]))
     print_table(stores_table(answer["dimensions"]))
     print_table(caches_table(answer["dimensions"]))
+    errors = errors_table(answer["dimensions"])
+    if errors.rows:
+        print_table(errors)
+    else:
+        typer.echo(NO_ERRORS)
     if answer["channels"]:
         print_table(channels_table(answer["channels"], time.time()))
     else:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from service.commands.answer_table import shown
 from service.commands.figures import (
+    shown_ago,
     shown_count,
     shown_share,
     shown_size,
@@ -20,39 +21,34 @@ from service.commands.figures import (
 Told = Mapping[str, Any]  # an object of the answer
 
 NO_CHANNELS = "no channels are open: no Spark task looks anything up now"
+ANSWERED_BY_CACHE = ("hit", "stale")
+ERRORS_SHOWN_S = 600
+MOST_ERRORS = 30
+NO_ERRORS = f"no errors in the last {ERRORS_SHOWN_S // 60} minutes"
 
 
 def summary_line(status: Told) -> str:
-    """Version, age, memory and lateness of the process."""
+    """Version, age, memory and event loop lag of the process."""
     memory = status["memory"]
     resident = memory["resident_bytes"]
     held = "unknown" if resident is None else shown_size(resident)
     return (
         f"sidelook {status['version']}, up for {shown_span(status['uptime_s'])}; "
         f"memory {held}, limits.memory {shown_size(memory['limit_bytes'])}; "
-        f"event loop late by {shown_span(status['event_loop_lag_s'])}"
+        f"event loop lag {shown_span(status['event_loop_lag_s'])}"
     )
 
 
-def readiness_lines(status: Told) -> Iterator[str]:
-    """Whether it takes lookups, and what keeps it from doing so."""
-    if status["is_draining"]:
-        yield "drains: it takes no new lookups"
-    elif not status["not_ready"]:
-        yield "takes lookups"
-    for name, reason in status["not_ready"].items():
-        yield f"is not ready: {name}: {reason}"
-
-
-def lookups_table(dimensions: Sequence[Told]) -> Table:
-    """How the lookups ended, since the start; only the outcomes that there were."""
+def keys_table(dimensions: Sequence[Told]) -> Table:
+    """How the lookups of keys ended, since the start; only the outcomes that there were."""
     counts = [each["lookups"] for each in dimensions]
     outcomes = list(dict.fromkeys(name for each in counts for name in each if each[name]))
-    title = "lookups since the start, by those outcomes that there were"
-    table = _table(title, ["dimension"], ["all", "hit ratio", *outcomes])
+    title = "keys since the start, by outcome"
+    table = _table(title, ["dimension"], ["keys", "hit ratio", *outcomes])
     for each, ended in zip(dimensions, counts, strict=True):
         total = sum(ended.values())
-        cells = [shown_count(total), shown_share(ended.get("hit", 0), total)]
+        hits = sum(ended.get(outcome, 0) for outcome in ANSWERED_BY_CACHE)
+        cells = [shown_count(total), shown_share(hits, total)]
         cells += (shown_count(ended.get(outcome, 0)) for outcome in outcomes)
         _add(table, each["name"], *cells)
     return table
@@ -60,17 +56,18 @@ def lookups_table(dimensions: Sequence[Told]) -> Table:
 
 def stores_table(dimensions: Sequence[Told]) -> Table:
     """What was asked of the stores since the start, and what waits for them now."""
-    names = ["queries", "keys fetched", "in flight", "keys waiting"]
+    names = ["queries", "keys fetched", "in flight", "queued keys", "unanswered keys"]
     table = _table("stores", ["dimension", "breaker"], names)
     for each in dimensions:
         backend = each["backend"]
         _add(
             table,
             each["name"],
-            backend["breaker"],
+            backend["breaker"].replace("_", " "),
             shown_count(backend["queries"]),
             shown_count(backend["batch_keys"]),
             f"{backend['queries_in_flight']} of {backend['concurrency_limit']}",
+            shown_count(backend["queued_keys"]),
             shown_count(each["waiting_keys"]),
         )
     return table
@@ -78,7 +75,7 @@ def stores_table(dimensions: Sequence[Told]) -> Table:
 
 def caches_table(dimensions: Sequence[Told]) -> Table:
     """What the caches hold, and how they follow their tables."""
-    table = _table("caches", ["dimension", "mode", "refresh"], ["rows", "bytes"])
+    table = _table("caches", ["dimension", "mode", "refresh"], ["entries", "bytes"])
     for each in dimensions:
         cache = each["cache"]
         _add(
@@ -92,9 +89,27 @@ def caches_table(dimensions: Sequence[Told]) -> Table:
     return table
 
 
+def errors_table(dimensions: Sequence[Told]) -> Table:
+    """What failed in the last minutes, of all dimensions, the latest first."""
+    table = _table("recent errors", ["dimension", "code"], ["keys", "queries", "last"])
+    table.add_column("detail", overflow="fold")
+    errors = [
+        (error, each["name"])
+        for each in dimensions
+        for error in each["recent_errors"]
+        if error["last_ago_s"] <= ERRORS_SHOWN_S
+    ]
+    errors.sort(key=lambda named: named[0]["last_ago_s"])
+    for error, name in errors[:MOST_ERRORS]:
+        counts = shown_count(error["keys"]), shown_count(error["queries"])
+        ago = shown_ago(error["last_ago_s"])
+        _add(table, name, error["code"], *counts, ago, error["detail"])
+    return table
+
+
 def channels_table(channels: Sequence[Told], now_s: float) -> Table:
     """The streams of tasks; `now_s` is since the epoch."""
-    names = ["in flight", "backlog", "credit"]
+    names = ["in flight", "backlog", "unused credit"]
     table = _table("channels, in records", ["task", "dimension", "state", "watermark"], names)
     for each in sorted(channels, key=lambda channel: (channel["dimension"], _task(channel))):
         granted = each["exclusive_records"] + each["floating_records"]

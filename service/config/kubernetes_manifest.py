@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _SUFFIXES = (".yaml", ".yml")
+_USUAL = "sidelook.yaml"
 
 
 def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
@@ -20,10 +21,13 @@ def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
         return f"{path}: is a Kubernetes {kind}, not a configuration"
     name = _configuration_of(values.get("data"))
     escaped = name.replace(".", r"\.")
-    source = shlex.quote(str(path))
+    # Not the manifest's own name, which the shell would empty before it is read.
+    command = ("kubectl", "patch", "--local", "-f", str(path), "-p", "{}", "-o")
+    written = shlex.join([*command, f"jsonpath={{.data.{escaped}}}"])
+    target = shlex.quote(f"{path.stem}.plain.yaml")
     return (
         f"{path}: is a Kubernetes ConfigMap; check what stands below its data.{name}: "
-        f"kubectl patch --local -f {source} -p '{{}}' -o jsonpath='{{.data.{escaped}}}' > {name}"
+        f"{written} > {target}"
     )
 
 
@@ -31,4 +35,4 @@ def _configuration_of(data: object) -> str:
     """The key that looks most like a file of ours."""
     names = [str(name) for name in data] if isinstance(data, Mapping) else []
     files = [name for name in names if name.endswith(_SUFFIXES)]
-    return (files or ["sidelook.yaml"])[0]
+    return _USUAL if _USUAL in files else (files or [_USUAL])[0]

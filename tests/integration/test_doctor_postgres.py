@@ -163,7 +163,7 @@ async def test_full_server_is_an_error(shop: Database) -> None:
 
     assert (finding.check, finding.severity) == ("connections", Severity.ERROR)
     assert finding.message.startswith("50 executors want 400 (8 connections for each executor)")
-    assert fits.message.endswith(" executors (8 connections for each executor)")
+    assert fits.message.endswith(" that are left for sidecars each takes 8")
 
 
 async def test_addresses_of_one_server_are_added_up(shop: Database) -> None:
@@ -176,7 +176,7 @@ async def test_addresses_of_one_server_are_added_up(shop: Database) -> None:
 
     (finding,) = (each for each in await examined(settings) if each.check == "connections")
 
-    assert finding.message.endswith(" executors (16 connections for each executor)")
+    assert finding.message.endswith(" that are left for sidecars each takes 16")
 
 
 async def test_limit_of_a_role_counts(shop: Database) -> None:

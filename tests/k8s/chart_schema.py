@@ -27,6 +27,9 @@ def chart_schema(former: str) -> str:
 def _definitions() -> Iterator[str]:
     settings = Settings.model_json_schema(ref_template="#/definitions/{model}")
     parts = settings.pop("$defs")
+    # Helm reads every number as a double: a larger one would come out as another one.
+    defaults, _ = parts["DimensionConfig"]["properties"]["default"]["anyOf"]
+    defaults["additionalProperties"] = {"$ref": "#/definitions/exact"}
     for name, part in sorted({**parts, "Settings": settings}.items()):
         # One line each, so that a change shows which one it is of.
         yield f"    {json.dumps(name)}: {json.dumps(part, sort_keys=True)},"

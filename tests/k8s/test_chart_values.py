@@ -59,6 +59,10 @@ REFUSALS: dict[str, tuple[Manifest, str]] = {
     "image with a digest": ({"image": {"repository": "x@sha256"}}, "at '/image/repository'"),
     "image with a tag": ({"image": {"repository": "x:1"}}, "at '/image/repository'"),
     "no processor": ({"resources": {"cpu": "0.0"}}, "at '/resources/cpu'"),
+    "number that Helm would round": (
+        customers(default={"id": 1234567890123456789}),
+        "at '/config/dimensions/customers/default/id': maximum:",
+    ),
     "processor of nothing": ({"resources": {"cpu": 0}}, "at '/resources/cpu'"),
     "label's key": (
         monitor(labels={"a b": "c"}),

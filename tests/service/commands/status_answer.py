@@ -7,17 +7,28 @@ from typing import Any
 
 DIMENSION: dict[str, Any] = {
     "name": "airports",
-    "lookups": {"hit": 6, "missing": 2, "error": 0},
+    "unavailable": None,
+    "lookups": {"hit": 4, "stale": 2, "missing": 3, "error": 0},
     "cache": {"mode": "partial", "rows": 1234, "bytes": 2**20, "max_bytes": 2**28},
-    "freshness": {"feed": {"state": "live"}, "load": None},
+    "freshness": {"feed": {"state": "live", "last_error": None}, "load": None},
     "backend": {
         "queries": 3,
         "batch_keys": 4000,
         "queries_in_flight": 1,
         "concurrency_limit": 8,
         "breaker": "closed",
+        "queued_keys": 5,
     },
     "waiting_keys": 7,
+    "recent_errors": [],
+}
+ERROR: dict[str, Any] = {
+    "code": "upstream_unavailable",
+    "detail": "no connection",
+    "queries": 2,
+    "keys": 1234,
+    "first_ago_s": 70.0,
+    "last_ago_s": 3.0,
 }
 CHANNEL: dict[str, Any] = {
     "connection": 1,

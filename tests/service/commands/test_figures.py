@@ -4,6 +4,7 @@ import pytest
 
 from service.commands.figures import (
     END_OF_INPUT_MS,
+    shown_ago,
     shown_count,
     shown_share,
     shown_size,
@@ -19,16 +20,26 @@ def test_counts_are_grouped() -> None:
 
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
-    [(0, 0, ""), (0, 5, "0 %"), (1, 3, "33.3 %"), (99_999, 100_000, "99.9 %"), (5, 5, "100 %")],
+    [
+        (0, 0, ""),
+        (0, 5, "0 %"),
+        (1, 100_000, "0.1 %"),
+        (1, 16, "6.3 %"),
+        (1, 6, "16.7 %"),
+        (3, 4, "75.0 %"),
+        (99_999, 100_000, "99.9 %"),
+        (5, 5, "100 %"),
+    ],
 )
 def test_only_the_whole_is_everything(part: int, whole: int, text: str) -> None:
-    """What is missing of it may be what somebody looks for."""
+    """Rounded half up; the little that is missing of all or none is never rounded away."""
     assert shown_share(part, whole) == text
 
 
 @pytest.mark.parametrize(
     ("count_bytes", "text"),
     [
+        (50 * 1024, "50.0 KiB"),
         (0, "0 B"),
         (1023, "1023 B"),
         (1024, "1.0 KiB"),
@@ -56,6 +67,14 @@ def test_sizes_have_their_unit(count_bytes: int, text: str) -> None:
 def test_spans_have_two_units(seconds: float, text: str) -> None:
     """Nobody counts the seconds of a day."""
     assert shown_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.4, "now"), (1.6, "2 s ago"), (90.4, "1 min 30 s ago")]
+)
+def test_ages_are_in_whole_seconds(seconds: float, text: str) -> None:
+    """What was just now has no figure."""
+    assert shown_ago(seconds) == text
 
 
 @pytest.mark.parametrize(

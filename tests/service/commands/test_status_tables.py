@@ -13,13 +13,13 @@ from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, Refre
 from service.commands.status_tables import (
     caches_table,
     channels_table,
-    lookups_table,
-    readiness_lines,
+    errors_table,
+    keys_table,
     stores_table,
     summary_line,
 )
 from service.http.freshness import freshness
-from tests.service.commands.status_answer import CHANNEL, DIMENSION, STATUS
+from tests.service.commands.status_answer import CHANNEL, DIMENSION, ERROR, STATUS
 
 
 def cells(table: Table) -> dict[str, list[str]]:
@@ -28,37 +28,25 @@ def cells(table: Table) -> dict[str, list[str]]:
 
 
 def test_process_is_one_line() -> None:
-    """Version, age, memory and lateness; memory that is not known is said to be so."""
-    told = "sidelook 1.2, up for 1 min 30 s; memory {}, limits.memory 512 MiB; event loop late by "
+    """Version, age, memory and event loop lag; memory that is not known is said to be so."""
+    told = "sidelook 1.2, up for 1 min 30 s; memory {}, limits.memory 512 MiB; event loop lag "
 
     assert summary_line(STATUS) == f"{told.format('1.0 MiB')}2 ms"
     unknown = STATUS | {"memory": {"resident_bytes": None, "limit_bytes": 2**29}}
     assert summary_line(unknown) == f"{told.format('unknown')}2 ms"
 
 
-@pytest.mark.parametrize(
-    ("change", "lines"),
-    [
-        ({}, ["takes lookups"]),
-        ({"is_draining": True}, ["drains: it takes no new lookups"]),
-        ({"not_ready": {"a": "t: gone"}}, ["is not ready: a: t: gone"]),
-    ],
-)
-def test_what_keeps_it_is_told(change: dict[str, Any], lines: list[str]) -> None:
-    """Who is not ready says which dimension is not, and why."""
-    assert list(readiness_lines(STATUS | change)) == lines
-
-
-def test_lookups_are_told_by_outcome() -> None:
-    """Each outcome that there was has a column; without lookups there is no ratio."""
+def test_keys_are_told_by_outcome() -> None:
+    """Each outcome that there was has a column; a stale row is a hit; without keys is no ratio."""
     silent = DIMENSION | {"name": "b", "lookups": {"hit": 0, "missing": 0}}
 
-    assert cells(lookups_table([DIMENSION, silent])) == {
+    assert cells(keys_table([DIMENSION, silent])) == {
         "dimension": ["airports", "b"],
-        "all": ["8", "0"],
-        "hit ratio": ["75 %", ""],
-        "hit": ["6", "0"],
-        "missing": ["2", "0"],
+        "keys": ["9", "0"],
+        "hit ratio": ["66.7 %", ""],
+        "hit": ["4", "0"],
+        "stale": ["2", "0"],
+        "missing": ["3", "0"],
     }
 
 
@@ -70,7 +58,8 @@ def test_stores_have_their_figures() -> None:
         "queries": ["3"],
         "keys fetched": ["4,000"],
         "in flight": ["1 of 8"],
-        "keys waiting": ["7"],
+        "queued keys": ["5"],
+        "unanswered keys": ["7"],
     }
 
 
@@ -80,7 +69,7 @@ def test_caches_have_their_figures() -> None:
         "dimension": ["airports"],
         "mode": ["partial"],
         "refresh": ["feed live"],
-        "rows": ["1,234"],
+        "entries": ["1,234"],
         "bytes": ["1.0 MiB of 256 MiB"],
     }
 
@@ -104,15 +93,34 @@ def test_refreshes_are_told_in_words(refresh: RefreshStatistics, told: str) -> N
     assert cells(table)["refresh"] == [told]
 
 
-@pytest.mark.parametrize("make", [lookups_table, stores_table, caches_table])
+@pytest.mark.parametrize("make", [keys_table, stores_table, caches_table, errors_table])
 def test_small_terminal_cuts_no_name(make: Callable[[list[Any]], Table]) -> None:
     """At 80 columns a long name is folded, and no figure is cut."""
     console = Console(width=80, record=True, file=io.StringIO())
 
-    console.print(make([DIMENSION | {"name": "x" * 200}]))
+    console.print(make([DIMENSION | {"name": "x" * 200, "recent_errors": [ERROR]}]))
 
     printed = console.export_text()
     assert (printed.count("x"), "…" in printed) == (200, False)
+
+
+def test_latest_errors_come_first() -> None:
+    """Those of the last ten minutes, of all dimensions; older ones are left out."""
+    other = ERROR | {"code": "timeout", "last_ago_s": 1.0, "keys": 1, "queries": 0}
+    old = ERROR | {"last_ago_s": 601.0}
+    both = [
+        DIMENSION | {"recent_errors": [ERROR, old]},
+        DIMENSION | {"name": "b", "recent_errors": [other]},
+    ]
+
+    assert cells(errors_table(both)) == {
+        "dimension": ["b", "airports"],
+        "code": ["timeout", "upstream_unavailable"],
+        "keys": ["1", "1,234"],
+        "queries": ["0", "2"],
+        "last": ["now", "3 s ago"],
+        "detail": ["no connection", "no connection"],
+    }
 
 
 def test_channels_are_sorted_and_named() -> None:
@@ -125,6 +133,6 @@ def test_channels_are_sorted_and_named() -> None:
         "state": ["idle", "active"],
         "in flight": ["300", "300"],
         "backlog": ["40", "40"],
-        "credit": ["1,200 of 1,500", "1,200 of 1,500"],
+        "unused credit": ["1,200 of 1,500", "1,200 of 1,500"],
         "watermark": ["none yet", "1970-01-01 00:01:00Z, 40.0 s behind"],
     }

@@ -18,13 +18,18 @@ def test_config_map_is_told_with_a_command() -> None:
     assert manifest_fault(SHIPPED, read_yaml_document(SHIPPED).values) == (
         f"{SHIPPED}: is a Kubernetes ConfigMap; check what stands below its data.sidelook.yaml: "
         f"kubectl patch --local -f {SHIPPED} -p '{{}}' "
-        r"-o jsonpath='{.data.sidelook\.yaml}' > sidelook.yaml"
+        r"-o 'jsonpath={.data.sidelook\.yaml}' > config-map.plain.yaml"
     )
 
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [({"a.txt": "", "b.yml": ""}, "b.yml"), ({"a.txt": ""}, "sidelook.yaml"), (None, "sidelook")],
+    [
+        ({"a.txt": "", "b.yml": ""}, "b.yml"),
+        ({"driver.yaml": "", "sidelook.yaml": ""}, "sidelook.yaml"),
+        ({"a.txt": ""}, "sidelook.yaml"),
+        (None, "sidelook"),
+    ],
 )
 def test_file_of_ours_is_named(data: Any, name: str) -> None:  # noqa: ANN401
     """The key that looks like YAML is meant; else the usual one is named."""
@@ -32,6 +37,14 @@ def test_file_of_ours_is_named(data: Any, name: str) -> None:  # noqa: ANN401
 
     assert f"below its data.{name}" in fault
     assert "-f 'my maps.yaml' " in fault
+
+
+def test_command_harms_nothing() -> None:
+    """It writes over no manifest, and what a key holds is no command."""
+    data = {"a; rm -rf x.yml": ""}
+    fault = manifest_fault(Path("sidelook.yaml"), {**CONFIG_MAP, "data": data}) or ""
+
+    assert fault.endswith(r" -o 'jsonpath={.data.a; rm -rf x\.yml}' > sidelook.plain.yaml")
 
 
 def test_other_manifests_have_no_configuration() -> None:
