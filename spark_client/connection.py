@@ -34,7 +34,6 @@ AGENT = "sidelook-client"
 WELCOME_TIMEOUT_S = 10.0
 IDLE_S = 60.0  # without a channel; then the connection is closed until the next one is opened
 WARN_AFTER_S = 3.0  # people do not wait for much longer without a word
-_OPEN_MARGIN_S = 5.0  # the thread gives up first, because it knows the reason
 _TICK_S = 1.0
 _STABLE_S = 10.0  # a connection that lasted so long ends the outage before it
 
@@ -45,6 +44,7 @@ class Timing:
 
     connect_timeout_s: float = 60.0
     warn_after_s: float = WARN_AFTER_S  # of waiting for a channel
+    open_margin_s: float = 5.0  # the thread gives up first, because it knows the reason
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.SystemRandom().random  # a forked child has its own
@@ -91,10 +91,15 @@ class Connection:
 
     def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:
         timeout_s = self._timing.connect_timeout_s
-        if not session.is_decided_within(min(self._timing.warn_after_s, timeout_s)):
+        most_s = timeout_s + self._timing.open_margin_s
+        quiet_s = min(self._timing.warn_after_s, timeout_s)
+        if not session.is_decided_within(quiet_s):
             reason = session.refusal or self._outage or "no answer yet"
             _log.warning("waiting up to %g s for %s: %s", timeout_s, request.dimension, reason)
-        session.wait_until_open(timeout_s + _OPEN_MARGIN_S, url=self._url)
+            if not session.is_decided_within(most_s - quiet_s):
+                told = f"it opened no channel within {most_s:g} s; see connect_timeout"
+                raise SidecarUnreachable(self._url, told)
+        session.wait_until_open(0.0, url=self._url)
 
     def disown(self) -> None:
         """After a fork, in the child: let go of the descriptors; nothing else is safe to touch."""

@@ -4,6 +4,7 @@ Says whether a refusal is final; trying again is the connection's business.
 """
 
 import socket
+import time
 from http import HTTPStatus
 
 from websockets.client import ClientProtocol
@@ -25,10 +26,11 @@ MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 def handshake(
     endpoint: Endpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
 ) -> WebSocket:
-    """Connect and shake hands; each wait on the network is at most `timeout_s`.
+    """Connect and shake hands within `timeout_s`, however slowly the bytes of the answer come.
 
     Raises SidecarUnreachable if trying again may help, InvalidRequest if it will not.
     """
+    deadline_s = time.monotonic() + timeout_s
     connected = endpoint.connect(timeout_s, tls)
     try:
         protocol = ClientProtocol(
@@ -37,12 +39,14 @@ def handshake(
             max_size=MAX_MESSAGE_BYTES,
         )
         try:
-            _shake_hands(connected, protocol, url=endpoint.url, token=token)
+            _send_request(connected, protocol, token=token, deadline_s=deadline_s)
+            _take_answer(connected, protocol, deadline_s=deadline_s)
         except OSError as error:
             # With TLS 1.3 a refusal of our certificate comes only now.
             told = tls.reason(error, endpoint.host) if endpoint.is_secure else None
             reason = f"the handshake failed: {told or _with_remedy(str(error), endpoint.url)}"
             raise SidecarUnreachable(endpoint.url, reason) from error
+        _check_answer(protocol, endpoint.url, has_token=token is not None)
         connected.settimeout(0)
         return WebSocket(connected, protocol, url=endpoint.url)
     except BaseException:
@@ -50,8 +54,8 @@ def handshake(
         raise
 
 
-def _shake_hands(
-    connected: socket.socket, protocol: ClientProtocol, *, url: str, token: str | None
+def _send_request(
+    connected: socket.socket, protocol: ClientProtocol, *, token: str | None, deadline_s: float
 ) -> None:
     request = protocol.connect()
     request.headers["User-Agent"] = "sidelook-client"
@@ -59,8 +63,13 @@ def _shake_hands(
         request.headers["Authorization"] = f"Bearer {token}"
     protocol.send_request(request)
     for data in protocol.data_to_send():
+        _limit_wait(connected, deadline_s)
         connected.sendall(data)
+
+
+def _take_answer(connected: socket.socket, protocol: ClientProtocol, *, deadline_s: float) -> None:
     while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+        _limit_wait(connected, deadline_s)
         chunk = connected.recv(RECEIVE_BYTES)
         if chunk:
             protocol.receive_data(chunk)
@@ -69,8 +78,19 @@ def _shake_hands(
     refused = protocol.handshake_exc
     if isinstance(refused, InvalidMessage) and isinstance(refused.__cause__, EOFError):
         raise ConnectionResetError("it closed the connection") from refused
+
+
+def _limit_wait(connected: socket.socket, deadline_s: float) -> None:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    connected.settimeout(left_s)  # which is for one wait alone
+
+
+def _check_answer(protocol: ClientProtocol, url: str, *, has_token: bool) -> None:
+    refused = protocol.handshake_exc
     if refused is not None:
-        raise _refusal(refused, url, has_token=token is not None) from refused
+        raise _refusal(refused, url, has_token=has_token) from refused
     if protocol.subprotocol != SUBPROTOCOL:
         raise InvalidRequest(ErrorCode.UNSUPPORTED_VERSION, f"{url} does not speak {SUBPROTOCOL}")
 

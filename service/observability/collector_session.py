@@ -1,6 +1,7 @@
 """A session of HTTP whose answers are short and whole in time, whatever the collector sends.
 
-Knows nothing of spans. The library that `span_export` gives it to reads an answer to its end.
+They lead nowhere else, and ask for no hot loop. Knows nothing of spans. The library that
+`span_export` gives it to reads an answer to its end.
 """
 
 import socket
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 from weakref import ref
@@ -16,7 +18,10 @@ from weakref import ref
 import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
 
+LEAST_RETRY_AFTER_S = 1.0  # as long as the library's own first wait
 MOST_ANSWER_BYTES = 4096  # nobody reads more than its status and headers
 _AGAIN_S = 0.1  # a connection may be made at the very moment of the cut
 
@@ -34,12 +39,39 @@ class FreshHeaders(AuthBase):
 
 
 def collector_session(headers: Callable[[], Mapping[str, str]]) -> requests.Session:
-    """For one thread at a time. A request's timeout is the time that all of it may take."""
+    """For one thread at a time. A request's timeout is the time that all of it may take.
+
+    A redirect raises RequestException; a Retry-After that is too soon, or unreadable, is dropped.
+    """
     session = requests.Session()
     session.auth = FreshHeaders(headers)
+    session.hooks["response"] += [_refuse_redirect, _drop_hasty_retry]
     for scheme in ("http://", "https://"):
         session.mount(scheme, _BoundedAdapter())
     return session
+
+
+def _refuse_redirect(response: requests.Response, **_options: object) -> None:
+    # The library would not follow it, and would take it for a success.
+    status = response.status_code
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        raise requests.RequestException(
+            f"HTTP {status} {response.reason}: redirects are not followed", response=response
+        )
+
+
+def _drop_hasty_retry(response: requests.Response, **_options: object) -> None:
+    told = response.headers.pop("Retry-After", None)
+    wait_s = 0.0 if told is None else _seconds(told)
+    if wait_s >= LEAST_RETRY_AFTER_S:
+        response.headers["Retry-After"] = f"{wait_s:.3f}"  # of a date, too: nobody reads it again
+
+
+def _seconds(retry_after: str) -> float:
+    try:
+        return Retry().parse_retry_after(retry_after)
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
 
 
 class _BoundedAdapter(HTTPAdapter):

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -253,6 +254,24 @@ def test_long_wait_is_told(sidecar: FakeSidecar, caplog: pytest.LogCaptureFixtur
     assert len(caplog.messages) == 2
     expected = f"waiting up to 0.05 s for customers: upstream_unavailable: no sidecar at {URL}: "
     assert caplog.messages[1].startswith(expected)
+
+
+def test_wait_for_a_channel_has_one_deadline() -> None:
+    """The time until the warning is part of the wait, not added to it."""
+    is_over = threading.Event()
+
+    def stuck() -> MemoryTransport:
+        is_over.wait()
+        raise SidecarUnreachable(URL, "the test is over")
+
+    timing = Timing(connect_timeout_s=2.0, warn_after_s=2.0, open_margin_s=0.0)
+    began_s = time.monotonic()
+    with pytest.raises(SidecarUnreachable, match="opened no channel within 2 s"):
+        Connection(stuck, url=URL, timing=timing).open(REQUEST)
+    took_s = time.monotonic() - began_s
+    is_over.set()
+
+    assert 2.0 <= took_s < 3.5
 
 
 def test_other_version_is_told_with_both(sidecar: FakeSidecar) -> None:

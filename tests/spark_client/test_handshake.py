@@ -1,17 +1,25 @@
 """The opening handshake with a sidecar."""
 
 import socket
+import ssl
 import threading
+import time
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from spark_client.client_tls import ClientTls
 from spark_client.endpoint import endpoint_of
 from spark_client.fake_sidecar import FakeSidecar
 from spark_client.handshake import handshake
+from tests.service.tls.certificates import authority
 from tests.spark_client.fake_server import FakeServer
+
+TIMEOUT_S = 0.5
+SLACK_S = 3.0  # other work on the machine
 
 
 @pytest.fixture
@@ -177,3 +185,72 @@ def test_plain_address_may_have_tls(answer: bytes, expected: type[SidelookError]
     assert error.detail.endswith(
         f"; if it listens with TLS, its address is https://127.0.0.1:{port}"
     )
+
+
+def drip_one(
+    listening: socket.socket, start: bytes, tls: ssl.SSLContext | None
+) -> threading.Thread:
+    """After `start` a byte each tenth of the timeout, until the client leaves."""
+
+    def serve() -> None:
+        accepted, _ = listening.accept()
+        with tls.wrap_socket(accepted, server_side=True) if tls else accepted as connection:
+            connection.recv(65536)
+            with suppress(OSError):
+                connection.sendall(start)
+                connection.settimeout(TIMEOUT_S / 10)
+                while not _has_left(connection):
+                    connection.sendall(b"x")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def _has_left(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(4096)
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("scheme", "start"),
+    [
+        ("http", b"HTTP/1.1 101 Switching Protocols\r\nX-Long: "),
+        ("https", b"\x16\x03\x03\x40\x00"),  # a record of TLS that is long in coming
+    ],
+)
+def test_dripping_peer_has_one_deadline(scheme: str, start: bytes) -> None:
+    """A byte now and then does not make the handshake longer, neither of HTTP nor of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = drip_one(listening, start, None)
+        endpoint = endpoint_of(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}")
+        began_s = time.monotonic()
+        with pytest.raises(SidecarUnreachable, match=r"timed out|in time"):
+            handshake(endpoint, token=None, timeout_s=TIMEOUT_S)
+        took_s = time.monotonic() - began_s
+        thread.join()
+
+    assert TIMEOUT_S <= took_s < TIMEOUT_S + SLACK_S
+
+
+def test_deadline_holds_above_tls(tmp_path: Path) -> None:
+    """An answer that drips through TLS has the same deadline."""
+    signer = authority(tmp_path)
+    files = signer.issue()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.cert_file, files.key_file)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = drip_one(listening, b"HTTP/1.1 101 Switching Protocols\r\nX-Long: ", tls)
+        endpoint = endpoint_of(f"https://127.0.0.1:{listening.getsockname()[1]}")
+        began_s = time.monotonic()
+        with pytest.raises(SidecarUnreachable, match="timed out"):
+            handshake(
+                endpoint, token=None, timeout_s=TIMEOUT_S, tls=ClientTls(ca_file=str(signer.file))
+            )
+        took_s = time.monotonic() - began_s
+        thread.join()
+
+    assert TIMEOUT_S <= took_s < TIMEOUT_S + SLACK_S

@@ -44,6 +44,15 @@ def dripped(start: bytes) -> Answer:
     return drip
 
 
+def answered(start: bytes) -> Answer:
+    """A whole answer without a body: status and headers."""
+
+    def answer(connection: socket.socket, _is_over: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 " + start + b"\r\nContent-Length: 0\r\n\r\n")
+
+    return answer
+
+
 @contextmanager
 def server(answer: Answer, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The URL of one that answers so, to one after the other."""
@@ -150,3 +159,38 @@ def test_headers_are_read_for_each_request() -> None:
             session.post(f"{collector.url}/v1/traces", data=b"", timeout=TIMEOUT_S)
 
     assert collector.tokens == ["Bearer old", "Bearer new"]
+
+
+@pytest.mark.parametrize("status", [b"300 Choices", b"304 Same", b"307 Elsewhere", b"399 Other"])
+def test_redirect_is_a_failure(status: bytes) -> None:
+    """It is told with its status, whether it says where to or not, and not followed."""
+    lost = server(answered(status + b"\r\nLocation: http://127.0.0.1:1/"))
+    with lost as url, pytest.raises(requests.RequestException) as caught:
+        asked(url)
+
+    assert str(caught.value) == f"HTTP {status.decode()}: redirects are not followed"
+    assert not isinstance(caught.value, requests.ConnectionError)  # which would be tried again
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["-5", "0", "0.001", "1e-9", "nan", "", "soon", "9" * 5000, "Wed, 21 Oct 2015 07:28:00 GMT"],
+)
+def test_hasty_retry_is_not_told(told: str) -> None:
+    """A wait that is none, or that cannot be read, leaves the sender its own."""
+    with server(answered(b"503 Busy\r\nRetry-After: " + told.encode())) as url:
+        response = asked(url)
+
+    assert (response.status_code, response.headers.get("Retry-After")) == (503, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [("1", "1.000"), ("30", "30.000"), ("Wed, 21 Oct 2099 07:28:00 GMT", "21600.000")],
+)
+def test_later_retry_is_told(told: str, seconds: str) -> None:
+    """A wait of a second or more counts; a date is told in seconds, at most six hours."""
+    with server(answered(b"503 Busy\r\nRetry-After: " + told.encode())) as url:
+        response = asked(url)
+
+    assert response.headers["Retry-After"] == seconds

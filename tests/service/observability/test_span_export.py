@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
 from tests.otlp_collector import otlp_collector
-from tests.service.observability.test_collector_session import dripped, server
+from tests.service.observability.test_collector_session import Answer, answered, dripped, server
 
 PATH = "/v1/traces"
 SLACK_S = 3.0  # other work on the machine
@@ -68,15 +68,36 @@ async def test_silent_collector_is_left_in_time() -> None:
 async def test_dripping_collector_is_left_in_time() -> None:
     """One that answers byte by byte costs its batch, and the queue moves on."""
     drip = dripped(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    with server(drip) as url, capture_logs() as logs:
+    await first_trouble(drip)
+
+
+async def first_trouble(answer: Answer) -> str:
+    """What the log says first of a collector that answers so."""
+    with server(answer) as url, capture_logs() as logs:
         async with exporting_tracer(settings(url), {}) as tracer, asyncio.timeout(20):
             span = tracer.begin_lookup("customers", keys=1, parent=None)
             assert span is not None
             span.end()
             while not logs:  # noqa: ASYNC110  another thread tells it
                 await asyncio.sleep(0.01)
-
     assert [event["event"] for event in logs] == ["tracing.not_sent"]
+    return str(logs[0]["text"])
+
+
+async def test_redirect_is_told() -> None:
+    """A collector that has moved gets no spans; the log says so with the status, at once."""
+    text = await first_trouble(answered(b"307 Temporary Redirect\r\nLocation: /elsewhere"))
+
+    assert text.startswith("Failed to export")
+    assert text.endswith("HTTP 307 Temporary Redirect: redirects are not followed")
+
+
+async def test_hasty_collector_is_not_asked_in_a_hot_loop() -> None:
+    """One that wants the batch again at once gets it after the sender's own wait."""
+    text = await first_trouble(answered(b"503 Service Unavailable\r\nRetry-After: -5"))
+
+    wait_s = float(text.rpartition("retrying in ")[2].removesuffix("s."))
+    assert wait_s >= 0.8  # a second, less the jitter
 
 
 async def test_headers_are_read_for_each_batch() -> None:
