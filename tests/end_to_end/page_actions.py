@@ -53,3 +53,9 @@ def hide(page: Page, *, hidden: bool) -> None:
         " document.dispatchEvent(new Event('visibilitychange')); }",
         hidden,
     )
+
+
+def enter_token(page: Page, token: str) -> None:
+    """Give the page the token that it asks for, as a person does."""
+    page.get_by_label("This service asks for a token").fill(token)
+    page.get_by_role("button", name="Show").press("Enter")

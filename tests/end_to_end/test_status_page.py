@@ -34,6 +34,7 @@ from tests.end_to_end.status_page_service import (
 
 NEW_WORDS = {"hit ratio", "coalesced keys", "unused credit", "backlog", "watermark", "in flight"}
 LEAST_CONTRAST = 4.5
+_ENDS_OF_NOTES = ("in all$", "% overall$", "in all$", "overall$")
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -140,6 +141,43 @@ def test_phone_scrolls_one_way(shown: Page) -> None:
     assert width <= PHONE["width"]
 
 
+def test_phone_breaks_no_name_of_a_dimension(shown: Page) -> None:
+    """At 390 pixels the name beside an error stays in one line."""
+    shown.set_viewport_size(PHONE)
+    change_status(shown, _with_an_error)
+
+    error = shown.locator("#errors li", has_text="upstream_unavailable").first
+
+    expect(error.locator("p")).to_have_text("no connection")
+    lines = "(name) => name.offsetHeight / parseFloat(getComputedStyle(name).lineHeight)"
+    assert error.locator("b").evaluate(lines) < 1.5
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (0, 5, "0 %"),
+        (1, 100_000, "0.1 %"),
+        (1, 16, "6.3 %"),
+        (1, 6, "16.7 %"),
+        (3, 4, "75.0 %"),
+        (99_999, 100_000, "99.9 %"),
+        (6, 5, "100 %"),
+    ],
+)
+def test_shares_are_rounded(shown: Page, part: int, whole: int, text: str) -> None:
+    """Half up, as the command `status` does; nearly all is not all, nearly none not none."""
+    assert shown.evaluate(f"percent({part}, {whole})") == text
+
+
+def test_averages_are_no_sums(shown: Page) -> None:
+    """What was counted has a sum; an average and a ratio are overall."""
+    note = shown.get_by_label("dimension customers").locator(".figure small")
+
+    expect(note).to_have_text([re.compile(end) for end in _ENDS_OF_NOTES])
+    expect(shown.locator("#state-reasons")).to_have_text("both dimensions answer")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_contrast(shown: Page, scheme: str) -> None:
     """Every text has 4.5 : 1 on its ground, in both schemes."""
@@ -165,15 +203,6 @@ def test_schemes_differ(shown: Page) -> None:
 def test_structure_is_accessible(shown: Page) -> None:
     """Names, headings, landmarks and labels are there for who does not see the page."""
     assert problems(shown) == []
-
-
-def test_counts_do_not_contradict(shown: Page) -> None:
-    """Keys without an answer, and keys in line for a query, are told apart: each may be alone."""
-    change_status(shown, _with_deserted_keys)
-
-    facts = shown.get_by_label("dimension customers").locator(".facts")
-    expect(facts).to_contain_text("unanswered keys0")
-    expect(facts).to_contain_text("queued keys2")
 
 
 def test_words_explain_themselves(shown: Page) -> None:
@@ -243,10 +272,11 @@ def test_outage_shows_and_passes(shown: Page, busy: Busy) -> None:
     expect(shown.locator("#state-word")).to_have_text("Healthy")
 
 
-def _with_deserted_keys(status: Any) -> None:  # noqa: ANN401  # any JSON
-    """Nobody waits for the keys in line: all askers gave up."""
+def _with_an_error(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """A store was away."""
+    error = {"code": "upstream_unavailable", "detail": "no connection", "queries": 21, "keys": 1234}
     for dimension in status["dimensions"]:
-        dimension["waiting_keys"], dimension["backend"]["queued_keys"] = 0, 2
+        dimension["recent_errors"] = [error | {"first_ago_s": 95.0, "last_ago_s": 92.0}]
 
 
 def _with_old_errors(status: Any) -> None:  # noqa: ANN401  # any JSON

@@ -5,17 +5,21 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import running_browser
 from tests.end_to_end.forwarded_port import forwarded_port
-from tests.end_to_end.page_actions import PATIENCE_MS, opened_page
+from tests.end_to_end.page_actions import PATIENCE_MS, enter_token, opened_page
 from tests.end_to_end.status_page_service import TOKEN, Watched, quiet_service
+from tests.end_to_end.until import until
 
+NEWER_TOKEN = "newer-token-of-the-page"
 ASKS_FOR_TOKEN = [
     "Sidelook",
     "A token is needed the figures are for who has it",
@@ -58,7 +62,7 @@ def test_page_before_the_token_asks_for_it_alone(page: Page, quiet: Watched) -> 
 
     texts = page.locator("body").inner_text().split("\n")
     assert [text.strip() for text in texts if text.strip()] == ASKS_FOR_TOKEN
-    _enter(page, "wrong")
+    enter_token(page, "wrong")
     expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
     expect(page.get_by_role("heading")).to_have_text(["Sidelook"])
     expect(page.get_by_role("link")).to_have_count(0)
@@ -67,7 +71,7 @@ def test_page_before_the_token_asks_for_it_alone(page: Page, quiet: Watched) -> 
 def test_refusal_takes_the_figures_away(page: Page, quiet: Watched) -> None:
     """Once its token is refused the page has nothing left but the request for another."""
     page.goto(quiet.url)
-    _enter(page, TOKEN)
+    enter_token(page, TOKEN)
     expect(page.locator(".card")).to_be_visible()
 
     page.route("**/v1/status", lambda route: route.fulfill(status=401))
@@ -76,10 +80,69 @@ def test_refusal_takes_the_figures_away(page: Page, quiet: Watched) -> None:
     expect(page.get_by_role("heading")).to_have_text(["Sidelook"])
 
 
+def test_refused_token_may_be_entered_again(page: Page, quiet: Watched) -> None:
+    """One that the sidecar learns of later is asked with again, when a person enters it again."""
+    page.goto(quiet.url)
+    enter_token(page, NEWER_TOKEN)
+    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+
+    with _replaced_token(quiet):
+        enter_token(page, NEWER_TOKEN)
+
+        expect(page.locator("#state-word")).to_have_text("Healthy")
+        expect(page.locator("#token-form")).to_be_hidden()
+
+
+def test_refused_token_is_asked_with_once(page: Page, quiet: Watched) -> None:
+    """The page does not ask again by itself: each refusal stands in the sidecar's log."""
+    page.goto(quiet.url)
+    enter_token(page, "wrong")
+    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.wait_for_timeout(2_500)  # two periods: for what must not come
+    assert asked == []
+
+
+def test_token_is_not_blamed_for_another(page: Page, quiet: Watched) -> None:
+    """A refusal that comes after the next token was entered is of the token before."""
+    page.goto(quiet.url)
+    expect(page.locator("#state-word")).to_have_text("A token is needed")
+    under_way: list[Route] = []
+
+    def hold(route: Route) -> None:
+        under_way.append(route)
+
+    page.route("**/v1/status", hold, times=1)
+    with page.expect_request("**/v1/status"):
+        enter_token(page, "wrong")
+    enter_token(page, TOKEN)
+
+    under_way[0].fulfill(status=401)
+
+    expect(page.locator("#state-word")).to_have_text("Healthy")
+
+
+def test_refusal_ends_the_tries(page: Page, quiet: Watched) -> None:
+    """A page that could not reach its sidecar, and then is refused, tells of no next try."""
+    page.goto(quiet.url)
+    enter_token(page, TOKEN)
+    expect(page.locator(".card")).to_be_visible()
+    page.route("**/v1/status", lambda route: route.abort())
+    expect(page.locator("#state-since")).to_contain_text("Next try in")
+
+    page.unroute_all()
+    page.route("**/v1/status", lambda route: route.fulfill(status=401))
+
+    expect(page.locator("#state-word")).to_have_text("A token is needed")
+    expect(page.locator("#state-since")).to_be_hidden()
+
+
 def test_newcomer_is_led(page: Page, quiet: Watched) -> None:
     """Before any lookup the page tells what to do, and that works; one is told as one."""
     page.goto(quiet.url)
-    _enter(page, TOKEN)
+    enter_token(page, TOKEN)
     expect(page.locator("#token-form")).to_be_hidden()
     expect(page.locator("#first-channel code")).to_contain_text(f'Sidecar("{quiet.url[:-1]}")')
     expect(page.locator("#no-errors")).to_contain_text("None since the start")
@@ -100,7 +163,7 @@ def test_forwarded_page_has_figures(page: Page, quiet: Watched, host: str) -> No
     """
     with forwarded_port(quiet.http_port) as port:
         page.goto(f"http://{host}:{port}/")
-        _enter(page, TOKEN)
+        enter_token(page, TOKEN)
         expect(page.locator("#state-word")).to_have_text("Healthy")
 
     expect(page.locator("#state-word")).to_have_text("Cannot be reached")
@@ -114,9 +177,33 @@ def test_forwarded_page_has_figures(page: Page, quiet: Watched, host: str) -> No
         expect(page.locator("#state-since")).to_be_hidden()
 
 
-def _enter(page: Page, token: str) -> None:
-    page.get_by_label("This service asks for a token").fill(token)
-    page.get_by_role("button", name="Show").press("Enter")
+@contextmanager
+def _replaced_token(service: Watched) -> Iterator[None]:
+    """The sidecar has another token meanwhile, as when its secret is rotated."""
+    _write_token(service, NEWER_TOKEN)
+    try:
+        yield
+    finally:
+        _write_token(service, TOKEN)
+
+
+def _write_token(service: Watched, token: str) -> None:
+    """By renaming, and until the sidecar has noticed."""
+    fresh = service.sidecar.folder / "fresh-token"
+    fresh.write_text(token)
+    fresh.chmod(0o400)
+    fresh.rename(service.sidecar.folder / "token")
+    until(lambda: _is_accepted(service, token))
+
+
+def _is_accepted(service: Watched, token: str) -> bool:
+    headers = {"Authorization": f"Bearer {token}"}
+    request = Request(f"{service.url}v1/status", headers=headers)  # noqa: S310  # its own
+    try:
+        with urlopen(request, timeout=PATIENCE_MS / 1000):  # noqa: S310  # as above
+            return True
+    except HTTPError:
+        return False
 
 
 def _run(command: str) -> str:

@@ -1,10 +1,14 @@
 // One dimension: how its lookups end, what its store is asked, what its cache holds.
 
-const BREAKERS = {
-  closed: ["good", "store answers"],
-  half_open: ["waiting", "breaker half open"],
-  open: ["bad", "breaker open"],
-};
+const BREAKERS = new Map([
+  ["closed", ["good", "store answers"]],
+  ["half_open", ["waiting", "breaker half open"]],
+  ["open", ["bad", "breaker open"]],
+]);
+
+function breakerMark(state) {
+  return BREAKERS.get(state) ?? ["waiting", `breaker ${state}`];
+}
 
 function makeCard(dimension) {
   const title = `dimension ${dimension.name}`;
@@ -59,14 +63,14 @@ function trafficFigures(history, totals) {
     ["keys/s", perSecond(keys), `${count(all)} in all`],
     [
       "hit ratio",
-      keys ? percent(hitsIn(recent) / keys) : "–",
-      all ? `${percent(hitsIn(totals) / all)} in all` : "no keys yet",
+      keys ? percent(hitsIn(recent), keys) : "–",
+      all ? `${percent(hitsIn(totals), all)} overall` : "no keys yet",
     ],
     ["queries/s", perSecond(recent.queries), `${count(totals.queries)} in all`],
     [
       "keys per query",
       recent.queries ? rate(recent.batch_keys / recent.queries) : "–",
-      totals.queries ? `${rate(totals.batch_keys / totals.queries)} in all` : "no queries yet",
+      totals.queries ? `${rate(totals.batch_keys / totals.queries)} overall` : "no queries yet",
     ],
   ];
 }
@@ -113,7 +117,7 @@ function updateCard(card, dimension, history) {
   const { unavailable, backend, cache } = dimension;
   const { staleness_s: staleness } = dimension.freshness;
   const totals = totalsOf(dimension);
-  const [kind, words] = unavailable ? ["bad", "unavailable"] : BREAKERS[backend.breaker];
+  const [kind, words] = unavailable ? ["bad", "unavailable"] : breakerMark(backend.breaker);
   setMark(title.lastElementChild, kind, words);
   show(fault, unavailable !== null);
   setText(fault, unavailable ? `${unavailable.code}: ${unavailable.detail}` : "");

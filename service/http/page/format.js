@@ -21,9 +21,12 @@ function rate(perSecond) {
     : shortNumber.format(Math.round(perSecond));
 }
 
-// Never 100 % unless it is: what is missing of it may be what somebody looks for.
-function percent(share) {
-  return `${(Math.floor(share * 1000) / 10).toFixed(share >= 1 || share === 0 ? 0 : 1)} %`;
+// Rounded, but 100 % only for the whole and 0 % only for nothing: the little that is missing may be what somebody looks for.
+function percent(part, whole) {
+  if (part <= 0) return "0 %";
+  if (part >= whole) return "100 %";
+  const tenths = Math.round((1000 * part) / whole);
+  return `${(Math.min(Math.max(tenths, 1), 999) / 10).toFixed(1)} %`;
 }
 
 function size(bytes) {

@@ -3,19 +3,25 @@
 const LATELY_S = 15;
 // These are faults of single keys, and none of the service's.
 const FAULTS_OF_KEYS = ["type", "invalid_text", "key_too_large", "key_rejected", "ambiguous"];
-const BREAKER_REASONS = {
-  open: "the store does not answer, queries are held back",
-  half_open: "the store is being probed",
-};
+const BREAKER_REASONS = new Map([
+  ["open", "the store does not answer, queries are held back"],
+  ["half_open", "the store is being probed"],
+]);
+const ALL_ANSWER = { 1: "the dimension answers", 2: "both dimensions answer" }; // {dimensions: words}
+
+function breakerReason(state) {
+  return BREAKER_REASONS.get(state) ?? `breaker ${state}`;
+}
 
 function reasonsOf(dimension, notReady) {
   const { backend, freshness } = dimension;
   if (dimension.unavailable) return [`${dimension.unavailable.code}: ${dimension.unavailable.detail}`];
   const reasons = [];
   if (notReady !== undefined) reasons.push(notReady);
-  if (backend.breaker !== "closed") reasons.push(BREAKER_REASONS[backend.breaker]);
+  if (backend.breaker !== "closed") reasons.push(breakerReason(backend.breaker));
   if (freshness.feed?.state === "silent") reasons.push("its feed is silent, so the cache is passed by");
-  if (freshness.load && !freshness.load.is_whole && !freshness.load.is_loading)
+  // Who is not ready has said already what its load waits for.
+  if (notReady === undefined && freshness.load && !freshness.load.is_whole && !freshness.load.is_loading)
     reasons.push("its table could not be loaded");
   const failing = dimension.recent_errors.filter(
     (error) => error.last_ago_s < LATELY_S && !FAULTS_OF_KEYS.includes(error.code),
@@ -23,6 +29,11 @@ function reasonsOf(dimension, notReady) {
   if (failing.length && backend.breaker === "closed")
     reasons.push(`lookups fail (${failing.map((error) => error.code).join(", ")})`);
   return reasons;
+}
+
+// A dimension may be called as something that every object inherits: `constructor`.
+function notReadyOf(status, name) {
+  return Object.hasOwn(status.not_ready, name) ? status.not_ready[name] : undefined;
 }
 
 function healthOf(status) {
@@ -34,18 +45,14 @@ function healthOf(status) {
     };
   const names = new Map(); // {reason: dimensions}
   for (const dimension of status.dimensions) {
-    for (const reason of reasonsOf(dimension, status.not_ready[dimension.name])) {
+    for (const reason of reasonsOf(dimension, notReadyOf(status, dimension.name))) {
       names.set(reason, [...(names.get(reason) ?? []), dimension.name]);
     }
   }
   const reasons = [...names].map(([reason, having]) => `${having.join(", ")}: ${reason}`);
   if (reasons.length) return { kind: "warning", word: "Degraded", reasons };
-  const number = status.dimensions.length;
-  return {
-    kind: "good",
-    word: "Healthy",
-    reasons: [number === 1 ? "the dimension answers" : `all ${number} dimensions answer`],
-  };
+  const answering = ALL_ANSWER[status.dimensions.length] ?? "all dimensions answer";
+  return { kind: "good", word: "Healthy", reasons: [answering] };
 }
 
 function sayHealth({ kind, word, reasons }) {

@@ -23,7 +23,7 @@ function updateOverview(status, at) {
   const channels = status.channels.length;
   setFigures(byId("overview"), [
     ...trafficFigures(history, totals),
-    ["answers per query", perQuery ? rate(perQuery) : "–", "since the start"],
+    ["answers per query", perQuery ? rate(perQuery) : "–", "overall"],
     [
       "channels",
       count(channels),
@@ -56,6 +56,8 @@ function askForToken() {
   show(byId("token-form"), true);
   document.body.classList.add("is-empty"); // also of what was shown: it is for who has a token
   seenAt = null;
+  failures = 0; // it is there, and not asked again until there is a token
+  saySince("");
   sayHealth({
     kind: "waiting",
     word: "A token is needed",
@@ -75,6 +77,19 @@ function sayAway(error) {
   document.body.classList.toggle("is-old", seenAt !== null);
 }
 
+// A tab that is older than the service, say. Nothing is left of the figures: some may be new and some old.
+function sayUnreadable() {
+  failures += 1;
+  seenAt = null;
+  document.body.classList.add("is-empty");
+  show(byId("token-form"), false);
+  sayHealth({
+    kind: "bad",
+    word: "Cannot be read",
+    reasons: ["the service answers, but not as this page expects", "reloading the page may help"],
+  });
+}
+
 function tellAway() {
   if (failures === 0) return;
   const next = Math.max(0, Math.round((nextAt - Date.now()) / 1000));
@@ -85,23 +100,30 @@ function tellAway() {
   saySince(`${since}${next ? `Next try in ${next} s.` : "Trying again …"}`);
 }
 
-async function ask() {
+function showAnswer(status) {
   try {
-    return await fetchStatus();
+    updatePage(status);
   } catch (error) {
-    if (error instanceof Refused) askForToken();
-    else sayAway(error);
-    return null;
+    console.info(error); // for who mends the page
+    sayUnreadable();
+    return;
   }
-}
-
-async function refresh() {
-  const status = await ask();
-  if (status === null) return;
   failures = 0;
   seenAt = Date.now();
   latest = status;
-  updatePage(status);
+}
+
+async function refresh() {
+  let status;
+  try {
+    status = await fetchStatus();
+  } catch (error) {
+    if (error instanceof Refused) askForToken();
+    else if (error instanceof SyntaxError) sayUnreadable();
+    else sayAway(error);
+    return;
+  }
+  showAnswer(status);
 }
 
 async function run() {

@@ -15,7 +15,7 @@ function totalsOf(dimension) {
 }
 
 function summed(all) {
-  const sums = {};
+  const sums = Object.create(null); // {total: sum}
   for (const totals of all) {
     for (const [name, number] of Object.entries(totals)) sums[name] = (sums[name] ?? 0) + number;
   }

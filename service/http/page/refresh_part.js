@@ -87,7 +87,7 @@ function feedView(feed) {
 function loadView(load) {
   const about = load.expected_rows === null ? "" : ` of about ${count(load.expected_rows)}`;
   const last = load.last_seconds === null ? "" : `${plural(load.rows, "row", "rows")} in ${span(load.last_seconds)}`;
-  const share = load.expected_rows ? `, ${percent(Math.min(1, load.rows / load.expected_rows))}` : "";
+  const share = load.expected_rows ? `, ${percent(load.rows, load.expected_rows)}` : "";
   const begun = load.is_loading ? "Loading fails so far." : "The last load failed.";
   return {
     kind: load.is_whole && !load.is_loading ? "good" : load.is_loading ? "waiting" : "bad",

@@ -2,7 +2,7 @@
 
 const ANSWER_TIMEOUT_MS = 5_000;
 let token = "";
-let refusedToken = null; // not asked with again: each refusal stands in the service's log
+let refusedToken = null; // not asked with again by itself: each refusal stands in the service's log
 
 class Refused extends Error {}
 
@@ -10,19 +10,22 @@ function isRefused() {
   return token === refusedToken;
 }
 
+// Also the one that was refused: the service may know it by now.
 function useToken(text) {
   token = text;
+  refusedToken = null;
 }
 
 async function fetchStatus() {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const asked = token; // another may be entered before the answer
+  const headers = asked ? { Authorization: `Bearer ${asked}` } : {};
   const answer = await fetch("/v1/status", {
     headers,
     cache: "no-store",
     signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
   });
   if (answer.status === 401) {
-    refusedToken = token;
+    refusedToken = asked;
     throw new Refused();
   }
   if (!answer.ok) throw new Error(`it answered ${answer.status}`);

@@ -1,0 +1,144 @@
+"""What the status page makes of answers that are rare: odd names, odd counts, another version's."""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import running_browser
+from tests.end_to_end.page_actions import PATIENCE_MS, change_status, enter_token, opened_page
+from tests.end_to_end.status_page_service import TOKEN, Watched, quiet_service
+
+INHERITED = ["constructor", "toString", "__proto__"]  # what every object of JavaScript has
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[Watched]:
+    """A sidecar with one dimension that nobody asks for anything."""
+    # Sockets want a short path.
+    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
+        service = quiet_service(Path(folder))
+        with service.sidecar.running():
+            yield service
+
+
+@pytest.fixture
+def shown(browser: Browser, quiet: Watched) -> Iterator[Page]:
+    """The page of that sidecar, with figures."""
+    with opened_page(browser) as page:
+        page.goto(quiet.url)
+        enter_token(page, TOKEN)
+        expect(page.locator("#state-word")).to_have_text("Healthy")
+        yield page
+
+
+def test_counts_do_not_contradict(shown: Page) -> None:
+    """Keys without an answer, and keys in line for a query, are told apart: each may be alone."""
+    change_status(shown, _with_deserted_keys)
+
+    facts = shown.locator(".card .facts")
+    expect(facts).to_contain_text("unanswered keys0")
+    expect(facts).to_contain_text("queued keys2")
+
+
+def test_names_that_objects_inherit_are_names(shown: Page) -> None:
+    """A dimension may be called `constructor`, and is as healthy as it says."""
+    change_status(shown, _with_inherited_names)
+
+    expect(shown.locator(".card h3")).to_have_text(INHERITED)
+    expect(shown.locator("#state-word")).to_have_text("Healthy")
+    expect(shown.locator("#state-reasons")).to_have_text("all dimensions answer")
+
+
+def test_names_that_objects_inherit_have_reasons(shown: Page) -> None:
+    """Such a dimension tells its own reason when it is not ready."""
+    change_status(shown, _with_one_not_ready)
+
+    expect(shown.locator("#state-reasons")).to_have_text("constructor: its table is loaded")
+
+
+def test_unknown_state_is_shown_by_its_name(shown: Page) -> None:
+    """A state of the breaker that only a newer sidecar knows is told as it is called."""
+    change_status(shown, _with_isolated_breaker)
+
+    expect(shown.locator(".card .mark").first).to_have_text("breaker isolated")
+    expect(shown.locator("#state-reasons")).to_have_text("places.of-2_kinds: breaker isolated")
+
+
+def _without_dimensions(status: Any) -> None:  # noqa: ANN401  # any JSON
+    del status["dimensions"]
+
+
+def _without_channels(status: Any) -> None:  # noqa: ANN401  # any JSON
+    del status["channels"]
+
+
+def _without_errors(status: Any) -> None:  # noqa: ANN401  # any JSON
+    for dimension in status["dimensions"]:
+        del dimension["recent_errors"]
+
+
+@pytest.mark.parametrize("change", [_without_dimensions, _without_channels, _without_errors])
+def test_unreadable_answer_is_told(shown: Page, change: Callable[[Any], None]) -> None:
+    """What another version answers is not half shown: the page says what may help.
+
+    It goes on by itself once it can read the answers again.
+    """
+    change_status(shown, change)
+    _expect_unreadable(shown)
+
+    shown.unroute_all()
+
+    expect(shown.locator("#state-word")).to_have_text("Healthy")
+    expect(shown.locator("#state-since")).to_be_hidden()
+    expect(shown.locator(".card")).to_be_visible()
+
+
+@pytest.mark.parametrize("body", ["<p>Soon here</p>", "null", "[]"])
+def test_answer_of_something_else_is_told(shown: Page, body: str) -> None:
+    """What is no status at all is told in the same words."""
+    shown.route("**/v1/status", lambda route: route.fulfill(body=body))
+
+    _expect_unreadable(shown)
+
+
+def _expect_unreadable(page: Page) -> None:
+    expect(page.locator("#state-word")).to_have_text("Cannot be read")
+    expect(page.locator("#state-reasons")).to_contain_text("reloading the page may help")
+    expect(page.locator("#state-since")).to_have_text(re.compile(r"^(Next try in \d+ s\.|Trying)"))
+    expect(page.locator("main")).to_be_hidden()
+    expect(page.locator("#token-form")).to_be_hidden()
+
+
+def _with_deserted_keys(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """Nobody waits for the keys in line: all askers gave up."""
+    for dimension in status["dimensions"]:
+        dimension["waiting_keys"], dimension["backend"]["queued_keys"] = 0, 2
+
+
+def _with_inherited_names(status: Any) -> None:  # noqa: ANN401  # any JSON
+    (dimension,) = status["dimensions"]
+    status["dimensions"] = [dimension | {"name": name} for name in INHERITED]
+
+
+def _with_one_not_ready(status: Any) -> None:  # noqa: ANN401  # any JSON
+    _with_inherited_names(status)
+    status["not_ready"] = {"constructor": "its table is loaded"}
+
+
+def _with_isolated_breaker(status: Any) -> None:  # noqa: ANN401  # any JSON
+    for dimension in status["dimensions"]:
+        dimension["backend"]["breaker"] = "isolated"
