@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import pty
+import select
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -154,5 +155,8 @@ async def test_bars_are_wiped_off_at_the_end(screen: tuple[int, LineSink]) -> No
         await drawn.wait()
         task.cancel()
 
-    seen = os.read(reader, 10_000).decode()
+    # A terminal hands on in pieces, each in its own time.
+    seen = ""
+    while not seen.endswith("\r\x1b[J") and select.select([reader], [], [], PATIENCE_S)[0]:
+        seen += os.read(reader, 10_000).decode()
     assert ("customers" in seen, seen.endswith("\r\x1b[J")) == (True, True)
