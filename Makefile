@@ -63,7 +63,7 @@ unit: $(INSTALLED)
 dependencies: $(INSTALLED) ## Ask for advisories of every locked version; says so where nobody can be asked
 	$(BIN)/python -m tests.dependency_audit
 
-fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, 10 minutes
+fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, two minutes
 	$(BIN)/python -m pytest --nightly tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
 
 audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"

@@ -117,13 +117,13 @@ class ChannelSession:
         with self._changed:
             return self._changed.wait_for(self._is_decided, timeout_s)
 
-    def wait_until_open(self, timeout_s: float, *, url: str) -> None:
-        """Wait for the service's answer to OPEN.
+    def wait_until_open(self, timeout_s: float, *, url: str, waited_s: float = 0.0) -> None:
+        """Wait for the service's answer to OPEN; `waited_s` of `timeout_s` have passed already.
 
         Raises what the service answered, or SidecarUnreachable.
         """
         with self._changed:
-            self._changed.wait_for(self._is_decided, timeout_s)
+            self._changed.wait_for(self._is_decided, timeout_s - waited_s)
             if self._failure is not None:
                 raise self._failure
             if self.channel.columns is None:

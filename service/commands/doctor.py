@@ -41,7 +41,7 @@ from service.config.loading import load_settings
 if TYPE_CHECKING:
     from service.doctor.plan import Configured, Deployment, RunningSidecar
     from service.doctor.report import Report
-    from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
+    from service.doctor.skipped_check import SkippedCheck
 
 ERRORS_FOUND = 1  # the exit code; 78 where the configuration cannot be loaded
 
@@ -96,13 +96,13 @@ class _Asked:
     token: str | None
     files: ClientFiles
 
-    def sidecar(self, configured: "Configured | None") -> "RunningSidecar | UnknownSidecarCheck":
+    def sidecar(self, configured: "Configured | None") -> "RunningSidecar | SkippedCheck":
         from service.commands.sidecar_questions import sidecar_questions  # noqa: PLC0415
         from service.doctor.plan import RunningSidecar  # noqa: PLC0415
-        from service.doctor.unknown_sidecar_check import UnknownSidecarCheck  # noqa: PLC0415
+        from service.doctor.skipped_check import unknown_sidecar  # noqa: PLC0415
 
         if self.endpoint is None and configured is not None and configured.faults:
-            return UnknownSidecarCheck(str(configured.file))
+            return unknown_sidecar(str(configured.file))
         settings = None if configured is None else configured.settings
         own = own_endpoint(settings)
         where = parse_endpoint(self.endpoint or own.text, self.files)
@@ -118,7 +118,7 @@ class _Asked:
 
 def _report(
     configured: "Configured | None",
-    sidecar: "RunningSidecar | UnknownSidecarCheck | None",
+    sidecar: "RunningSidecar | SkippedCheck | None",
     deployment: "Deployment",
 ) -> "Report":
     from service.commands.quiet_libraries import quiet_libraries  # noqa: PLC0415

@@ -3,6 +3,7 @@
 Opens no connection; see `sidecar_client`.
 """
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,10 @@ class Endpoint:
     def is_secure(self) -> bool:
         """Whether it is asked with TLS."""
         return self.base_url.scheme == "https"
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """What aiohttp takes as `ssl`; raises typer.BadParameter for files that cannot be used."""
+        return self.files.context() if self.is_secure else True
 
 
 def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> Endpoint:

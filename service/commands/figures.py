@@ -5,7 +5,8 @@ Not for configurations: what is read back stands in `service.config.quantity`.
 
 from datetime import UTC, datetime
 
-END_OF_INPUT_MS = 2**63 - 1  # the maximal watermark
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+
 NOW_S = 1.5
 MINUTE_S = 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -57,7 +58,7 @@ def shown_watermark(watermark_ms: int | None, now_s: float) -> str:
     """The event time, and how far it is behind the clock."""
     if watermark_ms is None:
         return "none yet"
-    if watermark_ms >= END_OF_INPUT_MS:
+    if watermark_ms >= MAX_WATERMARK_MS:
         return "end of input"
     try:
         moment = datetime.fromtimestamp(watermark_ms / 1000, UTC)

@@ -34,8 +34,7 @@ class SidecarClient:
 
     async def __aenter__(self) -> Self:
         """Prepare; the connection is made by the first question."""
-        socket = self._endpoint.socket
-        connector = aiohttp.UnixConnector(str(socket)) if socket else self._tcp_connector()
+        connector = connector_of(self._endpoint, self._endpoint.tls())
         self._session = aiohttp.ClientSession(
             connector=connector, headers=self._headers, timeout=TIMEOUT
         )
@@ -49,10 +48,6 @@ class SidecarClient:
     ) -> None:
         """Close the connection."""
         await self._session.close()
-
-    def _tcp_connector(self) -> aiohttp.TCPConnector:
-        endpoint = self._endpoint
-        return aiohttp.TCPConnector(ssl=endpoint.files.context() if endpoint.is_secure else True)
 
     async def ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """What it answers to a path, which is escaped already; raises SidelookError."""
@@ -70,6 +65,13 @@ class SidecarClient:
                 self._endpoint.text, f"{NO_SIDECAR}; {_remedy(self._endpoint)}"
             )
         return answer
+
+
+def connector_of(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.BaseConnector:
+    """The connections to it, with `Endpoint.tls`; to be closed by the session that has it."""
+    if endpoint.socket is not None:
+        return aiohttp.UnixConnector(str(endpoint.socket))
+    return aiohttp.TCPConnector(ssl=tls)
 
 
 @contextmanager

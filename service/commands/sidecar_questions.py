@@ -4,12 +4,11 @@ For what the other commands ask of a dimension see `sidecar_client`.
 """
 
 import json
-import ssl
 
 import aiohttp
 
 from service.commands.endpoint import Endpoint
-from service.commands.sidecar_client import mapped_errors
+from service.commands.sidecar_client import connector_of, mapped_errors
 from service.doctor.sidecar_check import AskSidecar, SidecarAnswer
 
 TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; within that of a check
@@ -24,11 +23,11 @@ def sidecar_questions(
     typer.BadParameter for files of TLS that cannot be used.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    tls = endpoint.files.context() if endpoint.is_secure else True
+    tls = endpoint.tls()
 
     async def ask(path: str) -> SidecarAnswer:
         url = endpoint.base_url.origin().join(type(endpoint.base_url)(path, encoded=True))
-        connector = _connector(endpoint, tls)
+        connector = connector_of(endpoint, tls)
         with mapped_errors(endpoint):
             async with (
                 aiohttp.ClientSession(
@@ -40,12 +39,6 @@ def sidecar_questions(
         return SidecarAnswer(response.status, _body(text), response.headers.get("Date"))
 
     return ask
-
-
-def _connector(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.BaseConnector:
-    if endpoint.socket is not None:
-        return aiohttp.UnixConnector(str(endpoint.socket))
-    return aiohttp.TCPConnector(ssl=tls)
 
 
 def _body(text: str) -> object:

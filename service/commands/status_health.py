@@ -3,12 +3,10 @@
 Judges by what the sidecar tells of itself; it asks no store.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from lookup_core.errors import ErrorCode
-
-Told = Mapping[str, Any]  # an object of the answer
+from service.commands.status_tables import Told
 
 LATELY_S = 15
 # Faults of single keys, and none of the service's.

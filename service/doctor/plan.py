@@ -20,18 +20,17 @@ from service.doctor.database_check import DatabaseCheck
 from service.doctor.interface import Check
 from service.doctor.kafka_check import KafkaCheck
 from service.doctor.kubernetes_check import KubernetesCheck
-from service.doctor.missing_configuration_check import MissingConfigurationCheck
 from service.doctor.parquet_check import ParquetCheck
 from service.doctor.pod_template_check import PodTemplateCheck
 from service.doctor.postgres_place import postgres_places
 from service.doctor.process_limits_check import ProcessLimitsCheck
 from service.doctor.secrets_check import SecretsCheck
 from service.doctor.sidecar_check import AskSidecar, SidecarCheck
+from service.doctor.skipped_check import SkippedCheck, missing_configuration
 from service.doctor.socket_check import SocketCheck
 from service.doctor.spark_check import SparkCheck
 from service.doctor.spark_conf import read_spark_conf
 from service.doctor.table_check import TableCheck
-from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
 from service.resources.memory_shares import MemoryShares
 
 _TABLES_AT_ONCE = 4  # of one database
@@ -70,13 +69,13 @@ class Configured:
 
 def plan(
     configured: Configured | None,
-    sidecar: RunningSidecar | UnknownSidecarCheck | None,
+    sidecar: RunningSidecar | SkippedCheck | None,
     deployment: Deployment,
 ) -> list[list[Check]]:
     """The checks in stages: tables after their databases."""
     settings = None if configured is None else configured.settings
     first: list[Check] = [
-        MissingConfigurationCheck()
+        missing_configuration()
         if configured is None
         else ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
     ]
@@ -114,9 +113,9 @@ def _database_of(check: Check) -> DatabaseCheck | None:
 
 
 def _of_sidecar(
-    sidecar: RunningSidecar | UnknownSidecarCheck, settings: Settings | None
+    sidecar: RunningSidecar | SkippedCheck, settings: Settings | None
 ) -> Iterator[Check]:
-    if isinstance(sidecar, UnknownSidecarCheck):
+    if isinstance(sidecar, SkippedCheck):
         yield sidecar
     else:
         yield from _of_running(sidecar, settings)

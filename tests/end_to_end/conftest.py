@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a Spark session, a sidecar with Parquet files, a database."""
+"""What the end-to-end tests share: a Spark session, sidecars, a database, a browser."""
 
 import shutil
 import tempfile
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page
 
+from tests.browser import running_browser
+from tests.end_to_end.page_actions import opened_page
 from tests.end_to_end.parquet_sidecar import parquet_sidecar
 from tests.end_to_end.sidecar_process import SidecarProcess
+from tests.end_to_end.status_page_service import Watched, quiet_service
 from tests.integration.postgres_server import Database, running_postgres
 from tests.spark_session import spark_session
 
@@ -36,3 +40,27 @@ def sidecar_process() -> Iterator[SidecarProcess]:
     with parquet_sidecar(folder) as sidecar:
         yield sidecar
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page."""
+    with opened_page(browser) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[Watched]:
+    """A sidecar with one dimension, which asks for a token, and that few ask for anything."""
+    # Sockets want a short path.
+    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
+        service = quiet_service(Path(folder))
+        with service.sidecar.running():
+            yield service

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import running_browser
 from tests.end_to_end.page_actions import (
     PATIENCE_MS,
     PHONE,
@@ -40,13 +39,6 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def busy() -> Iterator[Busy]:
     """A sidecar under load, with 300 channels of one dimension and two of another."""
     # Sockets want a short path.
@@ -55,13 +47,6 @@ def busy() -> Iterator[Busy]:
         busy_service(Path(folder)) as service,
     ):
         yield service
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page."""
-    with opened_page(browser) as page:
-        yield page
 
 
 @pytest.fixture

@@ -3,20 +3,17 @@
 import json
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser import running_browser
 from tests.end_to_end.forwarded_port import forwarded_port
-from tests.end_to_end.page_actions import PATIENCE_MS, enter_token, opened_page
-from tests.end_to_end.status_page_service import TOKEN, Watched, quiet_service
+from tests.end_to_end.page_actions import PATIENCE_MS, enter_token
+from tests.end_to_end.status_page_service import TOKEN, Watched
 from tests.end_to_end.until import until
 
 NEWER_TOKEN = "newer-token-of-the-page"
@@ -29,30 +26,6 @@ ASKS_FOR_TOKEN = [
 ]
 
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def quiet() -> Iterator[Watched]:
-    """A sidecar that asks for a token, and that few ask for anything."""
-    # Sockets want a short path.
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
-        service = quiet_service(Path(folder))
-        with service.sidecar.running():
-            yield service
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page."""
-    with opened_page(browser) as page:
-        yield page
 
 
 def test_page_before_the_token_asks_for_it_alone(page: Page, quiet: Watched) -> None:

@@ -1,38 +1,18 @@
 """What the status page makes of answers that are rare: odd names, odd counts, another version's."""
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import running_browser
 from tests.end_to_end.page_actions import PATIENCE_MS, change_status, enter_token, opened_page
-from tests.end_to_end.status_page_service import TOKEN, Watched, quiet_service
+from tests.end_to_end.status_page_service import TOKEN, Watched
 
 INHERITED = ["constructor", "toString", "__proto__"]  # what every object of JavaScript has
 
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def quiet() -> Iterator[Watched]:
-    """A sidecar with one dimension that nobody asks for anything."""
-    # Sockets want a short path.
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
-        service = quiet_service(Path(folder))
-        with service.sidecar.running():
-            yield service
 
 
 @pytest.fixture

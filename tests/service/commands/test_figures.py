@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from service.commands.figures import (
-    END_OF_INPUT_MS,
     shown_ago,
     shown_count,
     shown_share,
@@ -81,7 +81,7 @@ def test_ages_are_in_whole_seconds(seconds: float, text: str) -> None:
     ("watermark_ms", "text"),
     [
         (None, "none yet"),
-        (END_OF_INPUT_MS, "end of input"),
+        (MAX_WATERMARK_MS, "end of input"),
         (60_000, "1970-01-01 00:01:00Z, 40.0 s behind"),
         (105_000, "1970-01-01 00:01:45Z, 5.0 s ahead"),
         (2**62, "4,611,686,018,427,387,904 ms"),

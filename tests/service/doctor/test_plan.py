@@ -6,7 +6,7 @@ from service.config.settings import Settings
 from service.doctor.plan import Configured, Deployment, RunningSidecar, groups, plan
 from service.doctor.pod_template_check import PodTemplateCheck
 from service.doctor.sidecar_check import SidecarAnswer
-from service.doctor.unknown_sidecar_check import UnknownSidecarCheck
+from service.doctor.skipped_check import SkippedCheck, unknown_sidecar
 from tests.service.tls.certificates import authority
 
 FILE = Path("c.yaml")
@@ -31,7 +31,7 @@ async def ask(_path: str) -> SidecarAnswer:
 
 def names(
     configured: Configured | None,
-    sidecar: RunningSidecar | UnknownSidecarCheck | None,
+    sidecar: RunningSidecar | SkippedCheck | None,
     deployment: Deployment = NOTHING,
 ) -> list[str]:
     """The checks, stage by stage."""
@@ -77,7 +77,7 @@ def test_faulty_configuration_leaves_the_rest() -> None:
 
 def test_unknown_sidecar_is_not_asked() -> None:
     """Where it listens is nowhere said: no socket is looked at, and that is a finding."""
-    found = names(Configured(FILE, faults=["x"]), UnknownSidecarCheck("c.yaml"))
+    found = names(Configured(FILE, faults=["x"]), unknown_sidecar("c.yaml"))
 
     assert found == ["configuration sidecar limits kubernetes", ""]
 
