@@ -6,7 +6,6 @@ They lead nowhere else, and ask for no hot loop. Knows nothing of spans. The lib
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -106,23 +105,28 @@ class _BoundedAdapter(HTTPAdapter):
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:
-        is_over = threading.Event()
+        is_over, is_late = threading.Event(), threading.Event()
         cutting = threading.Thread(
-            target=self._cut_until, args=(is_over, seconds), name="tracing-deadline", daemon=True
+            target=self._cut_until,
+            args=(is_over, is_late, seconds),
+            name="tracing-deadline",
+            daemon=True,
         )
         cutting.start()
-        deadline_s = time.monotonic() + seconds
         try:
             yield
-            if time.monotonic() >= deadline_s:
-                raise requests.Timeout(f"no whole answer within {seconds:.1f} s")
         finally:
             is_over.set()
             cutting.join()
+        if is_late.is_set():  # a body that was cut reads like a short one
+            raise requests.Timeout(f"no whole answer within {seconds:.1f} s")
 
-    def _cut_until(self, is_over: threading.Event, seconds: float) -> None:
+    def _cut_until(
+        self, is_over: threading.Event, is_late: threading.Event, seconds: float
+    ) -> None:
         wait_s = seconds
         while not is_over.wait(wait_s):
+            is_late.set()
             wait_s = _AGAIN_S
             for connection in self._connections:
                 _cut(getattr(connection(), "sock", None))
