@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core.errors import ProtocolViolation, SidecarUnreachable, SidelookError
+from lookup_core.errors import ProtocolViolation, SidelookError
 from lookup_core.protocol import frames
 from lookup_core.protocol.channel_answer import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
@@ -117,18 +117,11 @@ class ChannelSession:
         with self._changed:
             return self._changed.wait_for(self._is_decided, timeout_s)
 
-    def wait_until_open(self, timeout_s: float, *, url: str, waited_s: float = 0.0) -> None:
-        """Wait for the service's answer to OPEN; `waited_s` of `timeout_s` have passed already.
-
-        Raises what the service answered, or SidecarUnreachable.
-        """
+    def check(self) -> None:
+        """Raises what ended the channel, if it has ended."""
         with self._changed:
-            self._changed.wait_for(self._is_decided, timeout_s - waited_s)
             if self._failure is not None:
                 raise self._failure
-            if self.channel.columns is None:
-                reason = f"it opened no channel within {timeout_s:g} s; see connect_timeout"
-                raise SidecarUnreachable(url, reason)
 
     def reopen(self) -> None:
         """With the lock held: ask for the channel, on a new connection."""

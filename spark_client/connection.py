@@ -93,10 +93,19 @@ class Connection:
         timeout_s = self._timing.connect_timeout_s
         quiet_s = min(self._timing.warn_after_s, timeout_s)
         if not session.is_decided_within(quiet_s):
-            reason = session.refusal or self._outage or "no answer yet"
-            _log.warning("waiting up to %g s for %s: %s", timeout_s, request.dimension, reason)
+            what = f"{request.dimension} at {self._url}"
+            _log.warning("waiting up to %g s for %s: %s", timeout_s, what, self._hindrance(session))
         most_s = timeout_s + self._timing.open_margin_s
-        session.wait_until_open(most_s, url=self._url, waited_s=quiet_s)
+        if not session.is_decided_within(most_s - quiet_s):
+            late = f"it opened no channel within {most_s:g} s: {self._hindrance(session)}"
+            raise SidecarUnreachable(self._url, f"{late}; see connect_timeout")
+        session.check()
+
+    def _hindrance(self, session: ChannelSession) -> str:
+        with self._lock:
+            if session.refusal is not None:
+                return str(session.refusal)
+            return "no answer yet" if self._outage is None else self._outage.reason
 
     def disown(self) -> None:
         """After a fork, in the child: let go of the descriptors; nothing else is safe to touch."""

@@ -6,6 +6,7 @@ Only the address; speaking to what listens there is `web_socket`'s business.
 import os
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -35,7 +36,7 @@ class Endpoint:
         return f"{'wss' if self.is_secure else 'ws'}://{host}:{self.port}{STREAM_PATH}"
 
     def connect(self, timeout_s: float, tls: ClientTls = SYSTEMS_TLS) -> socket.socket:
-        """A connected blocking socket, with TLS for https.
+        """A connected blocking socket within `timeout_s`, with TLS for https.
 
         Raises SidecarUnreachable saying what is wrong, InvalidRequest for files of TLS that are.
         """
@@ -51,11 +52,13 @@ class Endpoint:
     def _connect(self, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
         if self.path is not None:
             return _connected_unix(self.path, timeout_s)
+        deadline_s = time.monotonic() + timeout_s
         plain = socket.create_connection((self.host, self.port), timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
             return plain
         try:
+            limit_wait(plain, deadline_s)  # TLS takes it for all of its handshake
             return context.wrap_socket(plain, server_hostname=self.host)
         except OSError:
             plain.close()
@@ -83,6 +86,17 @@ def endpoint_of(url: str) -> Endpoint:
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         return Endpoint(url, None, parts.hostname, port, is_secure=parts.scheme == "https")
     raise ValueError(f"{url!r} is neither unix:///path nor http://host:port nor https://host:port")
+
+
+def limit_wait(connected: socket.socket, deadline_s: float) -> None:
+    """Let the next wait of `connected` end at that time of the monotonic clock.
+
+    Raises TimeoutError if it has passed.
+    """
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    connected.settimeout(left_s)
 
 
 def _connected_unix(path: str, timeout_s: float) -> socket.socket:

@@ -17,7 +17,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, Si
 from lookup_core.plain_refusal import plain_refusal
 from lookup_core.protocol.frames import SUBPROTOCOL
 from spark_client.client_tls import SYSTEMS_TLS, ClientTls
-from spark_client.endpoint import Endpoint
+from spark_client.endpoint import Endpoint, limit_wait
 from spark_client.web_socket import RECEIVE_BYTES, WebSocket
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -63,13 +63,13 @@ def _send_request(
         request.headers["Authorization"] = f"Bearer {token}"
     protocol.send_request(request)
     for data in protocol.data_to_send():
-        _limit_wait(connected, deadline_s)
+        limit_wait(connected, deadline_s)
         connected.sendall(data)
 
 
 def _take_answer(connected: socket.socket, protocol: ClientProtocol, *, deadline_s: float) -> None:
     while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
-        _limit_wait(connected, deadline_s)
+        limit_wait(connected, deadline_s)
         chunk = connected.recv(RECEIVE_BYTES)
         if chunk:
             protocol.receive_data(chunk)
@@ -78,13 +78,6 @@ def _take_answer(connected: socket.socket, protocol: ClientProtocol, *, deadline
     refused = protocol.handshake_exc
     if isinstance(refused, InvalidMessage) and isinstance(refused.__cause__, EOFError):
         raise ConnectionResetError("it closed the connection") from refused
-
-
-def _limit_wait(connected: socket.socket, deadline_s: float) -> None:
-    left_s = deadline_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    connected.settimeout(left_s)  # which is for one wait alone
 
 
 def _check_answer(protocol: ClientProtocol, url: str, *, has_token: bool) -> None:

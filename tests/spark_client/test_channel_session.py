@@ -114,12 +114,14 @@ def test_failure_waits_for_the_answers(line: Line) -> None:
             line.session.answers(None)
 
 
-def test_waiting_for_open_ends_in_time(line: Line) -> None:
-    """A channel that stands is there at once; one that does not is an error in time."""
-    line.session.wait_until_open(0.0, url="x")
+def test_channel_that_ended_says_why(line: Line) -> None:
+    """A channel that stands is well; one that has failed raises what ended it."""
+    line.session.check()
 
-    with pytest.raises(SidecarUnreachable, match="no channel within 0 s; see connect_timeout"):
-        Line().session.wait_until_open(0.0, url="x")
+    with line.lock:
+        line.session.fail(SidecarUnreachable("x", "gone"))
+    with pytest.raises(SidecarUnreachable, match="gone"):
+        line.session.check()
 
 
 def test_refusal_is_forgotten_with_the_channel() -> None:

@@ -3,12 +3,13 @@
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from lookup_core.errors import SidecarUnreachable
-from spark_client.endpoint import Endpoint, endpoint_of
+from spark_client.endpoint import Endpoint, endpoint_of, limit_wait
 
 
 def test_urls_of_all_kinds_are_parsed() -> None:
@@ -67,6 +68,18 @@ def test_other_errors_speak_for_themselves() -> None:
 
     assert endpoint._reason(TimeoutError()) == "it did not answer in time"
     assert endpoint._reason(OSError("no route")) == "no route"
+
+
+def test_waits_share_a_deadline() -> None:
+    """Each wait has what the ones before it have left; after the last there is none."""
+    with socket.socket() as waiting:
+        limit_wait(waiting, time.monotonic() + 60.0)
+        left_s = waiting.gettimeout()
+        with pytest.raises(TimeoutError):
+            limit_wait(waiting, time.monotonic())
+
+    assert left_s is not None
+    assert 0.0 < left_s <= 60.0
 
 
 def test_https_without_tls_is_unreachable() -> None:
