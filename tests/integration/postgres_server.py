@@ -26,8 +26,9 @@ IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # somebody waits
 IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
     WHERE application_name = 'sidelook' AND datname = current_database())"""
 
-_WAIT = """DO $$ BEGIN
+_WAIT = """DO $$ DECLARE begun_at timestamptz := clock_timestamp(); BEGIN
     WHILE NOT ({condition}) LOOP
+        ASSERT clock_timestamp() < begun_at + interval '1 minute', $told$not so: {condition}$told$;
         PERFORM pg_sleep(0.005), pg_stat_clear_snapshot();
     END LOOP;
 END $$"""
@@ -63,7 +64,10 @@ class Database:
             yield
 
     async def wait_for(self, condition: str) -> None:
-        """Wait until the condition is true in this database; the server does the waiting."""
+        """Wait until the condition is true in this database; the server does the waiting.
+
+        Raises an error that tells the condition after a minute.
+        """
         await asyncio.to_thread(self.execute, _WAIT.format(condition=condition))
 
     def insert(self, table: str, rows: Sequence[Sequence[Any]]) -> None:

@@ -17,7 +17,7 @@ from tests.integration.told_table import PARTITIONS, FollowedTable, ToldTable
 
 ROWS = 20_000
 TURNS = 5  # each row is told so often: 100,000 events
-MOST_LAG_S = 0.25  # of the event loop; what is more would be felt by whoever asks
+MOST_LAG_S = 1.0  # of the event loop, beside others at work; more would be felt by who asks
 MOST_WAIT_S = 2.0  # of one lookup meanwhile, the timeout of the dimension
 ASKED = 1000
 BATCH_BYTES = 512 * 1024

@@ -13,13 +13,13 @@ from service.backends.postgres import PostgresBackend
 from service.backends.postgres_connections import PostgresConnections
 from service.backends.postgres_settings import PostgresSettings
 from service.engine.dimension import Dimension
+from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import told, typed
 
-GRACE_S = 0.25  # how much later than its timeout a fetch may end
 PATIENCE_S = 5.0  # what would be a failure of the test, not of the backend
 ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})
 KEYS = pa.record_batch({"id": pa.array([2])})

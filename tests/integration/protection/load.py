@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.grace import GRACE_S
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.customers import ROWS, lies
 
-GRACE_S = 0.25  # how much later than its deadline a lookup may end
 PAUSE_S = 0.02
 KEYS = 10  # of one lookup
 TICK_S = 0.01

@@ -14,6 +14,7 @@ from lookup_core.settings import BatchSettings, CacheMode, CacheSettings, Dimens
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from service.engine.dimension import Dimension
+from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.customers import put_customers
@@ -21,7 +22,6 @@ from tests.integration.protection.customers import put_customers
 POOL = 4  # connections
 CALLERS = 50
 PATIENCE_S = 5.0
-GRACE_S = 0.25  # how much later than its deadline a lookup may end
 TIMEOUT_S = 0.3
 SETTINGS = DimensionSettings(
     "customers",

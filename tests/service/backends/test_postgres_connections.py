@@ -11,8 +11,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_connections import PostgresConnections
 from service.backends.postgres_settings import PostgresSettings
-
-GRACE_S = 0.25  # how much later than its timeout a query may end
+from tests.grace import GRACE_S
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from structlog.testing import capture_logs
 
 from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
+from tests.grace import GRACE_S
 from tests.otlp_collector import otlp_collector
 from tests.service.observability.test_collector_session import Answer, answered, dripped, server
 
 PATH = "/v1/traces"
-SLACK_S = 3.0  # other work on the machine
 
 
 def settings(endpoint: str, headers: Mapping[str, str] | None = None) -> SpanExportSettings:
@@ -50,7 +50,7 @@ async def test_absent_collector_is_told_once() -> None:
         took_s = await lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 5_000)
 
     told = [event for event in logs if "refused" in event.get("text", "")]
-    assert took_s < END_S + SLACK_S
+    assert took_s < END_S + GRACE_S
     assert [event["event"] for event in told] == ["tracing.not_sent"]
 
 
@@ -62,7 +62,7 @@ async def test_silent_collector_is_left_in_time() -> None:
             lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 2_000), 30
         )
 
-    assert END_S <= took_s < END_S + SLACK_S
+    assert END_S <= took_s < END_S + GRACE_S
 
 
 async def test_dripping_collector_is_left_in_time() -> None:

@@ -13,8 +13,7 @@ from service.sources.postgres_notifications_session import (
 )
 from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
 from service.sources.trigger_sql import trigger_names
-
-GRACE_S = 0.5  # how much later than its timeout a connection attempt may end
+from tests.grace import GRACE_S
 
 
 async def failure_of(dsn: str, *, timeout_s: float = 3.0) -> BackendError:
