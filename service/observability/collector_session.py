@@ -17,7 +17,7 @@ from weakref import ref
 import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
-from urllib3.exceptions import InvalidHeader
+from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util import Retry
 
 LEAST_RETRY_AFTER_S = 1.0  # as long as the library's own first wait
@@ -92,7 +92,10 @@ class _BoundedAdapter(HTTPAdapter):
         """The answer with its first bytes; raises Timeout, or what a lost connection raises."""
         with self._cut_after(options["timeout"]):
             response = super().send(request, **{**options, "stream": True})
-            start = response.raw.read(MOST_ANSWER_BYTES, decode_content=False)
+            try:
+                start = response.raw.read(MOST_ANSWER_BYTES, decode_content=False)
+            except HTTPError as error:  # which is no RequestException, unlike what `send` raises
+                raise requests.exceptions.ChunkedEncodingError(error, request=request) from error
             response.close()  # and its connection, if there is more
         response.raw = BytesIO(start)
         return response

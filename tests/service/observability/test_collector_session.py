@@ -3,6 +3,7 @@
 import resource
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,17 @@ def test_deadline_holds_for_tls(tmp_path: Path) -> None:
         took_s = time.monotonic() - began_s
 
     assert TIMEOUT_S <= took_s < TIMEOUT_S + GRACE_S
+
+
+def test_broken_answer_is_a_failure() -> None:
+    """A connection that is lost in the middle of a body fails as one that is lost before it."""
+
+    def broken(connection: socket.socket, _is_over: threading.Event) -> None:
+        connection.sendall(OK + b"\r\nx")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with server(broken) as url, pytest.raises(requests.RequestException):
+        asked(url)
 
 
 def test_whole_answer_keeps_its_connection() -> None:
