@@ -5,6 +5,7 @@ Keeps its ports and its data over restarts. Not for production: one broker, no r
 
 import asyncio
 import base64
+import random
 import socket
 import subprocess
 import time
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from demo.embedded_kafka.java_process import JavaProcess
@@ -19,6 +21,8 @@ from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
 from demo.embedded_kafka.kafka_topics import has_controller
 
 START_TIMEOUT_S = 60.0
+# Below those that systems give to whoever names none: they stay free while the broker is down.
+_PORTS = range(20_000, 30_000)
 _POLL_INTERVAL_S = 0.02
 _CONFIGURATION = """
 process.roles=broker,controller
@@ -154,11 +158,14 @@ def kafka_broker(
 
 
 def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    drawn = random.sample(_PORTS, len(_PORTS))
+    return list(islice(filter(_is_free, drawn), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
