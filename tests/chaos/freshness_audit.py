@@ -25,6 +25,7 @@ from tests.end_to_end.until import until
 
 _ROUND = 8  # faults between two moments of rest
 _WARM_HITS = 20_000  # after the last fault of a round, so that there is something to be stale
+_WARM_WITHIN_S = 180.0  # seconds at rest; neighbours and a feed that is not back yet make it long
 _SINGLES = 500  # keys that are asked one by one at rest, twice
 _TOLD_ENTRIES = 10  # stale ones that are printed
 
@@ -125,7 +126,7 @@ def _run_round(
         took_s = time.monotonic() - began_s
         _show(f"{fault.__name__}: {'struck' if has_struck else 'missed'}, {took_s:.1f} s")
     hits = world.hits
-    until(lambda: world.hits > hits + _WARM_HITS)
+    until(lambda: world.hits > hits + _WARM_HITS, within_s=_WARM_WITHIN_S)
     for writer in world.writers:
         writer.pause()
     for name in world.dimensions:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import psycopg
 
-from tests.chaos.freshness_signs import is_doubted, positions, rising, rising_lines, rising_nonsense
+from tests.chaos.freshness_signs import (
+    is_doubted,
+    positions,
+    rising,
+    rising_lines,
+    rising_nonsense,
+    soon,
+)
 from tests.chaos.freshness_table import EMPTY_AND_FILL, KEYS, NAME
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld
 from tests.chaos.freshness_writer import UPDATE
@@ -48,7 +55,7 @@ def freeze_network(world: FreshnessWorld, chance: Chance) -> bool:
     world.network.hold()
     try:
         time.sleep(chance.uniform(0.2, 1.5))  # the fault itself
-        return world.network.held_chunks > 0
+        return soon(lambda: world.network.held_chunks > 0)
     finally:
         world.network.release()
 
@@ -59,7 +66,7 @@ def delay_answers(world: FreshnessWorld, chance: Chance) -> bool:
         world.network.hold_answers(_FIRST_OF_POOL)
         try:
             time.sleep(chance.uniform(0.2, 1.0))  # the fault itself
-            return has_risen() and world.network.held_chunks > 0
+            return has_risen() and soon(lambda: world.network.held_chunks > 0)
         finally:
             world.network.release()
 
@@ -70,7 +77,7 @@ def freeze_sidecar(world: FreshnessWorld, chance: Chance) -> bool:
     os.kill(world.sidecar_pid, signal.SIGSTOP)
     try:
         time.sleep(chance.uniform(0.5, 1.5))  # the fault itself
-        return world.is_asking and world.commits > before
+        return soon(lambda: world.is_asking and world.commits > before)
     finally:
         os.kill(world.sidecar_pid, signal.SIGCONT)
 
@@ -81,7 +88,7 @@ def lock_table(world: FreshnessWorld, _: Chance) -> bool:
         WHERE NOT granted AND application_name = '{_POOL}'"""
     with world.database.locked(NAME):
         time.sleep(0.2)  # the fault itself
-        return bool(world.database.query(waiting))
+        return soon(lambda: world.database.query(waiting))
 
 
 def commit_late(world: FreshnessWorld, chance: Chance) -> bool:
@@ -91,7 +98,7 @@ def commit_late(world: FreshnessWorld, chance: Chance) -> bool:
         changed = connection.execute(UPDATE.encode(), [keys]).fetchall()
         before = world.commits
         time.sleep(chance.uniform(0.2, 1.0))  # the fault itself
-        has_struck = len(changed) > 0 and world.commits > before
+        has_struck = len(changed) > 0 and soon(lambda: world.commits > before)
     world.replaced.note([row[0] for row in changed], time.monotonic())
     return has_struck
 
@@ -139,7 +146,7 @@ def freeze_standby(world: FreshnessWorld, chance: Chance) -> bool:
     os.kill(pid, signal.SIGSTOP)
     try:
         time.sleep(chance.uniform(0.3, 0.8))  # the fault itself
-        return bool(world.database.query(waiting))
+        return soon(lambda: world.database.query(waiting))
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -180,7 +187,7 @@ def kill_broker(world: FreshnessWorld, _: Chance) -> bool:
     before = world.commits
     world.changelog.broker.kill()
     time.sleep(1.0)  # the fault itself
-    has_struck = world.commits > before
+    has_struck = soon(lambda: world.commits > before)
     world.changelog.broker.start()
     return has_struck
 

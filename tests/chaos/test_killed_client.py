@@ -15,7 +15,9 @@ from tests.chaos.records import dimension
 from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.end_to_end.sidecar_process import SidecarProcess, free_port
 from tests.end_to_end.until import until
+from tests.grace import GRACE_S
 
+PROMISED_S = 1.0  # from the death of a client until nothing of it is held
 CONFIG = """
 listen: {{unix: sidelook.sock, http: "{http}"}}
 dimensions:
@@ -62,11 +64,11 @@ def test_killed_client_holds_nothing(service: tuple[SidecarProcess, str]) -> Non
     sidecar, url = service
     figures = SidecarFigures(sidecar)
     with asker(url, sidecar.code) as client:
-        until(lambda: figures.levels()["sidelook_in_flight_records"] == 30, within_s=10.0)
+        until(lambda: figures.levels()["sidelook_in_flight_records"] == 30)
         levels = figures.levels()
 
         client.kill()
 
         assert levels["sidelook_channels"] == 1
         assert levels["sidelook_credit_records"] >= 30
-        assert figures.seconds_until_at_rest(within_s=1.0) < 1.0
+        figures.seconds_until_at_rest(within_s=PROMISED_S + GRACE_S)

@@ -26,7 +26,6 @@ class _Passage(socketserver.BaseRequestHandler):
             socket.create_connection((LOOPBACK, self.server.target)) as there,
         ):
             other = {here: there, there: here}
-            self.server.here.add(here)
             while True:
                 for each in select.select(list(other), [], [])[0]:
                     chunk = each.recv(_CHUNK_BYTES)
@@ -45,6 +44,12 @@ class _Forwarding(socketserver.ThreadingTCPServer):
         self.target = target
         self.here: set[socket.socket] = set()
 
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """All are let in; noted here, where `shutdown` waits for it, lest `cut` overlooks one."""
+        assert isinstance(request, socket.socket)
+        self.here.add(request)
+        return super().verify_request(request, client_address)
+
     def cut(self) -> None:
         """End all connections."""
         for each in list(self.here):
@@ -53,8 +58,18 @@ class _Forwarding(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def forwarded_port(target: int, port: int = 0) -> Iterator[int]:
-    """The port that leads to `target` until the block ends, and then refuses connections."""
+def kept_port() -> Iterator[int]:
+    """A port for `forwarded_port`, again and again; in between it refuses, and nobody takes it."""
+    with socket.socket() as keeper:
+        # Beside a socket that does not listen, another one may that asks for it like this.
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind((LOOPBACK, 0))
+        yield int(keeper.getsockname()[1])
+
+
+@contextmanager
+def forwarded_port(target: int, port: int) -> Iterator[None]:
+    """The port leads to `target` until the block ends, and then refuses connections."""
     with ExitStack() as stack:
         server = stack.enter_context(_Forwarding(port, target))
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -62,4 +77,4 @@ def forwarded_port(target: int, port: int = 0) -> Iterator[int]:
         stack.callback(thread.join)
         stack.callback(server.cut)
         stack.callback(server.shutdown)
-        yield int(server.server_address[1])
+        yield

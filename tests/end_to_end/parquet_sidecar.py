@@ -48,9 +48,9 @@ TIERS = pa.table({"tier": pa.array(range(5), pa.int32()), "label": list("abcde")
 _CONFIG = """
 listen: {unix: sidelook.sock, http: null}
 dimensions:
-  customers: {source: {kind: parquet, path: customers.parquet}, key: [id]}
-  places: {source: {kind: parquet, path: places.parquet}, key: [text, number]}
-  tiers: {source: {kind: parquet, path: tiers.parquet}, key: [tier]}
+  customers: {source: {kind: parquet, path: customers.parquet}, key: [id], timeout: 60s}
+  places: {source: {kind: parquet, path: places.parquet}, key: [text, number], timeout: 60s}
+  tiers: {source: {kind: parquet, path: tiers.parquet}, key: [tier], timeout: 60s}
 """
 
 

@@ -10,13 +10,16 @@ _DAEMON = "pyspark.daemon"
 
 def python_workers() -> set[int]:
     """What the daemons have forked and what lives."""
-    daemons = [each for each in psutil.Process().children(recursive=True) if _is_daemon(each)]
-    return {each.pid for each in daemons if _is_daemon(each.parent())}
+    return {each.pid for each in psutil.Process().children(recursive=True) if _is_worker(each)}
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        # A fork has the arguments of its parent.
+        return _is_daemon(process) and _is_daemon(process.parent())
+    except psutil.NoSuchProcess:  # it has just ended
+        return False
 
 
 def _is_daemon(process: psutil.Process | None) -> bool:
-    try:
-        # A fork has the arguments of its parent.
-        return process is not None and _DAEMON in process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
+    return process is not None and _DAEMON in process.cmdline()

@@ -1,4 +1,4 @@
-"""A driver that runs the queries of `restart_queries` to the end, from their checkpoints.
+"""A driver that runs the queries of `restart_queries`, from their checkpoints.
 
 What it is killed for is the test's business.
 """
@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tests.end_to_end.restart_queries import RestartQueries
 
 
-def main(url: str, events: str, folder: str) -> None:
-    """Returns when both queries have read all there is."""
+def main(url: str, events: str, folder: str, held_from: str) -> None:
+    """From that batch on the rows stand still, so that it never returns."""
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -24,7 +24,7 @@ def main(url: str, events: str, folder: str) -> None:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
         .getOrCreate()
     )
-    RestartQueries(url, Path(events), Path(folder)).run(session)
+    RestartQueries(url, Path(events), Path(folder), int(held_from)).run(session)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 The same for the run that is killed again and again and for the run without faults.
 """
 
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,6 +32,7 @@ class RestartQueries:
     url: str
     events: Path
     folder: Path
+    held_from: int | None = None  # from this batch on the rows stand still, in its middle
 
     def write_events(self) -> None:
         """Files of events a second apart, with unknown customers, duplicates and NULLs."""
@@ -49,7 +53,10 @@ class RestartQueries:
         """Both of them, from their checkpoints if there are any, to the end of the input."""
         enriched = self._enriched(session)
         windows = enriched.groupBy(F.window("at", "1000 seconds"), "tier").count()
-        for query in [self._start(enriched, "rows"), self._start(windows, "windows")]:
+        rows = enriched
+        if self.held_from is not None:
+            rows = enriched.mapInArrow(_HeldBatches(self.held_from), enriched.schema)
+        for query in [self._start(rows, "rows"), self._start(windows, "windows")]:
             query.awaitTermination()
 
     def output(self, session: SparkSession) -> dict[str, pa.Table]:
@@ -95,6 +102,23 @@ class RestartQueries:
             .trigger(availableNow=True)
             .start()
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldBatches:
+    """A `mapInArrow` function behind which some rows of such a micro-batch come, and then none."""
+
+    first: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.getLocalProperty("streaming.sql.batchId")
+        assert number is not None
+        for batch in batches:
+            yield batch
+            if int(number) >= self.first:
+                threading.Event().wait()  # for the end of the process
 
 
 def _sorted(frame: DataFrame) -> pa.Table:

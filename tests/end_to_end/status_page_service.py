@@ -85,7 +85,8 @@ def _watched(folder: Path, dimensions: dict[str, object], **settings: object) ->
 def _places(folder: Path) -> dict[str, object]:
     path = folder / "places.parquet"
     pq.write_table(_PLACES, path)
-    return {"source": {"kind": "parquet", "path": str(path)}, "key": ["id"]}
+    source = {"kind": "parquet", "path": str(path)}
+    return {"source": source, "key": ["id"], "timeout": "20s"}
 
 
 @contextmanager

@@ -16,8 +16,10 @@ COMMITTED_BEFORE_A_KILL = (1, 2)  # batches
 START_TIMEOUT_S = 120.0  # of a driver with its JVM, on a busy machine
 
 
-def kill_in_mid_batch(queries: RestartQueries, program: SparkProgram, *, committed: int) -> None:
+def kill_in_mid_batch(queries: RestartQueries, *, committed: int) -> None:
     """SIGKILL for driver and JVM when so many are committed and another one is being written."""
+    arguments = (queries.url, str(queries.events), str(queries.folder), str(committed))
+    program = SparkProgram("restart_program", arguments)
     strays = queries.stray_files()
 
     def is_writing() -> bool:
@@ -33,10 +35,8 @@ def killed(sidecar_process: SidecarProcess, tmp_path: Path) -> RestartQueries:
     """The queries after some kills."""
     queries = RestartQueries(url_of(sidecar_process), tmp_path / "events", tmp_path / "killed")
     queries.write_events()
-    arguments = (queries.url, str(queries.events), str(queries.folder))
-    program = SparkProgram("restart_program", arguments)
     for committed in COMMITTED_BEFORE_A_KILL:
-        kill_in_mid_batch(queries, program, committed=committed)
+        kill_in_mid_batch(queries, committed=committed)
     return queries
 
 

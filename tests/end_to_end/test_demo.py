@@ -21,6 +21,7 @@ from tests.end_to_end.until import until
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000
 FEW_FLIGHTS = 600  # where they are not what it is about
+MANY_FLIGHTS = 60_000  # where there must be enough left when it is interrupted
 TIMEOUT_S = 240.0
 LIVE_SECONDS = 5
 # How fast it is depends on what else the machine does; an ordinary run fails for it.
@@ -70,8 +71,8 @@ def test_every_flight_comes_out_once(folder: Path) -> None:
 
 def test_ctrl_c_leaves_no_process(folder: Path) -> None:
     """Interrupted in the middle of the stream, the run ends all that it started, and says so."""
-    with _running(folder) as demo:
-        _read_until(demo, f" of {FLIGHTS:,} flights")
+    with _running(folder, flights=MANY_FLIGHTS) as demo:
+        _read_until(demo, f" of {MANY_FLIGHTS:,} flights")
         family = psutil.Process(demo.pid).children(recursive=True)
         _press_ctrl_c(demo)
         _press_ctrl_c(demo)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,8 @@ def _answering(answer: bytes) -> Iterator[int]:
                 except OSError:
                     return
                 kept.append(caller)
-                caller.sendall(answer)
+                with suppress(ConnectionError):  # it has left before it was let in
+                    caller.sendall(answer)
 
         kept: list[socket.socket] = []
         thread = threading.Thread(target=serve, daemon=True)
@@ -245,4 +246,4 @@ def test_black_holes_end_in_time(sidecar: SidecarProcess, tmp_path: Path) -> Non
     assert [check for check, _ in ended.of("error", "skipped") if check != "kubernetes"] == [
         *("kafka", "database", "table"),
     ]
-    assert took_s < 20.0  # with the start of the interpreter, on a machine at work
+    assert took_s < 25.0  # as above

@@ -22,7 +22,9 @@ from tests.end_to_end.until import until
 
 JOB_TIMEOUT_S = 60.0
 ROWS_BEFORE = 2000  # of the gate; padded, so that no buffer of Spark's holds all of them back
-ROWS = 2 * ROWS_BEFORE
+ROWS = 3000
+CAPACITY = 1000  # who asks for more than that has had answers
+TIMEOUT_S = 2.0
 TOO_LARGE = 2**40  # for the key of the tiers, which is an int
 
 
@@ -46,11 +48,17 @@ def rows_of_frozen_job(
     padded = session.range(0, ROWS, numPartitions=1).select("id", F.repeat("id", 100).alias("pad"))
     with sidecar.running() as process, ThreadPoolExecutor() as jobs:
         join = Sidecar(url_of(sidecar)).lookup_join(
-            "customers", on="id", timeout=1, on_timeout=on_timeout, status_column="_lookup"
+            "customers",
+            on="id",
+            capacity=CAPACITY,
+            timeout=TIMEOUT_S,
+            on_timeout=on_timeout,
+            status_column="_lookup",
         )
         enriched = padded.mapInArrow(gate, padded.schema).transform(join)
         job = jobs.submit(enriched.select("id", "name", "_lookup.*").collect)
-        until(lambda: SidecarFigures(sidecar).lookups() > 0)
+        # Not with the first ones: what is counted may not be sent yet.
+        until(lambda: SidecarFigures(sidecar).lookups() > CAPACITY)
         with frozen(process):
             gate.open()
             return job.result(JOB_TIMEOUT_S)

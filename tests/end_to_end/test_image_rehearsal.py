@@ -209,10 +209,19 @@ def test_kill_in_the_drain_harms_no_successor(
     runtime: ContainerRuntime, image: Image, sockets: Path, *, database: Database
 ) -> None:
     """G5: a drain that is cut off leaves nothing that the next sidecar could not take over."""
-    with serving(runtime, image, sockets, database=database) as (_, running):
-        running.signal(signal.SIGTERM)
-        running.signal(signal.SIGKILL)
-        status = running.wait()
+    with (
+        serving(runtime, image, sockets, database=database) as (sidecar, running),
+        ThreadPoolExecutor() as asking,
+    ):
+        with database.locked("customers"):  # so that the drain does not end by itself
+            lookup = asking.submit(sidecar.post, CUSTOMERS, SLOW)
+            until(lambda: database.query(f"SELECT {IS_BLOCKED}") == [(True,)])
+            running.signal(signal.SIGTERM)
+            until(lambda: "service.draining" in running.log.read_text())
+            running.signal(signal.SIGKILL)
+            status = running.wait()
+        with pytest.raises(ConnectionError):  # nobody answers it
+            lookup.result()
 
     with serving(runtime, image, sockets, database=database) as (sidecar, _):
         answer = sidecar.post(CUSTOMERS, {"keys": [1]})

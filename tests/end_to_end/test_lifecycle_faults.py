@@ -23,6 +23,9 @@ TIMEOUT_MS = 1_000  # of a lookup of the throttled sidecar
 SLACK_S = 4.0  # for a tenth of a processor, and for others on the machine
 LIVENESS_S = 5.0  # `timeoutSeconds` of the probe
 CALLERS = 16
+# Of its lookups only: what looks after the schema may wait for a lock, too.
+BLOCKED = """SELECT count(*) FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND strpos(query, 'WITH ORDINALITY') > 0"""
 FAILED = ("error", "upstream_unavailable")  # once the breaker is open
 # Root without capabilities is a user like others: files of others are none of its own.
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
@@ -37,6 +40,7 @@ def test_short_grace_loses_nothing(folder: Path, database: Database) -> None:
         asking["stuck"].ask(1, 7)
         with database.locked("slow"):
             asking["slow"].ask(1, 8)
+            until(lambda: database.query(BLOCKED) == [(2,)])  # both were taken in
             process.terminate()
             until(lambda: "service.draining" in (folder / "log").read_text())
         # The first step of the drain: what was taken in is answered, and nothing new is taken.
@@ -58,12 +62,13 @@ def test_throttled_sidecar_keeps_its_deadlines(folder: Path, database: Database)
             asking = [callers.submit(_ask_until, sidecar, ends_at) for _ in range(CALLERS)]
             probes = callers.submit(_probe_until, sidecar, ends_at).result()
             found = [each for asked in asking for each in asked.result()]
-        recovered = _lookup(sidecar, "slow")
+        # Until it has read that its callers have left, and the breaker that the table is back.
+        until(lambda: _word(_lookup(sidecar, "slow")) == "fetched")
 
     words = {_word(reply) for reply, _ in found}
     assert {"timeout", "overloaded"} <= words <= {"timeout", "overloaded", *FAILED}
     assert max(took_s for _, took_s in found) < TIMEOUT_MS / 1000 + SLACK_S
-    assert (max(probes) < LIVENESS_S, recovered.status) == (True, 200)
+    assert max(probes) < LIVENESS_S
 
 
 @pytest.mark.parametrize("share", ["missing", "of another user"])

@@ -16,6 +16,7 @@ from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
 from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
 
 LOOKUP = "/v1/dimensions/airports/lookup"
+PATIENT = {"timeout_ms": 20_000}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def check_metrics(promtool: Path, metrics: str) -> "subprocess.CompletedProcess[
 
 def test_lookup_answers_in_request_order(sidecar: SidecarProcess) -> None:
     """A hit, a missing key and a duplicate come back in their places, with rows where there are."""
-    answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???", "JFK"]}).json()
+    answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???", "JFK"], **PATIENT}).json()
 
     first, missing, second = answer["rows"]
     assert answer["outcomes"] == ["fetched", "missing", "fetched"]
@@ -54,7 +55,7 @@ def test_lookup_answers_in_request_order(sidecar: SidecarProcess) -> None:
 
 def test_second_lookup_hits_the_cache(sidecar: SidecarProcess) -> None:
     """What was fetched once is answered from the cache, negatives included."""
-    keys = {"keys": ["LGA", "!!!"]}
+    keys = {"keys": ["LGA", "!!!"], **PATIENT}
     sidecar.post(LOOKUP, keys)
 
     answer = sidecar.post(LOOKUP, keys).json()
@@ -64,7 +65,7 @@ def test_second_lookup_hits_the_cache(sidecar: SidecarProcess) -> None:
 
 def test_metrics_pass_promtool(sidecar: SidecarProcess, promtool: Path) -> None:
     """After lookups, both listeners' /metrics are without a fault or a lint finding."""
-    sidecar.post(LOOKUP, {"keys": ["EWR", "???"]})
+    sidecar.post(LOOKUP, {"keys": ["EWR", "???"], **PATIENT})
     metrics = sidecar.health("/metrics").text
 
     checked = check_metrics(promtool, metrics)

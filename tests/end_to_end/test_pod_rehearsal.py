@@ -48,11 +48,11 @@ def test_shipped_pod_lives_and_ends_well() -> None:
     ("file", "old", "new", "reason", "patience_s"),
     [
         pytest.param(
-            *(POD_TEMPLATE, "path: /startupz", "path: /startup", ":8816/startup: 404", 12),
+            *(POD_TEMPLATE, "path: /startupz", "path: /startup", ":8816/startup: 404", 120),
             id="wrong probe path",
         ),
         pytest.param(
-            *(CONFIG_MAP, "0.0.0.0:8816", "0.0.0.0:8817", "Connection refused", 3),
+            *(CONFIG_MAP, "0.0.0.0:8816", "0.0.0.0:8817", "Connection refused", 20),
             id="wrong port",
             marks=pytest.mark.nightly,
         ),

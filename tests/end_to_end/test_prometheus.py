@@ -79,7 +79,12 @@ def sidecar_of(folder: Path, server: PostgresServer) -> SidecarProcess:
 def configuration(dsn: str) -> dict[str, Any]:
     """Its settings, which are YAML, too."""
     source = {"kind": "postgres", "dsn": dsn}
-    followed = {"cache": {"ttl": "1h"}, "refresh": {"listen": {"channel": CHANNEL}}}
+    # The timeout is for who asks by hand; the streams have one of their own.
+    followed = {
+        "timeout": "20s",
+        "cache": {"ttl": "1h"},
+        "refresh": {"listen": {"channel": CHANNEL}},
+    }
     expiring = {"cache": {"ttl": "2s", "ttl_jitter": 0.5}}
     held = {"cache": {"mode": "full"}, "refresh": {"reload": {"every": "1h"}}}
     return {

@@ -34,6 +34,7 @@ dimensions:
 """
 CALLERS = 8
 PATIENCE_S = 10.0
+TIMEOUT_MS = 20_000  # of a lookup; none of these tests is of lookups that are late
 # No address space is so large: no thread can be started.
 NO_THREADS = (
     "import sys, threading; threading.stack_size(1 << 50); "
@@ -43,7 +44,9 @@ NO_THREADS = (
 
 def ask(sidecar: SidecarProcess, keys: Sequence[int], dimension: str = "customers") -> Reply:
     """A lookup of its own connection."""
-    return sidecar.post(f"/v1/dimensions/{dimension}/lookup", {"keys": list(keys)})
+    return sidecar.post(
+        f"/v1/dimensions/{dimension}/lookup", {"keys": list(keys), "timeout_ms": TIMEOUT_MS}
+    )
 
 
 def resident_bytes(process: "subprocess.Popen[bytes]") -> int:
@@ -179,8 +182,10 @@ def test_stuck_reader_of_the_log_does_no_harm(tmp_path: Path) -> None:
     os.close(reader)
 
     assert answered == 200
-    # Of the start, and for each of three caches that it gets less than its bound.
-    assert (told["event"], told["lines"]) == ("log.lines_dropped", 4 + 3)
+    assert told["event"] == "log.lines_dropped"
+    # Of the start, and for each of three caches that it gets less than its bound. On a machine that
+    # stands still, the watchdog has something to say, too.
+    assert told["lines"] - (4 + 3) in range(3)
 
 
 def logging_to(target: Path, sidecar: SidecarProcess) -> SidecarProcess:

@@ -20,6 +20,9 @@ from tests.end_to_end.until import until
 from tests.service.tls.certificates import authority, yesterday
 
 COMMAND_TIMEOUT_S = 60.0
+PATIENCE_S = 30.0
+HASTE_S = 0.5  # for what is tried again and again, as long as the timeout is
+NOT_HEARD = ("timed out", "did not answer in time", "no answer yet")
 PAGE = ROOT / "docs" / "tls.md"
 TYPED_TIMEOUT_S = 180.0
 
@@ -31,12 +34,12 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureSidecar]:
         yield sidecar
 
 
-def handle(secure: SecureSidecar, *, timeout_s: float = 0.5) -> Sidecar:
+def handle(secure: SecureSidecar) -> Sidecar:
     """The client's handle, with everything that the sidecar asks for."""
     return Sidecar(
         secure.url,
         token_file=str(secure.token_file),
-        connect_timeout=timeout_s,
+        connect_timeout=PATIENCE_S,
         ca_file=str(secure.signer.file),
         cert_file=str(secure.caller.cert_file),
         key_file=str(secure.caller.key_file),
@@ -45,9 +48,16 @@ def handle(secure: SecureSidecar, *, timeout_s: float = 0.5) -> Sidecar:
 
 def refusal(sidecar: Sidecar) -> str:
     """What the driver is told when it asks for the columns of a dimension."""
-    with pytest.raises((SidecarUnreachable, InvalidRequest)) as caught:
-        sidecar.lookup_udf("customers")
-    return caught.value.detail
+    hasty = dataclasses.replace(sidecar, connect_timeout=HASTE_S)
+    while True:
+        with pytest.raises((SidecarUnreachable, InvalidRequest)) as caught:
+            hasty.lookup_udf("customers")
+        told = caught.value.detail
+        if not any(words in told for words in NOT_HEARD):
+            return told
+        # The machine was busy. It would try for so long in any case, so that haste is quicker.
+        assert hasty.connect_timeout < PATIENCE_S, told
+        hasty = dataclasses.replace(sidecar, connect_timeout=2 * hasty.connect_timeout)
 
 
 def log(secure: SecureSidecar) -> str:
@@ -58,7 +68,7 @@ def log(secure: SecureSidecar) -> str:
 def test_spark_job_joins_over_tls(secure: SecureSidecar, spark_session: SparkSession) -> None:
     """Driver and tasks connect with certificate and token, and every record is enriched."""
     records = spark_session.range(1000).withColumnRenamed("id", "n").repartition(2)
-    join = handle(secure, timeout_s=30.0).lookup_join("customers", on="n", columns=["name"])
+    join = handle(secure).lookup_join("customers", on="n", columns=["name"])
 
     rows = {row["n"]: row["name"] for row in records.transform(join).collect()}
 
@@ -94,7 +104,7 @@ def test_certificate_of_a_stranger_is_refused(secure: SecureSidecar, tmp_path: P
     )
 
     assert f"if it does not accept {files.cert_file}, its log says why" in refusal(stranger)
-    assert '"unable_to_get_issuer' in log(secure) or "certificate_verify_failed" in log(secure)
+    until(lambda: re.search('"unable_to_get_issuer|certificate_verify_failed', log(secure)))
 
 
 def test_expired_certificate_is_refused(secure: SecureSidecar) -> None:
@@ -124,7 +134,7 @@ def test_token_is_asked_for_as_well(
 
 def test_plain_http_is_refused(secure: SecureSidecar) -> None:
     """Without TLS nothing is answered, least of all a token asked for; https:// is named."""
-    plain = Sidecar(f"http://localhost:{secure.port}", connect_timeout=0.5)
+    plain = Sidecar(f"http://localhost:{secure.port}")
 
     told = refusal(plain)
     assert "the handshake failed" in told
@@ -162,13 +172,17 @@ def test_faulty_renewal_changes_nothing(secure: SecureSidecar, wrong: str, reaso
         other = secure.signer.issue("localhost", name="other")
         (secure.signer.folder / "tls.crt").write_bytes(other.cert_file.read_bytes())
 
-    until(lambda: told(secure, refusals) > before)
+    # A look between the two files, which are written one after the other, has another reason.
+    until(lambda: told(secure, refusals) > before and reason in _last_refusal(secure))
 
     assert callable(handle(secure).lookup_udf("customers"))
     assert told(secure, expiry) == end
+
+
+def _last_refusal(secure: SecureSidecar) -> str:
     events = [json.loads(line) for line in log(secure).splitlines() if line.startswith("{")]
     refused = [each for each in events if each["event"] == "tls.certificate_refused"]
-    assert reason in refused[-1]["detail"]
+    return str(refused[-1]["detail"])
 
 
 def test_swapped_volume_is_served(secure: SecureSidecar) -> None:

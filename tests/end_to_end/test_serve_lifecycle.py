@@ -1,18 +1,25 @@
 """The sidecar as a process, from its start over SIGTERM to its exit code."""
 
+import http.client
+import json
 import socket
 import stat
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.end_to_end.sidecar_process import SERVE, Reply, SidecarProcess, free_port
+from tests.end_to_end.sidecar_process import (
+    REQUEST_TIMEOUT_S,
+    SERVE,
+    Reply,
+    SidecarProcess,
+    free_port,
+)
 
 CONFIGURATION = """
 dimensions:
@@ -89,16 +96,26 @@ def test_stale_socket_is_replaced(sidecar: SidecarProcess) -> None:
 
 def test_request_under_way_is_answered(sidecar: SidecarProcess) -> None:
     """SIGTERM does not cut off a request: it gets its answer, and the exit code is 0."""
-    with ThreadPoolExecutor() as callers, sidecar.running(until="/livez"):
-        waiting: Future[Reply] = callers.submit(lookup, sidecar, "orders", 1500)
-        until_under_way(sidecar)
+    with ExitStack() as connections:
+        with sidecar.running(until="/livez"):
+            waiting = connections.enter_context(closing(sent_lookup(sidecar, "orders", 1500)))
+            # It has been taken in: what was sent after it is answered.
+            assert lookup(sidecar, "orders", 100).status == 503
+        answer = waiting.getresponse()
+        told = (answer.status, json.load(answer)["code"])
 
-    assert (waiting.result().status, waiting.result().json()["code"]) == (
-        503,
-        "upstream_unavailable",
-    )
+    assert told == (503, "upstream_unavailable")
 
 
-def until_under_way(sidecar: SidecarProcess) -> None:
-    """Wait until the request has been taken in: a later one is answered."""
-    assert lookup(sidecar, "orders", 100).status == 503
+def sent_lookup(
+    sidecar: SidecarProcess, dimension: str, timeout_ms: int
+) -> http.client.HTTPConnection:
+    """One key, sent by the Unix socket; its answer is still to come."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(REQUEST_TIMEOUT_S)
+    connection.sock.connect(str(sidecar.socket))
+    body = json.dumps({"keys": [7], "timeout_ms": timeout_ms})
+    path = f"/v1/dimensions/{dimension}/lookup"
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    return connection

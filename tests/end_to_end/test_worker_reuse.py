@@ -11,6 +11,7 @@ from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.end_to_end.sidecar_process import SidecarProcess
 
 KEYS = 1500  # two thirds of them have a row
+MOST_WORKERS = 4  # one for each of two joins, in two tasks at a time
 EXPECTED = [(number, f"customer {number}", "abcde"[number % 5]) for number in range(1000)]
 
 
@@ -69,4 +70,6 @@ def test_worker_serves_job_after_job(
         assert named_and_labelled(spark_session, sidecar) == EXPECTED
         figures.seconds_until_at_rest()
 
-    assert python_workers() == workers
+    # Tasks that ran one after the other before may run side by side now, and need more of them.
+    assert workers <= python_workers()
+    assert len(python_workers()) <= max(len(workers), MOST_WORKERS)

@@ -1,4 +1,6 @@
-"""A client process that asks once and then only answers pings: `python asking_client.py ENDPOINT`.
+"""A client process that asks once and then only answers pings.
+
+Says `ready` when all is imported, and then waits for a line with the endpoint.
 
 Run by tests that stop or kill it; nothing of pytest is here.
 """
@@ -20,7 +22,8 @@ def main() -> None:
     """Ask for some customers, and wait to be ended."""
     key = pa.schema({"id": pa.int64()})
     request = ChannelRequest("customers", None, "a client that will freeze", key)
-    session = connections.to(Address(sys.argv[1])).open(request)
+    print("ready", flush=True)  # noqa: T201 -- to the test
+    session = connections.to(Address(sys.stdin.readline().strip())).open(request)
     keys = pa.record_batch([pa.array(range(KEYS), pa.int64())], schema=key)
     session.ask(AskedKeys(QuestionId(1), keys, time.monotonic() + 60.0))
     signal.pause()

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
 from tests.end_to_end.until import until
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 LONG = {"ttl": "1h", "negative_ttl": "1h"}  # only the feed keeps it fresh
 
 Answer = tuple[str, str | None]  # the outcome, and the name in the row

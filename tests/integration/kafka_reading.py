@@ -22,7 +22,7 @@ from service.sources.kafka_reader import KafkaReader
 from service.sources.kafka_settings import KafkaSettings
 from tests.service.sources.keys_decoder import SCHEMA, KeysDecoder
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 POLL_INTERVAL_S = 0.01
 
 

@@ -20,7 +20,7 @@ from tests.integration.postgres_server import Database
 
 SERVER_CONNECTIONS = 2
 _LIBRARIES = ("libc-ares2", "libevent-2.1-7")  # that few machines have
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 0.02
 _CONFIGURATION = """
 [databases]

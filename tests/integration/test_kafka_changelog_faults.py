@@ -16,10 +16,11 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.sources.interface import SplitPiece
 from service.sources.kafka_settings import KafkaSettings
+from tests.grace import GRACE_S
 from tests.integration.kafka_reading import changelog, eventually, reading, send_keys
 from tests.service.sources.keys_decoder import SCHEMA
 
-CLOSING_LIMIT_S = 1.5  # a second, and what a busy machine needs
+CLOSING_LIMIT_S = 1.0  # of the reader, and of the enumerator after it
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +103,8 @@ async def test_long_silence_is_an_error(
         closing_s = loop.time() - ended_at
 
     assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
-    assert closing_s < 2 * CLOSING_LIMIT_S  # the reader, then the enumerator
-    await eventually(lambda: asyncio.all_tasks() == others)
+    assert closing_s < 2 * CLOSING_LIMIT_S + GRACE_S
+    await eventually(lambda: asyncio.all_tasks() <= others)
 
 
 @pytest.mark.parametrize("fault", ["freeze", "kill"])
@@ -119,7 +120,7 @@ async def test_opening_a_dead_broker_leaves_nothing(
                 raise AssertionError
 
     assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
-    await eventually(lambda: asyncio.all_tasks() == others)
+    await eventually(lambda: asyncio.all_tasks() <= others)
 
 
 @dataclass(slots=True)

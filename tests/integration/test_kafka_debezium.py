@@ -49,6 +49,7 @@ EXPECTED = {  # {key: what was told of it, in this order}
     "N3": [GONE],
 }
 PROBE = "probe"
+END_OF_MAP = b"x"  # Java's serialized maps end so
 KEEPS_LOG = "flush.lsn.source=false"  # the server, so that any place can be gone back to
 
 
@@ -123,14 +124,23 @@ async def test_rows_told_again_are_not_applied(
         async with reading(settings, source=source) as told:
             with connector():
                 await connected(told, followed)
-                await asyncio.to_thread(until, offsets.exists, within_s=PATIENCE_S)
-                shutil.copy(offsets, former)
+                await asyncio.to_thread(
+                    until, lambda: is_copied(offsets, former), within_s=PATIENCE_S
+                )
                 await change_and_read(followed, told, seats=10)
             shutil.copy(former, offsets)
             with connector():
                 await change_and_read(followed, told, seats=20)
 
     assert (told.flushes, seats_of(told)) == ([], [10, 11, 12, *(None, None, 12), 20, 21, 22])
+
+
+def is_copied(offsets: Path, copy: Path) -> bool:
+    """Whether the file was there, and whole: it is written over and over, and empty in between."""
+    if not offsets.exists():
+        return False
+    shutil.copy(offsets, copy)
+    return copy.read_bytes().endswith(END_OF_MAP)
 
 
 async def change_and_read(database: Database, told: Reading, *, seats: int) -> None:

@@ -98,7 +98,7 @@ async def test_parked_record_keeps_its_place() -> None:
 
 async def test_end_of_input_waits_no_longer_than_the_timeout() -> None:
     """A row that does not come in time is a timeout, and the task ends with all its records."""
-    settings = LookupSettings(timeout_s=0.5, on_timeout=FailurePolicy.NULL)
+    settings = LookupSettings(timeout_s=2.0, on_timeout=FailurePolicy.NULL)
     async with late_rows() as partition:
         rest = asyncio.create_task(partition.enrich(settings))
         await partition.store.wait_for_fetches(1)

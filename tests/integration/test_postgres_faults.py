@@ -20,7 +20,7 @@ from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import told, typed
 
-PATIENCE_S = 5.0  # what would be a failure of the test, not of the backend
+PATIENCE_S = 20.0  # what would be a failure of the test, not of the backend
 ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})
 KEYS = pa.record_batch({"id": pa.array([2])})
 SESSIONS = """SELECT pid FROM pg_stat_activity
@@ -34,8 +34,8 @@ TERMINATE = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 
 @pytest.fixture
 def settings(database: Database) -> PostgresSettings:
-    """How the table is reached over the Unix socket."""
-    return put_table(database, ROWS, key=["id"])
+    """How the table is reached over the Unix socket; no query is ended while a test looks on."""
+    return replace(put_table(database, ROWS, key=["id"]), statement_timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -263,12 +263,14 @@ async def test_session_ended_by_its_server_is_lost(
 ) -> None:
     """Whatever the server says when it ends a session, it is a lost connection: try again."""
     database.execute(f"ALTER DATABASE {database.name} SET transaction_timeout = '200ms'")
-    async with described(settings) as backend:
-        database.execute(f"ALTER DATABASE {database.name} RESET transaction_timeout")
-        with database.locked("dimension"):
-            failure = await failure_of(backend)
+    connections = PostgresConnections(settings)  # describing might take longer than that
+    await connections.open()
 
-        assert failure.code is ErrorCode.CONNECTION_LOST
+    with pytest.raises(BackendError) as caught:
+        await connections.run(f"SELECT pg_sleep({PATIENCE_S})", [], timeout_s=PATIENCE_S)
+    await connections.close()
+
+    assert caught.value.code is ErrorCode.CONNECTION_LOST
 
 
 async def test_failed_plan_leaves_no_transaction(
@@ -354,7 +356,7 @@ async def test_probe_touches_no_table(settings: PostgresSettings, database: Data
     """A locked table does not hide that the server lives."""
     async with described(settings) as backend:
         with database.locked("dimension"):
-            await backend.probe(timeout_s=1.0)
+            await backend.probe(timeout_s=PATIENCE_S)
 
 
 async def test_silent_network_is_left_by_a_probe(
@@ -381,6 +383,8 @@ async def test_vanished_server_is_unavailable(
         await backend.__aenter__()
         await backend.describe(timeout_s=PATIENCE_S)
 
+    with pytest.raises(BackendError):
+        await backend.probe(timeout_s=PATIENCE_S)  # which may meet the connection of before
     failure = await failure_of(backend)
     await backend.__aexit__(None, None, None)
 
@@ -392,7 +396,7 @@ async def test_server_ends_long_queries(
     proxied: PostgresSettings, proxy: FaultProxy, database: Database
 ) -> None:
     """The statement timeout of the server is a timeout for the keys; the connection lives on."""
-    async with described(replace(proxied, statement_timeout_s=0.1)) as backend:
+    async with described(replace(proxied, statement_timeout_s=1.0)) as backend:
         with database.locked("dimension"):
             failure = await failure_of(backend)
 
@@ -404,9 +408,9 @@ async def test_server_ends_long_queries(
 async def test_cancelled_fetch_waits_for_nothing(
     settings: PostgresSettings, database: Database
 ) -> None:
-    """Cancellation ends at once; the server ends the orphan at its statement timeout."""
+    """Cancellation ends at once; the server ends the orphan soon, as its client is gone."""
     loop = asyncio.get_running_loop()
-    async with described(replace(settings, statement_timeout_s=0.5)) as backend:
+    async with described(settings) as backend:
         with database.locked("dimension"):
             task = asyncio.ensure_future(names(backend))
             await database.wait_for(IS_BLOCKED)

@@ -149,7 +149,9 @@ async def test_keys_of_all_types_are_found(database: Database) -> None:
     database.execute(f"CREATE TABLE t ({columns}, note text)")
     names = tuple(f"k{at}" for at in range(len(KEY_VALUES)))
     make_triggers(database, "t", names)
-    settings = PostgresNotificationsSettings(database.dsn(), "t", CHANNEL)
+    settings = PostgresNotificationsSettings(
+        database.dsn(), "t", CHANNEL, connect_timeout_s=PATIENCE_S
+    )
     async with PostgresBackend(PostgresSettings(database.dsn(), "t", names)) as backend:
         schema = await backend.describe(timeout_s=PATIENCE_S)
         async with reading(settings, schema) as reader:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.sources.split import Split
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.sources.interface import SplitPiece
 from service.sources.postgres_notifications import PostgresNotifications
@@ -156,9 +157,11 @@ async def test_long_silence_is_an_error(
     database: Database, settings: PostgresNotificationsSettings, proxy: FaultProxy
 ) -> None:
     """A heartbeat that does not come back in its time ends the connection, and the reader."""
-    proxied = replace(settings, dsn=proxy.dsn(database.name), heartbeat_timeout_s=0.2)
-    async with reading(proxied) as reader:
+    proxied = replace(settings, dsn=proxy.dsn(database.name), heartbeat_timeout_s=0.5)
+    # Not even the first one comes back: on a busy machine it might not do so in this time.
+    async with PostgresNotifications(proxied).reader(schema_of(settings)) as reader:
         proxy.hold()
+        await reader.assign(Split("notifications"), position=None)
         with pytest.raises(BackendError) as failure:
             await read_until(reader, lambda _: False)
 
@@ -226,7 +229,9 @@ async def test_poolers_are_refused(
     """PgBouncer would lose notifications without a word, so that no session behind it is taken."""
     try:
         with pgbouncer(tmp_path, database, system_user=postgres_server.system_user) as bouncer:
-            failure = await failure_of(kind(bouncer.dsn, "t", CHANNEL))
+            failure = await failure_of(
+                kind(bouncer.dsn, "t", CHANNEL, connect_timeout_s=PATIENCE_S)
+            )
     except ToolUnavailable as error:
         pytest.skip(str(error))
 

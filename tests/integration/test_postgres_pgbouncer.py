@@ -14,6 +14,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from tests.debian_tool import ToolUnavailable
+from tests.end_to_end.until import until
 from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer, pgbouncer
 from tests.integration.postgres_server import IS_BLOCKED, Database, PostgresServer
 from tests.integration.postgres_tables import put_table
@@ -82,8 +83,7 @@ async def test_many_lookups_share_few_sessions(table: PostgresSettings, bouncer:
             found = await asyncio.gather(*(names(backend, number) for number in range(40)))
 
             assert found == [[f"row {number}"] for number in range(40)]
-    (pool,) = (each for each in bouncer.shown("POOLS") if each["database"] == bouncer.database)
-    assert pool["sv_idle"] == SERVER_CONNECTIONS
+    await asyncio.to_thread(until, lambda: idle_sessions(bouncer) == SERVER_CONNECTIONS)
 
 
 async def test_sessions_are_left_as_they_were(table: PostgresSettings, bouncer: PgBouncer) -> None:
@@ -161,6 +161,12 @@ async def until_it_heals(backend: PostgresBackend) -> list[str]:
                 if not error.is_retryable:
                     raise
                 await asyncio.sleep(0.05)  # the pace of the asking, no synchronisation
+
+
+def idle_sessions(bouncer: PgBouncer) -> object:
+    """How many sessions the pooler keeps that nobody uses."""
+    (pool,) = (each for each in bouncer.shown("POOLS") if each["database"] == bouncer.database)
+    return pool["sv_idle"]
 
 
 def leftovers(bouncer: PgBouncer) -> tuple[object, ...]:

@@ -38,7 +38,7 @@ KEYS = {"keys": [7, 9, 8, 7]}
 def sidecar(folder: Path, sources: Mapping[str, Mapping[str, Any]]) -> Iterator[SidecarProcess]:
     """One with two dimensions from each source, `<source>_all` and `<source>_first`."""
     dimensions = {
-        f"{name}_{match}": {"source": source, "key": ["customer"], "match": match}
+        f"{name}_{match}": {"source": source, "key": ["customer"], "match": match, "timeout": "10s"}
         for name, source in sources.items()
         for match in ("all", "first")
     }

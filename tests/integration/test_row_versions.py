@@ -55,7 +55,7 @@ def sidecar(tmp_path: Path, database: Database) -> Iterator[SidecarProcess]:
             f"CREATE INDEX ON {name} (tail)",
         )
         source = {"kind": "postgres", "dsn": database.dsn(), "table": name}
-        dimensions[name] = {"source": source, "key": ["tail"], "versions": ENDS}
+        dimensions[name] = {"source": source, "key": ["tail"], "versions": ENDS, "timeout": "10s"}
     path = tmp_path / "sidelook.yaml"
     path.write_text(json.dumps({"dimensions": dimensions}))  # which is YAML, too
     process = SidecarProcess(tmp_path, (*SERVE, "--config", str(path)))

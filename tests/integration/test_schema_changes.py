@@ -18,6 +18,7 @@ from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from service.engine.dimension import Dimension
 from service.stream.timeouts import Timeouts
+from tests.grace import GRACE_S
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
@@ -40,7 +41,8 @@ SWAP = (
     "GRANT SELECT ON successor TO watcher",
     "BEGIN; ALTER TABLE dimension RENAME TO former; ALTER TABLE successor RENAME TO dimension; END",
 )
-HEALED_S = 2.0  # from the end of a trouble on
+FOUND_S = 1.0  # a store or a table that is back, at the latest
+HEALED_S = FOUND_S + GRACE_S  # from the end of a trouble on
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ def table(database: Database) -> Iterator[PostgresSettings]:
         "CREATE ROLE watcher LOGIN",
         "GRANT SELECT ON dimension TO watcher",
     )
-    yield replace(settings, dsn=database.dsn(user="watcher"))
+    dsn = database.dsn(user="watcher")
+    yield replace(settings, dsn=dsn, statement_timeout_s=PATIENCE_S)
     database.execute("DROP OWNED BY watcher", "DROP ROLE watcher")
 
 
@@ -70,7 +73,9 @@ class Asking:
             key = self.asked % len(NAMES)
             self.asked += 1
             try:
-                answers = await self.dimension.lookup(typed(key), columns=["name"], timeout_s=2.0)
+                answers = await self.dimension.lookup(
+                    typed(key), columns=["name"], timeout_s=PATIENCE_S
+                )
             except BackendError as error:
                 self.words.append(f"refused {error.code}")
                 await asyncio.sleep(0.001)
@@ -149,7 +154,7 @@ async def test_database_down_at_the_start_is_found_within_a_second(
             tmp_path.joinpath(Path(postgres_server.socket_path).name).symlink_to(
                 postgres_server.socket_path
             )
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(HEALED_S):
                 await dimension.wait_until_described(PATIENCE_S)
             assert await _names(dimension, 7) == {0: "fetched seven"}
             task.cancel()
@@ -214,7 +219,7 @@ async def test_wider_numbers_come_when_they_are_there(
         )
         await asking.wait_for(CHANGED)
         await asking.wait_for_rows()
-        (answer,) = await asking.dimension.lookup(typed(3), columns=["size"], timeout_s=2.0)
+        (answer,) = await asking.dimension.lookup(typed(3), columns=["size"], timeout_s=None)
 
     assert answer.rows is not None
     assert answer.rows.to_pylist() == [{"size": 5_000_000_000}]
@@ -308,7 +313,7 @@ async def test_swapped_table_is_described_as_another(
 
 
 async def _names(dimension: Dimension, *keys: int) -> dict[int, str]:
-    return told(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=2.0))
+    return told(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=None))
 
 
 async def _wait_until_fit(dimension: Dimension) -> None:

@@ -20,6 +20,11 @@ def role(database: Database) -> str:
     return f"locked_{database.name}"
 
 
+def sessions_ended(user: str) -> str:
+    """The statement that ends all sessions of a role, and waits until they are gone."""
+    return f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{user}'"
+
+
 @dataclass(slots=True)
 class ProjectedVolume:
     """A folder of secrets whose files are links into one that is swapped as a whole."""
@@ -107,9 +112,7 @@ def test_rotated_password_counts_for_new_connections(
 
     database.execute(f"ALTER ROLE {role(database)} PASSWORD 'second'")
     volume.put(dsn=database.dsn(user=role(database), password="second"), token="first")
-    database.execute(
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role(database)}'"
-    )
+    database.execute(sessions_ended(role(database)))
 
     until(lambda: outcome(sidecar, "first") == "fetched", within_s=WITHIN_S)
 
@@ -119,7 +122,7 @@ def test_refused_login_is_told_as_such(sidecar: SidecarProcess, database: Databa
     user = role(database)
     database.execute(
         f"ALTER ROLE {user} PASSWORD 'second'",
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'",
+        sessions_ended(user),
     )
 
     headers = {"Authorization": "Bearer first"}

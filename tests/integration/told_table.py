@@ -20,6 +20,7 @@ from tests.integration.postgres_server import Database
 
 NAMES = {1: "one", 2: "two", 3: "three"}
 PARTITIONS = 2
+TIMEOUT_S = 8.0  # of a lookup: a machine that stands still for a moment costs no answer
 _TRANSACTION = "SELECT pg_current_xact_id()::text::int8"
 
 
@@ -54,6 +55,7 @@ class ToldTable:
                 "table": f"public.{self.name}",
             },
             "key": ["id"],
+            "timeout": f"{TIMEOUT_S:g}s",
             "cache": dict(cache),
             "refresh": {"changelog": {**refresh, **changelog}},
         }

@@ -17,6 +17,7 @@ from tests.rehearsal.steps import StepFailed
 
 TICK_S = 0.05
 MOST_STARTS = 3  # of a sidecar that never gets through
+NO_SUCH_PATH = ": 404"  # the end of a failure that no waiting mends
 LEAST_GRACE_S = 2.0  # a sidecar gets so much even if the others have used up all
 
 
@@ -70,6 +71,7 @@ class Kubelet:
         restarts = self.restarts
         while not self.has_started.wait(TICK_S):
             is_hopeless = self.restarts >= restarts + MOST_STARTS or not self._thread.is_alive()
+            is_hopeless = is_hopeless or self.last_failure.endswith(NO_SUCH_PATH)
             if is_hopeless or time.monotonic() > deadline_s:
                 said = self.sidecar.log.read_text() if self.sidecar else ""
                 raise StepFailed("; ".join([self.last_failure, *self.told()[-4:]]) + f"\n{said}")

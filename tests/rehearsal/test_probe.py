@@ -13,6 +13,7 @@ from tests.rehearsal.probe import Probe, named_port
 from tests.rehearsal.steps import StepFailed
 
 ADDRESS = "127.0.0.1"
+PATIENCE_S = 60
 
 
 def container(**probe: object) -> Manifest:
@@ -24,9 +25,9 @@ def container(**probe: object) -> Manifest:
     }
 
 
-def probe(port: int, path: str = "/") -> Probe:
-    """One with the least of patience."""
-    manifest = container(httpGet={"port": port, "path": path})
+def probe(port: int, path: str = "/", *, timeout_s: int = PATIENCE_S) -> Probe:
+    """One that waits for its answer, however late it comes."""
+    manifest = container(httpGet={"port": port, "path": path}, timeoutSeconds=timeout_s)
     return Probe.of(manifest, "livenessProbe", address=ADDRESS)
 
 
@@ -84,16 +85,18 @@ def test_statuses_below_400_pass(status: int, is_success: bool) -> None:  # noqa
 
 def test_refused_probe_fails() -> None:
     """Nobody listens there."""
-    with socket.create_server((ADDRESS, 0)) as closed:
-        port = closed.getsockname()[1]
+    with socket.socket() as deaf:
+        deaf.bind((ADDRESS, 0))  # held, so that nobody else gets it and listens
 
-    assert "Connection refused" in str(probe(port).failure())
+        failure = probe(deaf.getsockname()[1]).failure()
+
+    assert "Connection refused" in str(failure)
 
 
 def test_silent_probe_fails_in_its_time() -> None:
     """Somebody listens and says nothing."""
     with socket.create_server((ADDRESS, 0)) as silent:
-        failure = probe(silent.getsockname()[1]).failure()
+        failure = probe(silent.getsockname()[1], timeout_s=1).failure()
 
     assert "timed out" in str(failure)
 

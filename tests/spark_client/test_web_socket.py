@@ -3,6 +3,7 @@
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
@@ -148,8 +149,9 @@ def test_sender_never_waits(web_socket: WebSocket, connection: ServerConnection)
         web_socket.send(message)
     assert web_socket._outgoing
     connection.recv_flow_control.release()
-    for _ in range(100):
-        web_socket.receive(0.1 if web_socket._outgoing else 0.0)
+    until_s = time.monotonic() + WAIT_S
+    while web_socket._outgoing and time.monotonic() < until_s:
+        web_socket.receive(0.1)
 
     assert not web_socket._outgoing
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.end_to_end.until import until
+from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
@@ -22,7 +23,7 @@ HOLE_S = 30.0
 CALLERS = 20
 POOL = 4  # connections
 TIMEOUT_MS = 500
-BACK_WITHIN_S = 2.0
+BACK_WITHIN_S = 1.0 + GRACE_S  # a store that is back is found within a second
 UNCACHED = {
     "cache": {"mode": "none"},
     "batch": {"max_in_flight": POOL},

@@ -15,6 +15,7 @@ REQUESTS = 2_000
 MAX_KEYS = 500  # of one query, by default
 SLACK = 10  # queries: 8 may be at the database before there is anything to gather
 KEYS = range(1, REQUESTS + 1)
+PATIENT = {"timeout": "20s"}  # also of a query: one that the server ends is asked again
 TABLE = f"""CREATE TABLE customers AS
     SELECT number AS id, 'customer ' || number AS name FROM generate_series(1, {REQUESTS}) number"""
 
@@ -30,7 +31,7 @@ async def test_burst_becomes_few_queries(
     folder: Path, database: Database, query_log: QueryLog
 ) -> None:
     """2,000 requests for as many cold keys make at most 2,000 / max_keys + 10 queries."""
-    with postgres_sidecar(folder, database.dsn(), {"customers": {}}).running():
+    with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
         async with Burst.connected(folder / "sidelook.sock", REQUESTS) as burst:
             answers = await burst.ask("customers", KEYS)
 
@@ -43,7 +44,7 @@ async def test_burst_of_new_callers_becomes_few(
     folder: Path, database: Database, query_log: QueryLog
 ) -> None:
     """The same when each of them has to connect first: none is lost, few queries are made."""
-    with postgres_sidecar(folder, database.dsn(), {"customers": {}}).running():
+    with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
         async with Asker.of(folder, timeout_ms=20_000) as asker:
             answers = await asyncio.gather(*(asker.ask("customers", [key]) for key in KEYS))
 
@@ -55,7 +56,7 @@ async def test_one_cold_key_is_asked_once(
     folder: Path, database: Database, query_log: QueryLog
 ) -> None:
     """2,000 requests for the same cold key make one query."""
-    with postgres_sidecar(folder, database.dsn(), {"customers": {}}).running():
+    with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
         async with Burst.connected(folder / "sidelook.sock", REQUESTS) as burst:
             answers = await burst.ask("customers", [7] * REQUESTS)
 

@@ -1,8 +1,11 @@
 """A database that crashes and comes back, again and again, under load."""
 
+import asyncio
 import time
 from pathlib import Path
 
+from tests.end_to_end.until import until
+from tests.grace import GRACE_S
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
 from tests.integration.protection.customers import put_customers
@@ -15,14 +18,14 @@ RESTARTS = 10
 CALLERS = 20
 POOL = 4  # connections
 TIMEOUT_MS = 1_000
-BACK_WITHIN_S = 2.0  # from the moment that the server lets sessions in
+BACK_WITHIN_S = 1.0 + GRACE_S  # from the moment that the server lets sessions in
 UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
 
 
 async def test_restarts_are_survived_under_load(
     folder: Path, postgres_server: PostgresServer, database: Database
 ) -> None:
-    """Each time lookups succeed within 2 s of its return; none is late, none is wrong."""
+    """Each time lookups succeed soon after its return; none is late, none is wrong."""
     put_customers(database)
     watch = SessionWatch(database)
     with postgres_sidecar(folder, database.dsn(), {"customers": UNCACHED}).running():
@@ -33,12 +36,14 @@ async def test_restarts_are_survived_under_load(
                     await recovery_s(load, postgres_server, database, is_felt=number % 2 == 1)
                     for number in range(RESTARTS)
                 ]
+                # At the end, still under load: the server notices only after a while that the
+                # client of a session is gone, and its successor is there by then.
+                await asyncio.to_thread(until, lambda: watch.sessions() <= POOL, within_s=GRACE_S)
 
     told = f"{len(load.answers)} lookups, {load.codes()}"
-    print(f"{told}, back after {max(seconds):.2f} s")  # noqa: T201 -- a figure for whoever runs this with -s
+    print(f"{told}, back after {max(seconds):.2f} s, {watch.most} sessions")  # noqa: T201 -- a figure for whoever runs this with -s
     assert (load.lies(), load.late()) == ([], [])
     assert watch.looks > RESTARTS
-    assert watch.most <= POOL
     assert watch.most_in_transaction == 0
 
 
@@ -52,7 +57,7 @@ async def recovery_s(
     await load.more_answers(200)
     async with outage(server):
         if is_felt:
-            await load.first_failure(time.monotonic(), within_s=2 * TIMEOUT_MS / 1000)
+            await load.first_failure(time.monotonic(), within_s=TIMEOUT_MS / 1000 + GRACE_S)
         back_s = await restarted(server, database)
     answered = await load.first_success(back_s, within_s=BACK_WITHIN_S)
     return answered.ended_s - back_s

@@ -21,7 +21,7 @@ from tests.integration.protection.customers import put_customers
 
 POOL = 4  # connections
 CALLERS = 50
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 TIMEOUT_S = 0.3
 SETTINGS = DimensionSettings(
     "customers",
@@ -41,7 +41,9 @@ async def working(proxy: FaultProxy, database: Database) -> AsyncIterator[Dimens
         dimension = Dimension(SETTINGS, backend)
         task = tasks.create_task(dimension.run())
         await dimension.wait_until_described(PATIENCE_S)
-        await ask(dimension)
+        async with asyncio.timeout(PATIENCE_S):
+            while await ask(dimension) != {Outcome.FETCHED}:
+                pass  # else a late reply might be taken for one that came through the hole
         yield dimension
         task.cancel()
 
@@ -49,7 +51,7 @@ async def working(proxy: FaultProxy, database: Database) -> AsyncIterator[Dimens
 async def test_black_hole_leaves_no_task(
     postgres_server: PostgresServer, database: Database
 ) -> None:
-    """After it the process has the same tasks as before, and lookups succeed."""
+    """After it the process has no task that it had not before, and lookups succeed."""
     async with FaultProxy(postgres_server.socket_path) as proxy, working(proxy, database) as asked:
         before = tasks_of_ours()
 
@@ -59,7 +61,7 @@ async def test_black_hole_leaves_no_task(
 
         async with asyncio.timeout(PATIENCE_S):
             # The connections of before end one after the other, in tasks of their own.
-            while await ask(asked) != {Outcome.FETCHED} or tasks_of_ours() != before:
+            while await ask(asked) != {Outcome.FETCHED} or not tasks_of_ours() <= before:
                 pass
     assert while_held <= {Outcome.TIMEOUT, Outcome.ERROR}
 

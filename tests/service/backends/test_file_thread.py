@@ -28,6 +28,11 @@ asyncio.run(main())
 """
 
 
+def begin_first(begun: threading.Event) -> None:
+    """Let no time pass in the loop before the call has begun, however late its thread is."""
+    asyncio.get_running_loop().call_soon(begun.wait, PATIENCE_S)
+
+
 async def test_calls_run_one_after_the_other() -> None:
     """All in the same thread, which is not the event loop's; what they raise is raised."""
     thread = FileThread(Path("file"))
@@ -43,10 +48,16 @@ async def test_calls_run_one_after_the_other() -> None:
 
 async def test_long_call_is_left_to_its_end() -> None:
     """Whoever waits for it is told in time; the call goes on, and nothing passes it."""
-    thread, gate, done = FileThread(Path("file")), threading.Event(), []
+    thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
+    done: list[bool] = []
 
+    def call(_: IsLeft) -> None:
+        begun.set()
+        done.append(gate.wait(PATIENCE_S))
+
+    begin_first(begun)
     with pytest.raises(BackendError) as caught:
-        await thread.run(lambda _: done.append(gate.wait()), timeout_s=0.01)
+        await thread.run(call, timeout_s=0.01)
     gate.set()
     seen = await thread.run(lambda _: [*done], timeout_s=PATIENCE_S)
     thread.close()
@@ -57,17 +68,25 @@ async def test_long_call_is_left_to_its_end() -> None:
 
 async def test_closed_thread_begins_nothing() -> None:
     """Closing does not wait for the call under way, and what waits behind it is not begun."""
-    thread, gate, begun = FileThread(Path("file")), threading.Event(), []
-    for call in (lambda _: begun.append(gate.wait()), lambda _: begun.append(False)):
+    thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
+    left: list[bool] = []
+
+    def first(is_left: IsLeft) -> None:
+        begun.set()
+        gate.wait(PATIENCE_S)
+        left.append(is_left())
+
+    begin_first(begun)
+    for call in (first, lambda _: left.append(False)):
         with pytest.raises(BackendError):
             await thread.run(call, timeout_s=0.01)
 
     thread.close()
-    before = [*begun]
+    before = [*left]
     gate.set()
     thread._thread.join(PATIENCE_S)
 
-    assert (before, begun) == ([], [True])
+    assert (before, left) == ([], [True])
 
 
 async def test_close_ends_who_waits_for_their_turn() -> None:
@@ -86,14 +105,17 @@ async def test_close_ends_who_waits_for_their_turn() -> None:
 
 async def test_call_learns_that_it_is_left() -> None:
     """What it returns or raises afterwards is nobody's, and the thread serves on."""
-    thread, gate, told = FileThread(Path("file")), threading.Event(), []
+    thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
+    told: list[bool] = []
 
     def ask(is_left: IsLeft) -> None:
         told.append(is_left())
+        begun.set()
         gate.wait(PATIENCE_S)
         told.append(is_left())
         raise ValueError(told)
 
+    begin_first(begun)
     with pytest.raises(BackendError):
         await thread.run(ask, timeout_s=0.05)
     gate.set()

@@ -9,6 +9,9 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
+from tests.grace import GRACE_S
+
+PATIENCE_S = 10.0  # beyond which the fault would be another one
 
 
 def backend_without_server(folder: Path) -> PostgresBackend:
@@ -19,7 +22,7 @@ def backend_without_server(folder: Path) -> PostgresBackend:
 
 async def test_opens_without_its_database(tmp_path: Path) -> None:
     """Opening and closing need no database: a sidecar starts while its database is down."""
-    async with asyncio.timeout(1.0), backend_without_server(tmp_path):
+    async with asyncio.timeout(GRACE_S), backend_without_server(tmp_path):
         pass
 
 
@@ -27,7 +30,7 @@ async def test_describing_a_dead_database_fails(tmp_path: Path) -> None:
     """Without the database, describing raises a retryable error that names the table."""
     async with backend_without_server(tmp_path) as backend:
         with pytest.raises(BackendError) as caught:
-            await backend.describe(timeout_s=1.0)
+            await backend.describe(timeout_s=PATIENCE_S)
 
     assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
     assert caught.value.is_retryable
@@ -45,7 +48,7 @@ async def test_dead_database_gives_no_sign_of_life(tmp_path: Path) -> None:
     """A probe fails as a fetch would; whether there is an index is not known yet."""
     async with backend_without_server(tmp_path) as backend:
         with pytest.raises(BackendError) as caught:
-            await backend.probe(timeout_s=1.0)
+            await backend.probe(timeout_s=PATIENCE_S)
 
         assert backend.uses_index is None
     assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE

@@ -24,6 +24,7 @@ from tests.service.engine.running import (
     SCHEMA,
     DiaryObserver,
     QueryEnded,
+    StandingClock,
     customers,
     running,
     settings,
@@ -218,10 +219,14 @@ async def test_too_many_keys_are_refused() -> None:
 
 async def test_lookup_ends_at_its_deadline() -> None:
     """A store that does not answer costs its caller no more than the timeout; the query ends."""
-    store, diary = customers(), DiaryObserver()
+    store, diary, clock = customers(), DiaryObserver(), StandingClock()
     store.hold()
-    async with running(store, observer=diary) as dimension:
-        assert await lookup(dimension, 7, timeout_s=0.2) == {0: "timeout timeout"}
+    async with running(store, observer=diary, clock=clock) as dimension:
+        late = asyncio.ensure_future(lookup(dimension, 7, timeout_s=0.1))
+        await store.wait_for_fetches(1)
+        clock.now_s += 0.1
+
+        assert await late == {0: "timeout timeout"}
         await diary.wait_for_queries(1)
 
     assert diary.queries == [QueryEnded(1, QueryResult.CANCELLED)]
@@ -333,16 +338,19 @@ async def test_caller_leaves_between_two_tries() -> None:
 
 async def test_deadline_passes_between_two_tries() -> None:
     """A lookup that would still be there for its retry, but finds no slot, times out."""
-    store, diary = customers(), DiaryObserver()
+    store, diary, clock = customers(), DiaryObserver(), StandingClock()
     store.fail_next(1, DOWN)
     retry = RetrySettings(max_retries=1, initial_s=0.02, max_s=0.02)
     chosen = settings(batch=BatchSettings(max_keys=1, max_in_flight=1), retry=retry)
-    async with running(store, chosen, observer=diary) as dimension:
+    async with running(store, chosen, observer=diary, clock=clock) as dimension:
         parked = asyncio.ensure_future(lookup(dimension, 7, timeout_s=0.1))
         await diary.wait_for_queries(1)
         store.hold()
         blocking = start(dimension, 8)  # takes the slot
         await store.wait_for_fetches(2)
+        clock.now_s += 0.05  # the retry is due
+        assert await lookup(dimension, 9, timeout_s=0.0) == {0: "timeout timeout"}
+        clock.now_s += 0.05
 
         assert await parked == {0: "timeout timeout"}
         store.release()

@@ -13,6 +13,7 @@ from tests.service.engine.running import (
     PATIENCE_S,
     DiaryObserver,
     QueryEnded,
+    StandingClock,
     customers,
     running,
     settings,
@@ -110,15 +111,18 @@ async def test_hurried_caller_gets_missing() -> None:
 
 async def test_timeout_frees_a_parked_key() -> None:
     """When the time is over while the retry waits for a slot, nothing of the lookup is left."""
-    store = LateBackend(misses=0)
+    store, clock = LateBackend(misses=0), StandingClock()
     store.hold()
-    async with running(store, asking_again(1, delay_s=0.01)) as dimension:
-        parked = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.3))
+    async with running(store, asking_again(1, delay_s=0.01), clock=clock) as dimension:
+        parked = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.1))
         await store.wait_for_fetches(1)
         blocking = asyncio.ensure_future(lookup(dimension, 8))  # takes the only slot
         await asyncio.sleep(0)  # its turn to ask
         store.pass_one()
         await store.wait_for_fetches(2)
+        clock.now_s += 0.05  # the retry is due
+        assert await lookup(dimension, 7, timeout_s=0.0) == {0: "timeout timeout"}
+        clock.now_s += 0.05
 
         assert await parked == {0: "timeout timeout"}
         store.release()
@@ -129,12 +133,16 @@ async def test_timeout_frees_a_parked_key() -> None:
 
 async def test_timeout_cancels_a_retry() -> None:
     """When the time is over while the key is asked again, that query ends, too."""
-    store, diary = LateBackend(misses=0), DiaryObserver()
+    store, diary, clock = LateBackend(misses=0), DiaryObserver(), StandingClock()
     store.hold()
-    async with running(store, asking_again(1), observer=diary) as dimension:
-        caller = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.3))
+    async with running(store, asking_again(1), observer=diary, clock=clock) as dimension:
+        caller = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.1))
         await store.wait_for_fetches(1)
         store.pass_one()
+        await diary.wait_for_queries(1)
+        clock.now_s += 0.01
+        await store.wait_for_fetches(2)
+        clock.now_s += 0.1
 
         assert await caller == {0: "timeout timeout"}
         await diary.wait_for_queries(2)

@@ -44,9 +44,9 @@ async def test_last_spans_are_sent_in_the_end() -> None:
 
 async def test_absent_collector_is_told_once() -> None:
     """Nobody listens there: the end is quick, and the log has one line of it, not one a batch."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with capture_logs() as logs:
+    with socket.socket() as deaf, capture_logs() as logs:
+        deaf.bind(("127.0.0.1", 0))  # so that nobody else takes the port
+        port = deaf.getsockname()[1]
         took_s = await lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 5_000)
 
     told = [event for event in logs if "refused" in event.get("text", "")]
