@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import orjson
@@ -15,7 +14,7 @@ from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_conne
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from demo.embedded_kafka.unix_relay import unix_relay
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges
 from lookup_core.changelog.change_decoder import DecoderSettings
 from lookup_core.changelog.format import ChangelogFormat, decoder_for
 from lookup_core.dimension_schema import DimensionSchema
@@ -185,11 +184,13 @@ def changes_by_key(told: Reading) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {}
     for change in told.changes:
         if isinstance(change, RowChanges):
-            assert change.transaction_ids.all()
             rows = change.rows.to_pylist()
             for index, key in enumerate(change.keys["tailnum"].to_pylist()):
                 row = rows[index] if change.has_row[index] else None
-                found.setdefault(key, []).append(GONE if change.is_gone[index] else row)
-    # A deletion is told once or, with its tombstone, twice.
-    plain = {key: [each for each, _ in groupby(told)] for key, told in found.items()}
-    return {key: told for key, told in plain.items() if not key.startswith(PROBE)}
+                news = GONE if change.is_gone[index] else row
+                if change.transaction_ids[index] == UNKNOWN_TRANSACTION:
+                    # A tombstone that was read by itself, without the deletion before it.
+                    assert (found[key][-1], news) == (GONE, None)
+                else:
+                    found.setdefault(key, []).append(news)
+    return {key: told for key, told in found.items() if not key.startswith(PROBE)}
