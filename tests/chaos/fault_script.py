@@ -15,9 +15,7 @@ from pathlib import Path
 from tests.chaos.link import Link
 from tests.chaos.witness import Witness
 from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import POLL_INTERVAL_S, until
-
-NOTICED_WITHIN_S = 10.0
+from tests.end_to_end.until import soon, until
 
 
 @dataclass(slots=True)
@@ -145,14 +143,12 @@ def _cutting_off(witness: Witness) -> Iterator[Callable[[], bool]]:
     before = witness.cut_off
     open_before = [each for each in witness.transports if not each.is_closed]
 
+    def is_decided() -> bool:
+        # What is closed is counted already.
+        return witness.cut_off > before or all(each.is_closed for each in open_before)
+
     def was_cut_off() -> bool:
-        deadline_s = time.monotonic() + NOTICED_WITHIN_S
-        while time.monotonic() < deadline_s:
-            # In this order: what is closed is counted already.
-            is_all_closed = all(each.is_closed for each in open_before)
-            if is_all_closed or witness.cut_off > before:
-                break
-            time.sleep(POLL_INTERVAL_S)
+        soon(is_decided)
         return witness.cut_off > before
 
     yield was_cut_off

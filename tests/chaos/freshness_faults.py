@@ -11,18 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import psycopg
 
-from tests.chaos.freshness_signs import (
-    is_doubted,
-    positions,
-    rising,
-    rising_lines,
-    rising_nonsense,
-    soon,
-)
+from tests.chaos.freshness_signs import is_doubted, positions, rising, rising_lines, rising_nonsense
 from tests.chaos.freshness_table import EMPTY_AND_FILL, KEYS, NAME
 from tests.chaos.freshness_world import AuditPlan, FreshnessWorld
 from tests.chaos.freshness_writer import UPDATE
-from tests.end_to_end.until import until
+from tests.end_to_end.until import soon, until
 
 Chance = random.Random
 Fault = Callable[[FreshnessWorld, Chance], bool]  # does it, and says whether it struck

@@ -3,32 +3,17 @@
 Looks at the sidecar from outside; the faults themselves stand in `freshness_faults`.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from tests.chaos.freshness_feeds import feed_of
 from tests.chaos.freshness_world import FreshnessWorld
-
-_NOTICED_WITHIN_S = 10.0
-
-
-def soon(is_so: Callable[[], object]) -> bool:
-    """Whether it is so, or is soon: those who do it may be slow."""
-    deadline_s = time.monotonic() + _NOTICED_WITHIN_S
-    while not is_so():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.05)
-    return True
+from tests.end_to_end.until import soon
 
 
 def is_doubted(world: FreshnessWorld, *, within_s: float) -> bool:
     """Whether a feed is not believed any more, or is not soon."""
-    deadline_s = time.monotonic() + within_s
-    while world.are_live() and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    return not world.are_live()
+    return soon(lambda: not world.are_live(), within_s=within_s)
 
 
 def positions(world: FreshnessWorld) -> list[object]:

@@ -58,16 +58,6 @@ class _Forwarding(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def kept_port() -> Iterator[int]:
-    """A port for `forwarded_port`, again and again; in between it refuses, and nobody takes it."""
-    with socket.socket() as keeper:
-        # Beside a socket that does not listen, another one may that asks for it like this.
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind((LOOPBACK, 0))
-        yield int(keeper.getsockname()[1])
-
-
-@contextmanager
 def forwarded_port(target: int, port: int) -> Iterator[None]:
     """The port leads to `target` until the block ends, and then refuses connections."""
     with ExitStack() as stack:

@@ -30,6 +30,7 @@ from tests.end_to_end.status_page_service import (
     Busy,
     busy_service,
 )
+from tests.shown_shares import SHOWN_SHARES
 
 NEW_WORDS = {"hit ratio", "coalesced keys", "unused credit", "backlog", "watermark", "in flight"}
 LEAST_CONTRAST = 4.5
@@ -138,18 +139,7 @@ def test_phone_breaks_no_name_of_a_dimension(shown: Page) -> None:
     assert error.locator("b").evaluate(lines) < 1.5
 
 
-@pytest.mark.parametrize(
-    ("part", "whole", "text"),
-    [
-        (0, 5, "0 %"),
-        (1, 100_000, "0.1 %"),
-        (1, 16, "6.3 %"),
-        (1, 6, "16.7 %"),
-        (3, 4, "75.0 %"),
-        (99_999, 100_000, "99.9 %"),
-        (6, 5, "100 %"),
-    ],
-)
+@pytest.mark.parametrize(("part", "whole", "text"), [*SHOWN_SHARES, (6, 5, "100 %")])
 def test_shares_are_rounded(shown: Page, part: int, whole: int, text: str) -> None:
     """Half up, as the command `status` does; nearly all is not all, nearly none not none."""
     assert shown.evaluate(f"percent({part}, {whole})") == text

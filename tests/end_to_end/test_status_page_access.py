@@ -11,8 +11,9 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.end_to_end.forwarded_port import forwarded_port, kept_port
+from tests.end_to_end.forwarded_port import forwarded_port
 from tests.end_to_end.page_actions import PATIENCE_MS, enter_token
+from tests.end_to_end.sidecar_process import free_port
 from tests.end_to_end.status_page_service import TOKEN, Watched
 from tests.end_to_end.until import until
 
@@ -134,21 +135,21 @@ def test_forwarded_page_has_figures(page: Page, quiet: Watched, host: str) -> No
 
     While that leads nowhere it says since when, keeps the old figures, and goes on by itself.
     """
-    with kept_port() as port:
-        with forwarded_port(quiet.http_port, port):
-            page.goto(f"http://{host}:{port}/")
-            enter_token(page, TOKEN)
-            expect(page.locator("#state-word")).to_have_text("Healthy")
+    port = free_port()
+    with forwarded_port(quiet.http_port, port):
+        page.goto(f"http://{host}:{port}/")
+        enter_token(page, TOKEN)
+        expect(page.locator("#state-word")).to_have_text("Healthy")
 
-        expect(page.locator("#state-word")).to_have_text("Cannot be reached")
-        expect(page.locator("#state-since")).to_contain_text(
-            re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below are from then")
-        )
-        expect(page.locator(".card")).to_have_count(1)
+    expect(page.locator("#state-word")).to_have_text("Cannot be reached")
+    expect(page.locator("#state-since")).to_contain_text(
+        re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below are from then")
+    )
+    expect(page.locator(".card")).to_have_count(1)
 
-        with forwarded_port(quiet.http_port, port):
-            expect(page.locator("#state-word")).to_have_text("Healthy")
-            expect(page.locator("#state-since")).to_be_hidden()
+    with forwarded_port(quiet.http_port, port):
+        expect(page.locator("#state-word")).to_have_text("Healthy")
+        expect(page.locator("#state-since")).to_be_hidden()
 
 
 @contextmanager

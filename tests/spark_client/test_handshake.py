@@ -242,12 +242,10 @@ def test_dripping_peer_has_one_deadline(scheme: str, start: bytes) -> None:
 def test_deadline_holds_above_tls(tmp_path: Path) -> None:
     """An answer that drips through TLS has the same deadline."""
     signer = authority(tmp_path)
-    files = signer.issue()
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(files.cert_file, files.key_file)
+    start = b"HTTP/1.1 101 Switching Protocols\r\nX-Long: "
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = drip_one(listening, b"HTTP/1.1 101 Switching Protocols\r\nX-Long: ", tls)
+        thread = drip_one(listening, start, signer.server_context())
         endpoint = endpoint_of(f"https://127.0.0.1:{listening.getsockname()[1]}")
         began_s = time.monotonic()
         with pytest.raises(SidecarUnreachable, match=LATE):

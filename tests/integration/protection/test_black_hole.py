@@ -10,20 +10,18 @@ import pytest
 
 from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.end_to_end.until import until
-from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
 from tests.integration.protection.customers import put_customers
 from tests.integration.protection.load import Load
-from tests.integration.protection.postgres_sidecar import postgres_sidecar, started
+from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar, started
 from tests.integration.protection.session_watch import SessionWatch
 
 HOLE_S = 30.0
 CALLERS = 20
 POOL = 4  # connections
 TIMEOUT_MS = 500
-BACK_WITHIN_S = 1.0 + GRACE_S  # a store that is back is found within a second
 UNCACHED = {
     "cache": {"mode": "none"},
     "batch": {"max_in_flight": POOL},

@@ -11,14 +11,13 @@ from tests.integration.protection.asker import Asker
 from tests.integration.protection.customers import put_customers
 from tests.integration.protection.load import Load
 from tests.integration.protection.outage import outage, restarted
-from tests.integration.protection.postgres_sidecar import postgres_sidecar
+from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar
 from tests.integration.protection.session_watch import SessionWatch
 
 RESTARTS = 10
 CALLERS = 20
 POOL = 4  # connections
 TIMEOUT_MS = 1_000
-BACK_WITHIN_S = 1.0 + GRACE_S  # from the moment that the server lets sessions in
 UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
 
 

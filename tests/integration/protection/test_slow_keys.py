@@ -8,9 +8,8 @@ from tests.grace import GRACE_S
 from tests.integration.postgres_server import IS_BLOCKED, Database
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.customers import lies, put_customers
-from tests.integration.protection.postgres_sidecar import postgres_sidecar, started
+from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar, started
 
-BACK_WITHIN_S = 1.0 + GRACE_S  # a store that is back is found within a second
 QUICK_MS = 5_000  # more than a lookup takes, less than those wait
 SLOW_MS = 6_000
 CALLERS = 100

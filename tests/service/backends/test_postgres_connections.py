@@ -11,6 +11,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.backends.postgres_connections import PostgresConnections
 from service.backends.postgres_settings import PostgresSettings
+from tests.end_to_end.sidecar_process import free_port
 from tests.grace import GRACE_S
 
 PATIENCE_S = 30.0  # beyond which the fault would be another one
@@ -58,10 +59,8 @@ async def test_missing_socket_is_unavailable(tmp_path: Path) -> None:
 
 async def test_refused_connection_is_unavailable() -> None:
     """A port where nothing listens is named as the reason, without user or password."""
-    with socket.socket() as deaf:  # has the port, so that nobody else takes it, and listens not
-        deaf.bind(("127.0.0.1", 0))
-        port = deaf.getsockname()[1]
-        failure = await failure_of(f"postgresql://postgres:geheim@127.0.0.1:{port}/shop")
+    port = free_port()
+    failure = await failure_of(f"postgresql://postgres:geheim@127.0.0.1:{port}/shop")
 
     told = f"public.customers: nothing listens at the address of the DSN (127.0.0.1:{port})"
     assert (failure.code, failure.detail) == (ErrorCode.UPSTREAM_UNAVAILABLE, told)

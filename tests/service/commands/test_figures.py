@@ -11,6 +11,7 @@ from service.commands.figures import (
     shown_span,
     shown_watermark,
 )
+from tests.shown_shares import SHOWN_SHARES
 
 
 def test_counts_are_grouped() -> None:
@@ -18,19 +19,7 @@ def test_counts_are_grouped() -> None:
     assert (shown_count(999), shown_count(1_234_567)) == ("999", "1,234,567")
 
 
-@pytest.mark.parametrize(
-    ("part", "whole", "text"),
-    [
-        (0, 0, ""),
-        (0, 5, "0 %"),
-        (1, 100_000, "0.1 %"),
-        (1, 16, "6.3 %"),
-        (1, 6, "16.7 %"),
-        (3, 4, "75.0 %"),
-        (99_999, 100_000, "99.9 %"),
-        (5, 5, "100 %"),
-    ],
-)
+@pytest.mark.parametrize(("part", "whole", "text"), [*SHOWN_SHARES, (0, 0, "")])
 def test_only_the_whole_is_everything(part: int, whole: int, text: str) -> None:
     """Rounded half up; the little that is missing of all or none is never rounded away."""
     assert shown_share(part, whole) == text

@@ -1,10 +1,8 @@
 """Plain questions to a sidecar."""
 
-import ssl
 from pathlib import Path
 
 import pytest
-import trustme
 from aiohttp import web
 
 from lookup_core.errors import SidecarUnreachable
@@ -12,6 +10,7 @@ from service.commands.client_files import ClientFiles
 from service.commands.endpoint import parse_endpoint
 from service.commands.sidecar_questions import sidecar_questions
 from tests.service.commands.fake_sidecar import FakeSidecar
+from tests.service.tls.certificates import authority
 
 
 async def test_answers_are_told_as_they_are(sidecar: FakeSidecar) -> None:
@@ -38,15 +37,13 @@ async def test_nobody_there_is_an_error(tmp_path: Path) -> None:
 
 async def test_secure_sidecar_is_asked_with_tls(tmp_path: Path) -> None:
     """Over https the authority that is named is trusted, and no other."""
-    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    signer = authority(tmp_path)
     runner = web.AppRunner(web.Application())
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=signer.server_context())
     await site.start()
 
-    trusting = parse_endpoint(site.name, ClientFiles(str(tmp_path / "ca.crt")))
+    trusting = parse_endpoint(site.name, ClientFiles(str(signer.file)))
     assert (await sidecar_questions(trusting, token=None)("/livez")).status == 404
     with pytest.raises(SidecarUnreachable):
         await sidecar_questions(parse_endpoint(site.name), token=None)("/livez")

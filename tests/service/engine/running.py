@@ -120,17 +120,6 @@ class DiaryObserver:
                 await asyncio.sleep(0)
 
 
-class StandingClock:
-    """A clock that stands until it is set: what has a deadline is in time, however slow it is."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        """The time that was set."""
-        return self.now_s
-
-
 @asynccontextmanager
 async def running(
     backend: FakeBackend,

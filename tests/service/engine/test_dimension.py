@@ -18,13 +18,13 @@ from service.backends.interface import FetchedRows
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult
 from service.engine.submitted import Submitted
+from tests.hand_clock import HandClock
 from tests.service.engine.running import (
     PATIENCE_S,
     ROWS,
     SCHEMA,
     DiaryObserver,
     QueryEnded,
-    StandingClock,
     customers,
     running,
     settings,
@@ -219,7 +219,7 @@ async def test_too_many_keys_are_refused() -> None:
 
 async def test_lookup_ends_at_its_deadline() -> None:
     """A store that does not answer costs its caller no more than the timeout; the query ends."""
-    store, diary, clock = customers(), DiaryObserver(), StandingClock()
+    store, diary, clock = customers(), DiaryObserver(), HandClock()
     store.hold()
     async with running(store, observer=diary, clock=clock) as dimension:
         late = asyncio.ensure_future(lookup(dimension, 7, timeout_s=0.1))
@@ -338,7 +338,7 @@ async def test_caller_leaves_between_two_tries() -> None:
 
 async def test_deadline_passes_between_two_tries() -> None:
     """A lookup that would still be there for its retry, but finds no slot, times out."""
-    store, diary, clock = customers(), DiaryObserver(), StandingClock()
+    store, diary, clock = customers(), DiaryObserver(), HandClock()
     store.fail_next(1, DOWN)
     retry = RetrySettings(max_retries=1, initial_s=0.02, max_s=0.02)
     chosen = settings(batch=BatchSettings(max_keys=1, max_in_flight=1), retry=retry)

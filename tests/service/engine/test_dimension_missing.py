@@ -8,12 +8,12 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings, DimensionSettings, OnMissingSettings, RetrySettings
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryResult
+from tests.hand_clock import HandClock
 from tests.service.engine.late_backend import LateBackend
 from tests.service.engine.running import (
     PATIENCE_S,
     DiaryObserver,
     QueryEnded,
-    StandingClock,
     customers,
     running,
     settings,
@@ -111,7 +111,7 @@ async def test_hurried_caller_gets_missing() -> None:
 
 async def test_timeout_frees_a_parked_key() -> None:
     """When the time is over while the retry waits for a slot, nothing of the lookup is left."""
-    store, clock = LateBackend(misses=0), StandingClock()
+    store, clock = LateBackend(misses=0), HandClock()
     store.hold()
     async with running(store, asking_again(1, delay_s=0.01), clock=clock) as dimension:
         parked = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.1))
@@ -133,7 +133,7 @@ async def test_timeout_frees_a_parked_key() -> None:
 
 async def test_timeout_cancels_a_retry() -> None:
     """When the time is over while the key is asked again, that query ends, too."""
-    store, diary, clock = LateBackend(misses=0), DiaryObserver(), StandingClock()
+    store, diary, clock = LateBackend(misses=0), DiaryObserver(), HandClock()
     store.hold()
     async with running(store, asking_again(1), observer=diary, clock=clock) as dimension:
         caller = asyncio.ensure_future(lookup(dimension, 9, timeout_s=0.1))

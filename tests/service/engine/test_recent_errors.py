@@ -7,29 +7,19 @@ from lookup_core.answer import Answer, rowless_answer
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.outcome import Outcome
 from service.engine.recent_errors import EPISODE_S, MOST, RecentError, RecentErrors
+from tests.hand_clock import HandClock
 
 GONE = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: nothing listens there")
 
 
-class Clock:
-    """A clock that the test turns."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """The time that it shows."""
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> HandClock:
     """Shows 100 s."""
-    return Clock()
+    return HandClock(100.0)
 
 
 @pytest.fixture
-def errors(clock: Clock) -> RecentErrors:
+def errors(clock: HandClock) -> RecentErrors:
     """Nothing has failed yet."""
     return RecentErrors(clock)
 
@@ -39,10 +29,10 @@ def failed(code: ErrorCode, keys: int) -> Answer:
     return rowless_answer(np.arange(keys, dtype=np.int32), Outcome.ERROR, error=code)
 
 
-def test_queries_and_keys_are_counted_apart(errors: RecentErrors, clock: Clock) -> None:
+def test_queries_and_keys_are_counted_apart(errors: RecentErrors, clock: HandClock) -> None:
     """What fails alike is one entry, which says what the store said."""
     errors.on_answers([failed(GONE.code, 3)])
-    clock.now += 1
+    clock.now_s += 1
     errors.on_query_failed(GONE)
     errors.on_answers([failed(GONE.code, 4)])
 
@@ -67,30 +57,30 @@ def test_keys_alone_have_a_meaning(errors: RecentErrors) -> None:
     }
 
 
-def test_same_error_later_is_another(errors: RecentErrors, clock: Clock) -> None:
+def test_same_error_later_is_another(errors: RecentErrors, clock: HandClock) -> None:
     """After a minute without it an error is a new entry, and the latest comes first."""
     errors.on_query_failed(GONE)
-    clock.now += EPISODE_S + 1
+    clock.now_s += EPISODE_S + 1
     errors.on_query_failed(GONE)
 
     assert [error.first_at for error in errors.latest()] == [101.0 + EPISODE_S, 100.0]
 
 
-def test_lasting_error_stays_one(errors: RecentErrors, clock: Clock) -> None:
+def test_lasting_error_stays_one(errors: RecentErrors, clock: HandClock) -> None:
     """As long as it comes again within a minute, it is the same entry."""
     for _ in range(5):
         errors.on_query_failed(GONE)
-        clock.now += EPISODE_S
+        clock.now_s += EPISODE_S
 
     (error,) = errors.latest()
     assert (error.first_at, error.queries) == (100.0, 5)
 
 
-def test_few_are_remembered(errors: RecentErrors, clock: Clock) -> None:
+def test_few_are_remembered(errors: RecentErrors, clock: HandClock) -> None:
     """The oldest ones make room."""
     for _ in range(MOST + 5):
         errors.on_query_failed(GONE)
-        clock.now += EPISODE_S + 1
+        clock.now_s += EPISODE_S + 1
 
     assert len(errors.latest()) == MOST
     assert errors.latest()[-1].first_at == 100.0 + 5 * (EPISODE_S + 1)

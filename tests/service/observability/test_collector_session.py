@@ -119,11 +119,8 @@ def test_dripping_answer_has_one_deadline(start: bytes) -> None:
 def test_deadline_holds_for_tls(tmp_path: Path) -> None:
     """A connection is cut below TLS, too, while another thread reads from it."""
     signer = authority(tmp_path)
-    files = signer.issue()
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(files.cert_file, files.key_file)
 
-    with server(dripped(OK + b"\r\n"), tls=tls) as url:
+    with server(dripped(OK + b"\r\n"), tls=signer.server_context()) as url:
         began_s = time.monotonic()
         with pytest.raises(requests.RequestException):
             asked(url, verify=str(signer.file))

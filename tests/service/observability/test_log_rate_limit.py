@@ -4,31 +4,21 @@ import pytest
 from structlog import DropEvent
 
 from service.observability.log_rate_limit import MAX_SUBJECTS, WINDOW_S, LogRateLimit
+from tests.hand_clock import HandClock
 
 EVENT = {"event": "backend.failed", "code": "timeout"}
 
 
-class ManualClock:
-    """A clock that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        """The time that was set."""
-        return self.now_s
-
-
 def test_events_up_to_the_limit_pass() -> None:
     """The first events of a window are logged as they are."""
-    limit = LogRateLimit(2, ManualClock())
+    limit = LogRateLimit(2, HandClock())
 
     assert [_logged(limit, EVENT), _logged(limit, EVENT)] == [EVENT, EVENT]
 
 
 def test_events_over_the_limit_are_dropped() -> None:
     """What repeats within the window is held back."""
-    limit = LogRateLimit(1, ManualClock())
+    limit = LogRateLimit(1, HandClock())
     _logged(limit, EVENT)
 
     with pytest.raises(DropEvent):
@@ -37,7 +27,7 @@ def test_events_over_the_limit_are_dropped() -> None:
 
 def test_next_window_tells_what_was_dropped() -> None:
     """The first event after a silence says how many were held back, once."""
-    clock = ManualClock()
+    clock = HandClock()
     limit = LogRateLimit(2, clock)
     for _ in range(2):
         _logged(limit, EVENT)
@@ -54,7 +44,7 @@ def test_next_window_tells_what_was_dropped() -> None:
 @pytest.mark.parametrize("other", [{"code": "internal"}, {"peer": "::1"}, {"event": "other"}])
 def test_other_subjects_have_their_own_limit(other: dict[str, str]) -> None:
     """One code or peer that floods the log does not silence another."""
-    limit = LogRateLimit(1, ManualClock())
+    limit = LogRateLimit(1, HandClock())
     _logged(limit, EVENT)
 
     assert _logged(limit, {**EVENT, **other}) == {**EVENT, **other}
@@ -62,7 +52,7 @@ def test_other_subjects_have_their_own_limit(other: dict[str, str]) -> None:
 
 def test_memory_is_bounded() -> None:
     """Callers who are always new make the oldest subject be forgotten, not the memory grow."""
-    limit = LogRateLimit(1, ManualClock())
+    limit = LogRateLimit(1, HandClock())
     _logged(limit, EVENT)
 
     for peer in range(MAX_SUBJECTS):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from structlog.testing import capture_logs
 
 from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
+from tests.end_to_end.sidecar_process import free_port
 from tests.grace import GRACE_S
 from tests.otlp_collector import otlp_collector
 from tests.service.observability.test_collector_session import Answer, answered, dripped, server
@@ -44,10 +45,8 @@ async def test_last_spans_are_sent_in_the_end() -> None:
 
 async def test_absent_collector_is_told_once() -> None:
     """Nobody listens there: the end is quick, and the log has one line of it, not one a batch."""
-    with socket.socket() as deaf, capture_logs() as logs:
-        deaf.bind(("127.0.0.1", 0))  # so that nobody else takes the port
-        port = deaf.getsockname()[1]
-        took_s = await lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 5_000)
+    with capture_logs() as logs:
+        took_s = await lookups(settings(f"http://127.0.0.1:{free_port()}/v1/traces"), 5_000)
 
     told = [event for event in logs if "refused" in event.get("text", "")]
     assert took_s < END_S + GRACE_S

@@ -12,27 +12,17 @@ import structlog
 from service.observability.logs import configure_logs
 from service.observability.watchdog import INTERVAL_S, LATE_S, Watchdog
 from tests.end_to_end.until import until
-
-
-class ManualClock:
-    """A clock that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        """The time that was set."""
-        return self.now_s
+from tests.hand_clock import HandClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock() -> HandClock:
     """The watchdog's clock."""
-    return ManualClock()
+    return HandClock()
 
 
 @pytest.fixture
-def watchdog(clock: ManualClock) -> Watchdog:
+def watchdog(clock: HandClock) -> Watchdog:
     """A watchdog of this thread."""
     return Watchdog(clock)
 
@@ -46,14 +36,14 @@ def log() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def test_punctual_loop_is_not_told(clock: ManualClock, watchdog: Watchdog) -> None:
+def test_punctual_loop_is_not_told(clock: HandClock, watchdog: Watchdog) -> None:
     """A beat that is a little late is no blockage."""
     clock.now_s = INTERVAL_S + LATE_S - 0.01
 
     assert watchdog.look() is None
 
 
-def test_blocked_loop_tells_where(clock: ManualClock, watchdog: Watchdog) -> None:
+def test_blocked_loop_tells_where(clock: HandClock, watchdog: Watchdog) -> None:
     """The stack is that of the watched thread, wherever it is asked for, innermost last."""
     clock.now_s = INTERVAL_S + LATE_S
     seen: list[object] = []
@@ -67,7 +57,7 @@ def test_blocked_loop_tells_where(clock: ManualClock, watchdog: Watchdog) -> Non
     assert any(frame.endswith(" test_blocked_loop_tells_where") for frame in frames)
 
 
-def test_blockage_is_told_once(clock: ManualClock, watchdog: Watchdog) -> None:
+def test_blockage_is_told_once(clock: HandClock, watchdog: Watchdog) -> None:
     """The next one is told again, after the loop has run in between."""
     clock.now_s = 10.0
     first, again = watchdog.look(), watchdog.look()
@@ -79,7 +69,7 @@ def test_blockage_is_told_once(clock: ManualClock, watchdog: Watchdog) -> None:
     assert watchdog.look() is not None
 
 
-def test_ended_threads_have_no_stack(clock: ManualClock) -> None:
+def test_ended_threads_have_no_stack(clock: HandClock) -> None:
     """A thread that is gone has nothing to tell."""
     made: list[Watchdog] = []
     making = threading.Thread(target=lambda: made.append(Watchdog(clock)))
@@ -90,7 +80,7 @@ def test_ended_threads_have_no_stack(clock: ManualClock) -> None:
     assert made[0].look() is None
 
 
-async def test_running_loop_beats(clock: ManualClock, watchdog: Watchdog) -> None:
+async def test_running_loop_beats(clock: HandClock, watchdog: Watchdog) -> None:
     """While the loop runs its heartbeat is in time."""
     clock.now_s = 10.0
     with pytest.raises(TimeoutError):
@@ -100,7 +90,7 @@ async def test_running_loop_beats(clock: ManualClock, watchdog: Watchdog) -> Non
     assert watchdog.look() is None
 
 
-def test_watching_logs_a_blockage(clock: ManualClock, watchdog: Watchdog, log: io.StringIO) -> None:
+def test_watching_logs_a_blockage(clock: HandClock, watchdog: Watchdog, log: io.StringIO) -> None:
     """The thread speaks while the watched one does nothing else than block."""
     with watchdog.watching() as watched:
         clock.now_s = 10.0

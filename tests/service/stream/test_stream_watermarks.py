@@ -5,29 +5,19 @@ import pytest
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from service.stream.stream_watermarks import FIRST_WATERMARK_S, StreamWatermarks
+from tests.hand_clock import HandClock
 
 FIRST, SECOND, THIRD = ChannelId(1), ChannelId(2), ChannelId(3)
 
 
-class Clock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> HandClock:
     """The time of the test."""
-    return Clock()
+    return HandClock(100.0)
 
 
 @pytest.fixture
-def watermarks(clock: Clock) -> StreamWatermarks:
+def watermarks(clock: HandClock) -> StreamWatermarks:
     """Two channels of one dimension."""
     watermarks = StreamWatermarks(clock=clock)
     watermarks.opened(FIRST, "flights")
@@ -64,7 +54,7 @@ def test_idle_channel_holds_nothing_back(watermarks: StreamWatermarks) -> None:
     assert at(watermarks) == 3_000
 
 
-def test_wordless_channel_is_passed_over(watermarks: StreamWatermarks, clock: Clock) -> None:
+def test_wordless_channel_is_passed_over(watermarks: StreamWatermarks, clock: HandClock) -> None:
     """Who has told no watermark for so long is taken for one without event time."""
     watermarks.on_watermark(FIRST, 2_000)
 
@@ -74,7 +64,7 @@ def test_wordless_channel_is_passed_over(watermarks: StreamWatermarks, clock: Cl
     assert at(watermarks) == 2_000
 
 
-def test_late_first_watermark_still_counts(watermarks: StreamWatermarks, clock: Clock) -> None:
+def test_late_first_watermark_still_counts(watermarks: StreamWatermarks, clock: HandClock) -> None:
     """A channel that was passed over has its say from its first watermark on."""
     watermarks.on_watermark(FIRST, 2_000)
     clock.now_s += FIRST_WATERMARK_S
@@ -85,7 +75,9 @@ def test_late_first_watermark_still_counts(watermarks: StreamWatermarks, clock: 
     assert at(watermarks) == 2_500
 
 
-def test_status_is_known_from_before_the_say(watermarks: StreamWatermarks, clock: Clock) -> None:
+def test_status_is_known_from_before_the_say(
+    watermarks: StreamWatermarks, clock: HandClock
+) -> None:
     """A channel that fell idle after it was passed over holds nothing back by a stray watermark."""
     watermarks.on_watermark(FIRST, 2_000)
     clock.now_s += FIRST_WATERMARK_S

@@ -3,6 +3,7 @@
 Made by trustme, anew in every run; nothing here is a secret.
 """
 
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +42,12 @@ class Authority:
             *(names or ("localhost", "127.0.0.1")), not_before=not_before, not_after=not_after
         )
         return written(issued, self.folder, name)
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a server of this machine that the test plays itself."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.signer.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+        return context
 
 
 def authority(folder: Path) -> Authority:
