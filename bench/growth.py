@@ -1,30 +1,101 @@
-"""How the rate of cached lookups changes when something grows: channels, dimensions, rows, keys.
+"""Rate of cached lookups as channels, dimensions, rows, batches or columns grow."""
 
-Without Spark: clients ask as its workers do. What a whole job gains or loses is `speed`'s question.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.client_processes import ClientProcesses
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from bench.growth_cases import (
     ALIKE,
     CACHED_ROWS,
+    COLUMNS,
     ROWS,
     WIDE,
     WIDE_ROWS,
+    CaseFigures,
+    LoadCase,
+    LoadRound,
     cached_rows,
+    column_names,
     rows_name,
     small_growths,
 )
 from bench.growth_report import MeasuredGrowth, growth_report
-from bench.growth_tables import dimensions_of_rows, small_dimensions
-from bench.load_rounds import load_rounds
-from bench.lookup_client import Asking
+from bench.lookup_load import Asking, ClientProcesses
 from bench.section import Section
+from bench.timing import cpu_s, listener
+from bench.workload import SEED, customers
 from demo.sidecar import Sidecar, running_sidecar
+
+# What a cache is given for each: enough, so that nothing ever has to go.
+_ROW_BYTES = 200
+_WIDE_ROW_BYTES = 2_000
+
+
+def small_dimensions(folder: Path) -> dict[str, Any]:
+    """Settings of some dimensions that are alike, and of one with many columns."""
+    path = _written(folder / f"customers-{ROWS}.parquet", ROWS)
+    wide = folder / "wide.parquet"
+    pq.write_table(_wide(WIDE_ROWS, max(COLUMNS)), wide)
+    alike = {name: _dimension(path, ROWS * _ROW_BYTES) for name in ALIKE}
+    return {**alike, WIDE: _dimension(wide, WIDE_ROWS * _WIDE_ROW_BYTES)}
+
+
+def dimensions_of_rows(folder: Path, sizes: Iterable[int]) -> dict[str, Any]:
+    """Settings of a dimension for each size."""
+    paths = {rows: _written(folder / f"customers-{rows}.parquet", rows) for rows in sizes}
+    return {rows_name(rows): _dimension(path, rows * _ROW_BYTES) for rows, path in paths.items()}
+
+
+def _written(path: Path, rows: int) -> Path:
+    if not path.exists():
+        pq.write_table(customers(rows, np.random.default_rng(SEED)), path)
+    return path
+
+
+def _wide(rows: int, columns: int) -> pa.Table:
+    """Numbers, fractions and short texts, in turn."""
+    random = np.random.default_rng(SEED)
+    numbers = [random.integers(0, 10_000, rows) for _ in range(columns)]
+    kinds = (pa.int64(), pa.float64(), pa.utf8())
+    arrays = [pa.array(each).cast(kinds[index % 3]) for index, each in enumerate(numbers)]
+    return pa.table([np.arange(rows), *arrays], names=["id", *column_names(columns)])
+
+
+def _dimension(path: Path, cache_bytes: int) -> dict[str, Any]:
+    return {
+        "source": {"kind": "parquet", "path": str(path)},
+        "key": ["id"],
+        "cache": {"max_bytes": f"{cache_bytes}B", "ttl": "1d"},
+        "batch": {"max_keys": 5000},
+        "timeout": "60s",
+    }
+
+
+def load_rounds(
+    cases: Sequence[LoadCase], sidecar: Sidecar, clients: ClientProcesses, *, rounds: int
+) -> list[CaseFigures]:
+    """The figures of each case, in order."""
+    process = listener(sidecar.socket)
+    measured: list[list[LoadRound]] = [[] for _ in cases]
+    for number in range(rounds + 1):
+        for case, counted in zip(cases, measured, strict=True):
+            done = _run(case, process, clients)
+            if number:
+                counted.append(done)
+    return [CaseFigures(case, counted) for case, counted in zip(cases, measured, strict=True)]
+
+
+def _run(case: LoadCase, process: psutil.Process, clients: ClientProcesses) -> LoadRound:
+    begun_s = cpu_s(process)
+    spans = clients.run(case.loads)
+    return LoadRound(tuple(spans), cpu_s(process) - begun_s)
+
 
 FULL = (1_920_000, 3, CACHED_ROWS[-1])  # keys of a case, rounds, most rows in a cache
 QUICK = (640_000, 2, 1_000_000)

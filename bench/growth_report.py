@@ -6,8 +6,15 @@ Says nothing of how it was measured but in words.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.growth_cases import BATCH_KEYS, CHANNELS, PROCESS_EACH, ROWS, WIDE_ROWS, Growth
-from bench.load_case import CaseFigures
+from bench.growth_cases import (
+    BATCH_KEYS,
+    CHANNELS,
+    PROCESS_EACH,
+    ROWS,
+    WIDE_ROWS,
+    CaseFigures,
+    Growth,
+)
 from bench.lookup_load import IN_FLIGHT_KEYS
 from bench.section import Bar, FigureTable, Plot, Section
 

@@ -1,24 +1,139 @@
-"""How often the cache has what is asked for, against plain LRU and S3-FIFO key by key.
+"""Hit rates of the cache against plain LRU and S3-FIFO key by key."""
 
-Nothing is timed: the cache's speed is no part of this.
-"""
-
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from bench.key_trace import KeyTrace, key_traces
-from bench.lru_keys import LruKeys
-from bench.s3_fifo_keys import S3FifoKeys
 from bench.section import FigureTable, Section
+from bench.workload import SEED
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
+
+BATCH_KEYS = 1_000
+
+Keys = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTrace:
+    """`batches` batches of keys below `distinct`; a scan asks once for keys beyond."""
+
+    exponent: float
+    distinct: int
+    batches: int
+    scan_every: int | None = None  # one batch of so many is a scan
+
+    @property
+    def name(self) -> str:
+        """How a table calls it."""
+        scans = f", a scan in {self.scan_every} batches" if self.scan_every else ""
+        return f"Zipf {self.exponent}{scans}"
+
+    def keys(self) -> Iterator[Keys]:
+        """The batches."""
+        random = np.random.default_rng(SEED)
+        weights = np.cumsum(np.arange(1, self.distinct + 1) ** -self.exponent)
+        numbers = random.permutation(self.distinct)
+        for batch in range(self.batches):
+            if self.scan_every and batch % self.scan_every == self.scan_every - 1:
+                first = self.distinct + batch * BATCH_KEYS
+                yield np.arange(first, first + BATCH_KEYS)
+                continue
+            ranks = np.searchsorted(weights, random.random(BATCH_KEYS) * weights[-1])
+            yield numbers[np.unique(ranks)]
+
+
+def key_traces(distinct: int, batches: int) -> list[KeyTrace]:
+    """Flat to steep, each without and with scans."""
+    return [
+        KeyTrace(exponent, distinct, batches, scan_every)
+        for scan_every in (None, 10, 3)
+        for exponent in (0.8, 1.0, 1.2)
+    ]
+
+
+class LruKeys:
+    """A cache of so many keys."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._keys: OrderedDict[int, None] = OrderedDict()  # least recently used first
+
+    def ask(self, batch: Sequence[int]) -> int:
+        """How many of the keys were here; all of them are now."""
+        return sum(self._ask(key) for key in batch)
+
+    def _ask(self, key: int) -> bool:
+        if key in self._keys:
+            self._keys.move_to_end(key)
+            return True
+        if len(self._keys) >= self._capacity:
+            self._keys.popitem(last=False)
+        self._keys[key] = None
+        return False
+
+
+_SMALL_SHARE = 0.1
+_MOST_VISITS = 3
+_VISITS_TO_PROVE = 2
+
+
+class S3FifoKeys:
+    """A cache of so many keys."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._small_capacity = max(int(capacity * _SMALL_SHARE), 1)
+        self._small: OrderedDict[int, int] = OrderedDict()  # {key: visits}, oldest first
+        self._main: OrderedDict[int, int] = OrderedDict()  # {key: visits}, oldest first
+        self._ghosts: OrderedDict[int, None] = OrderedDict()  # oldest first
+
+    def ask(self, batch: Sequence[int]) -> int:
+        """How many of the keys were here; all of them are now."""
+        return sum(self._ask(key) for key in batch)
+
+    def _ask(self, key: int) -> bool:
+        for queue in (self._small, self._main):
+            if key in queue:
+                queue[key] = min(queue[key] + 1, _MOST_VISITS)
+                return True
+        while len(self._small) + len(self._main) >= self._capacity:
+            self._evict()
+        if key in self._ghosts:
+            del self._ghosts[key]
+            self._main[key] = 0
+        else:
+            self._small[key] = 0
+        return False
+
+    def _evict(self) -> None:
+        if len(self._small) >= self._small_capacity:
+            self._evict_small()
+        else:
+            self._evict_main()
+
+    def _evict_small(self) -> None:
+        key, visits = self._small.popitem(last=False)
+        if visits >= _VISITS_TO_PROVE:
+            self._main[key] = 0
+            return
+        self._ghosts[key] = None
+        while len(self._ghosts) > self._capacity - self._small_capacity:
+            self._ghosts.popitem(last=False)
+
+    def _evict_main(self) -> None:
+        key, visits = self._main.popitem(last=False)
+        if visits:
+            self._main[key] = visits - 1
+
 
 FULL = (1_000_000, 3_000)  # distinct keys, batches
 QUICK = (100_000, 200)

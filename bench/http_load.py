@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.bare_handler import bare_handler
-from bench.http_cases import ONE, HttpCase, http_cases
+from bench.http_cases import ONE, HttpCase, bare_handler, http_cases
 from bench.section import Bar, FigureTable, Section
 from bench.workload import Workload
 from bench.wrk import CONNECTIONS, WrkFigures, installed_wrk, wrk_figures

@@ -1,21 +1,100 @@
-"""A load of lookups from one process: channels that keep some keys in flight, as a Spark task does.
-
-A channel is asked and waited for by a thread of its own. Not at a pace: that is `lookup_client`.
-"""
+"""Lookup load without Spark: channels that keep keys in flight, from several processes."""
 
 import threading
 import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from bench.lookup_client import KEY, TIMEOUT_S, Asking
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
+from lookup_core.answer import Outcome
+from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, connections
+
+TIMEOUT_S = 60.0
+KEY = pa.schema([pa.field("id", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What one client asks for: so many keys at a time, at random out of the dimension's rows."""
+
+    endpoint: str
+    dimension: str
+    rows: int
+    keys: int
+    seed: int
+    columns: tuple[str, ...] | None = ("name", "segment")  # None: all of them
+
+    def open(self) -> ChannelSession:
+        """A channel of its own, on this process' connection."""
+        request = ChannelRequest(self.dimension, self.columns, f"bench {self.seed}", KEY)
+        return connections.to(Address(self.endpoint)).open(request)
+
+    def batches(self, count: int) -> list[pa.RecordBatch]:
+        """So many batches of distinct keys."""
+        random = np.random.default_rng(self.seed)
+        return [self._batch(random) for _ in range(count)]
+
+    def _batch(self, random: np.random.Generator) -> pa.RecordBatch:
+        # Distinct by construction: a start and a stride without a common factor with the rows.
+        start, stride = int(random.integers(self.rows)), 7919
+        keys = (start + stride * np.arange(self.keys, dtype=np.int64)) % self.rows
+        return pa.record_batch([keys], schema=KEY)
+
+
+def ask_at_pace(asking: Asking, *, lookups: int, interval_s: float) -> npt.NDArray[np.float64]:
+    """Ask so many times, one after the other, one each interval; seconds from asking to the end."""
+    session = asking.open()
+    seconds = np.zeros(lookups)
+    begun_s = time.monotonic()
+    for index, keys in enumerate(asking.batches(lookups)):
+        time.sleep(max(begun_s + index * interval_s - time.monotonic(), 0.0))
+        asked_s = time.monotonic()
+        session.ask(SentKeys(QuestionId(index), keys, asked_s + TIMEOUT_S))
+        _wait(session, asking.keys)
+        seconds[index] = time.monotonic() - asked_s
+    session.close()
+    return seconds
+
+
+def ask_without_end(asking: Asking, *, interval_s: float) -> None:
+    """The same until the process is ended; without an interval as fast as answers come."""
+    session = asking.open()
+    question = 0
+    while True:
+        for keys in asking.batches(100):
+            begun_s = time.monotonic()
+            question += 1
+            session.ask(SentKeys(QuestionId(question), keys, begun_s + TIMEOUT_S))
+            _wait(session, asking.keys)
+            time.sleep(max(begun_s + interval_s - time.monotonic(), 0.0))
+
+
+def ask_on_many_channels(asking: Asking, *, channels: int) -> None:
+    """Ask once on each of so many channels, and take all answers."""
+    sessions = [asking.open() for _ in range(channels)]
+    for session, keys in zip(sessions, asking.batches(channels), strict=True):
+        deadline_s = time.monotonic() + TIMEOUT_S
+        session.ask(SentKeys(QuestionId(1), keys, deadline_s))
+    for session in sessions:
+        _wait(session, asking.keys)
+        session.close()
+
+
+def _wait(session: ChannelSession, keys: int) -> None:
+    while keys:
+        keys -= sum(answered.answer.size for answered in session.answers(TIMEOUT_S))
+
 
 IN_FLIGHT_KEYS = 20_000  # of a channel: what a lookup join has by default
 
@@ -84,7 +163,7 @@ def _ask_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> _Cou
         most = max(IN_FLIGHT_KEYS - keys.num_rows, keys.num_rows)
         _take(session, count, until=asked_keys - most)
         deadline_s = time.monotonic() + TIMEOUT_S
-        session.ask(AskedKeys(QuestionId(number), keys, deadline_s))
+        session.ask(SentKeys(QuestionId(number), keys, deadline_s))
         asked_keys += keys.num_rows
     _take(session, count, until=asked_keys)
     return count
@@ -97,3 +176,61 @@ def _take(session: ChannelSession, count: _Count, *, until: int) -> None:
             count.keys += answer.size
             count.hits += int(np.count_nonzero(answer.outcomes == Outcome.HIT))
             count.row_bytes += 0 if answer.rows is None else int(answer.rows.nbytes)
+
+
+_START_TIMEOUT_S = 120.0
+
+
+class ClientProcesses:
+    """Groups of client processes, by how many they are; each group is started when it is used."""
+
+    def __init__(self) -> None:
+        self._context = get_context("forkserver")
+        self._context.set_forkserver_preload([LookupLoad.__module__])
+        self._groups: dict[int, ProcessPoolExecutor] = {}  # {processes: group}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Nothing to do before the first load."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the processes."""
+        self._stack.close()
+
+    def fill(self, asking: Asking) -> None:
+        """Let one process ask for all rows of a dimension."""
+        self._group(1).submit(fill, asking).result()
+
+    def run(self, loads: Sequence[LookupLoad]) -> list[LoadSpan]:
+        """One load for each process, all at the same time."""
+        group = self._group(len(loads))
+        # None takes a second load: each waits, busy, until all of them are.
+        running = [group.submit(_load_of, load) for load in loads]
+        return [each.result() for each in running]
+
+    def _group(self, processes: int) -> ProcessPoolExecutor:
+        if processes not in self._groups:
+            barrier = self._context.Barrier(processes, timeout=_START_TIMEOUT_S)
+            group = ProcessPoolExecutor(
+                processes, mp_context=self._context, initializer=_keep, initargs=(barrier,)
+            )
+            self._groups[processes] = self._stack.enter_context(group)
+        return self._groups[processes]
+
+
+# A barrier cannot be sent to a process that runs already, only be given to one that starts.
+_kept: list[threading.Barrier] = []
+
+
+def _keep(all_ready: threading.Barrier) -> None:
+    _kept.append(all_ready)
+
+
+def _load_of(load: LookupLoad) -> LoadSpan:
+    return lookup_load(load, _kept[0])

@@ -1,8 +1,4 @@
-"""Whether a sidecar stays within `limits.memory`, whatever its clients do.
-
-A thousand channels at once, rows of many kilobytes and of a megabyte, of which most are not cached,
-and clients that stop reading in the middle.
-"""
+"""Memory of a sidecar under load against `limits.memory`."""
 
 import os
 import signal
@@ -14,16 +10,91 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
-from bench.customers_postgres import customers_postgres
-from bench.lookup_client import Asking, ask_on_many_channels, ask_without_end
-from bench.lookup_counts import LookupCounts, ended_clients, unfinished_clients
-from bench.resident_memory import ResidentMemory
+from bench.lookup_load import Asking, ask_on_many_channels, ask_without_end
 from bench.section import FigureTable, Section
+from bench.timing import listener
+from bench.workload import customers_postgres
 from demo.sidecar import Sidecar, running_sidecar
+from demo.totals import LOOKUPS, dimension_counts
+
+_FORGET_PEAK = "5"  # see proc(5), clear_refs
+
+
+class ResidentMemory:
+    """Of the process that listens on a Unix socket."""
+
+    def __init__(self, socket_path: Path) -> None:
+        self._folder = Path("/proc") / str(listener(socket_path).pid)
+
+    def forget_peak(self) -> None:
+        """Let the peak begin anew."""
+        (self._folder / "clear_refs").write_text(_FORGET_PEAK)
+
+    def peak_bytes(self) -> int:
+        """The most that was resident since then."""
+        status = (self._folder / "status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+
+_CHANNELS = "sidelook_channels"
+_WITH_ROW = ("hit", "fetched")
+_FAILED = ("timeout", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupCounts:
+    """Keys of one dimension, by how their lookup ended; and who may ask for more."""
+
+    with_row: int
+    failed: int
+    channels: int = 0  # open now
+
+    @classmethod
+    def of(cls, metrics: str, dimension: str) -> Self:
+        """Those of a page of metrics."""
+        lookups = dimension_counts(metrics, dimension, LOOKUPS)
+        return cls(
+            with_row=sum(lookups.get(outcome, 0) for outcome in _WITH_ROW),
+            failed=sum(lookups.get(outcome, 0) for outcome in _FAILED),
+            channels=sum(dimension_counts(metrics, dimension, _CHANNELS).values()),
+        )
+
+    def since(self, earlier: "LookupCounts") -> "LookupCounts":
+        """What was added."""
+        with_row, failed = self.with_row - earlier.with_row, self.failed - earlier.failed
+        return LookupCounts(with_row, failed, self.channels)
+
+    def faults(self, fewest_rows: int) -> list[str]:
+        """Too few rows, or more failures than rows: then something else was measured."""
+        found = []
+        if self.with_row < fewest_rows:
+            found.append(f"the clients got {self.with_row:,} rows only, not {fewest_rows:,}")
+        if self.failed > self.with_row:
+            found.append(f"{self.failed:,} lookups failed, {self.with_row:,} ended with a row")
+        return found
+
+
+def ended_clients(exit_codes: Sequence[int | None]) -> list[str]:
+    """A fault if there is one among the clients that ask without end; None: it still runs."""
+    ended = [code for code in exit_codes if code is not None]
+    if not ended:
+        return []
+    return [f"{len(ended)} of {len(exit_codes)} clients ended: {list(dict.fromkeys(ended))}"]
+
+
+def unfinished_clients(exit_codes: Sequence[int | None]) -> list[str]:
+    """A fault if one of the clients that come to an end failed, or still runs."""
+    unfinished = [code for code in exit_codes if code != 0]
+    if not unfinished:
+        return []
+    codes = list(dict.fromkeys(unfinished))
+    return [f"{len(unfinished)} of {len(exit_codes)} clients did not finish: {codes}"]
+
 
 LIMIT_BYTES = 512 * 1024 * 1024
 CACHE_BYTES = 128 * 1024 * 1024

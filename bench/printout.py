@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.all_bars import all_bars, shortfalls
-from bench.section import FigureTable, Section
+from bench.section import FigureTable, Section, all_bars, shortfalls
 
 
 class Printout:

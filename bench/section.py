@@ -1,11 +1,7 @@
-"""What one part of the benchmark found: tables, plots, and the bars it is held against.
-
-Plain values that are written as JSON and read again, so that parts can run one by one; how they
-look in print is `document`'s and `plots`' business.
-"""
+"""Sections of the benchmark: tables, plots and the bars they are held against."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -72,3 +68,34 @@ class Section:
         found["plots"] = [Plot(**each) for each in found["plots"]]
         found["bars"] = [Bar(**each) for each in found["bars"]]
         return cls(**found)
+
+
+def all_bars(sections: Iterable[Section]) -> FigureTable:
+    """A row for each bar, in the order of the sections."""
+    bars = [bar for section in sections for bar in section.bars]
+    return FigureTable("Bars", ("what", "bar", "figure", "verdict"), list(map(_row, bars)))
+
+
+def shortfalls(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
+    """Name and reason of each bar that is missed, where the reason is known."""
+    for section in sections:
+        for bar in section.bars:
+            if not bar.is_met and bar.shortfall:
+                yield bar.name, bar.shortfall
+
+
+def shortfall_percent(bar: Bar) -> float:
+    """By how much of the bar the figure falls short; 0 if it is met."""
+    if bar.is_met:
+        return 0.0
+    return abs(bar.figure / bar.limit - 1) * 100 if bar.limit else 100.0
+
+
+def _row(bar: Bar) -> tuple[str, ...]:
+    sign = "≥" if bar.is_at_least else "≤"
+    verdict = "met" if bar.is_met else f"short by {shortfall_percent(bar):.1f} %"
+    return (bar.name, f"{sign} {bar.limit:g}", _number(bar.figure), verdict)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -12,8 +12,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from demo.dimension_counts import QUERIES, dimension_counts
 from demo.sidecar import Sidecar, running_sidecar
+from demo.totals import QUERIES, dimension_counts
 
 Batch = Mapping[str, int | str]  # what a configuration says below `batch`
 

@@ -1,7 +1,4 @@
-"""How fast a lookup join is against doing without one, and against what people do today.
-
-Whole Spark jobs, with all rows in the cache; what an empty cache costs is `cold`'s question.
-"""
+"""Warm rate of a lookup join against other ways to add the same columns."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,17 +9,46 @@ import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.comparison import differences
-from bench.contenders import SIDELOOK, Contender, contenders
-from bench.process_cpu import Seconds, postmaster, seconds_of
-from bench.rounds import time_in_turn
+from bench.contenders import SIDELOOK, THREADS, Contender, contenders
 from bench.section import Section
 from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
 from bench.speed_section import Rate, speed_section
-from bench.todays_ways import THREADS
-from bench.workload import KEYS, ZIPF_EXPONENT, Workload
-from bench.workload_postgres import workload_postgres
-from demo.spark_session import spark_session
+from bench.timing import Seconds, postmaster, seconds_of, time_in_turn
+from bench.workload import KEYS, ZIPF_EXPONENT, Workload, workload_postgres
+from demo.stream import spark_session
+
+ORDER = "event"
+
+
+def differences(outputs: Mapping[str, pa.Table]) -> list[str]:
+    """Who does not have the rows of the first one, and where; rows may come in any order."""
+    (reference, first), *others = outputs.items()
+    expected = first.sort_by(ORDER)
+    found = ((name, _difference(table.sort_by(ORDER), expected)) for name, table in others)
+    return [f"{name} is not {reference}: {difference}" for name, difference in found if difference]
+
+
+def _difference(table: pa.Table, expected: pa.Table) -> str:
+    if _columns(table) != _columns(expected):
+        return f"its columns are {_columns(table)}"
+    if table.num_rows != expected.num_rows:
+        return f"it has {table.num_rows:,} rows of {expected.num_rows:,}"
+    return next(filter(None, (_wrong(table, expected, name) for name in table.column_names)), "")
+
+
+def _columns(table: pa.Table) -> dict[str, str]:
+    # Whether a column may be null is not compared: Spark's ways differ in what they can promise.
+    return {field.name: str(field.type) for field in table.schema}
+
+
+def _wrong(table: pa.Table, expected: pa.Table, name: str) -> str:
+    """What the column has that is not so; "" where nothing is wrong."""
+    if table[name].equals(expected[name]):
+        return ""
+    pairs = zip(table[name].to_pylist(), expected[name].to_pylist(), strict=True)
+    row, (found, wanted) = next(each for each in enumerate(pairs) if each[1][0] != each[1][1])
+    return f"{name} of event {expected[ORDER][row]} is {found}, not {wanted}"
+
 
 _REMARKS = """
 {size.events:,} events over {size.rows:,} customers, in Parquet, by Spark with two tasks at a time,

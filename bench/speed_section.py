@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.process_cpu import KINDS, Seconds
-from bench.rounds import Timing
 from bench.section import Bar, FigureTable, Plot, Section
+from bench.timing import KINDS, Seconds, Timing
 
 REFERENCE = "widen"
 _QUERY_SHORTFALL = "through a Unix socket on the same machine a query takes little time"

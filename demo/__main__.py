@@ -9,11 +9,11 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from demo.demonstration import Demonstration
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
+from demo.embedded_kafka.kafka_broker import KafkaUnavailable
+from demo.flights import Workspace
 from demo.interrupt import Interrupt
 from demo.sidecar import SidecarFailed
 from demo.stream import Mode
-from demo.workspace import Workspace
 
 WIDTH = 110  # of what is written to a file
 LIVE_SECONDS = 60

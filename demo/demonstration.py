@@ -16,21 +16,17 @@ from rich.console import Console
 
 from demo.audit import audit
 from demo.dimension import DIMENSIONS, FOLLOWED
-from demo.embedded_kafka.kafka_libraries import kafka_libraries
-from demo.flights import write_flights
+from demo.embedded_kafka.kafka_broker import kafka_libraries
+from demo.flights import Workspace, write_flights
 from demo.interrupt import Interrupt
 from demo.live.changelog import Settings, running_changelog
 from demo.live.live_run import LiveRun
-from demo.postgres import READER, Postgres, running_postgres
-from demo.progress import show_progress
-from demo.query_log import QueryLog, query_log
-from demo.report import report
+from demo.postgres import READER, Postgres, QueryLog, query_log, running_postgres
+from demo.report import report, show_progress
 from demo.sidecar import Sidecar, running_sidecar
-from demo.spark_session import spark_session
 from demo.steady_lookups import steady_lookups
-from demo.stream import Mode, stream
+from demo.stream import Mode, spark_session, stream
 from demo.totals import Totals, count_totals
-from demo.workspace import Workspace
 
 LOOK_INTERVAL_S = 1
 LONG_KEPT = {"ttl": "1h", "negative_ttl": "1h"}  # what changes earlier shows by the changelog only

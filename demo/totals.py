@@ -1,15 +1,30 @@
-"""What was counted for each dimension, by whom: the output, the sidecar, and PostgreSQL.
-
-Counting only; whether the counts agree is `audit`'s business.
-"""
+"""Counts of the demonstration: output, sidecar and PostgreSQL."""
 
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from prometheus_client.parser import text_string_to_metric_families
 
 from demo.dimension import Dimension
-from demo.dimension_counts import LOOKUPS, QUERIES, dimension_counts
+
+LOOKUPS = "sidelook_lookups_total"
+QUERIES = "sidelook_backend_queries_total"
+
+
+def dimension_counts(metrics: str, dimension: str, metric: str) -> dict[str, int]:
+    """The samples of one metric of one dimension, by what its other label says."""
+    return {
+        _other_label(sample.labels): int(sample.value)
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == metric and sample.labels.get("dimension") == dimension
+    }
+
+
+def _other_label(labels: dict[str, str]) -> str:
+    return next(value for name, value in labels.items() if name != "dimension")
+
 
 HIT = ("hit", "stale")
 FAILED = ("timeout", "error")

@@ -1,17 +1,43 @@
-"""The answer to some of a lookup's keys, in columns.
-
-Not a per-key object: an answer is made, sent and taken from as a whole.
-"""
+"""Answers to keys of a lookup, in columns, and the outcome of each key."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
+
+
+class Outcome(IntEnum):
+    """The terminal outcome of one key of a lookup.
+
+    The values travel as one byte in RESULT frames and never change their meaning.
+    """
+
+    HIT = 0
+    FETCHED = 1
+    MISSING = 2
+    STALE = 3
+    DEFAULT = 4
+    TIMEOUT = 5
+    ERROR = 6
+
+    @property
+    def label(self) -> str:
+        """The lower-case word that metrics, JSON and Spark columns show."""
+        return self.name.lower()
+
+    @property
+    def has_row(self) -> bool:
+        """Whether an answer with this outcome carries a row."""
+        return self in _WITH_ROW
+
+
+_WITH_ROW = frozenset({Outcome.HIT, Outcome.FETCHED, Outcome.STALE, Outcome.DEFAULT})
+
 
 MOST_AGE_MS = 2**32 - 1  # seven weeks; what is older is told as old as that
 

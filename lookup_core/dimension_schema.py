@@ -1,17 +1,72 @@
-"""What a dimension looks like: its key's and its columns' exact Arrow types.
-
-Only names and types; where the rows live is the backend's business.
-"""
+"""Schema of a dimension: exact Arrow types of key and columns, version columns, origin table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 
-from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.nearest_name import nearest_name
-from lookup_core.table_origin import TableOrigin
-from lookup_core.version_columns import version_columns
+from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name
+
+# Of a field in a dimension's schema; on the wire the names travel instead.
+_VALID_FROM = {b"sidelook.versions": b"valid_from"}
+_VALID_TO = {b"sidelook.versions": b"valid_to"}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionColumns:
+    """A version is valid from the one time on, and before the other.
+
+    Null is from ever and for ever; without the other, it is valid up to its key's next version.
+    """
+
+    valid_from: str
+    valid_to: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that there are."""
+        return (self.valid_from,) if self.valid_to is None else (self.valid_from, self.valid_to)
+
+    def marked(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of a dimension, which are there, with marks that `version_columns` reads."""
+        marks = dict(zip(self.names, (_VALID_FROM, _VALID_TO), strict=False))
+        return pa.schema([_with(field, marks.get(field.name)) for field in columns])
+
+
+def version_columns(columns: pa.Schema) -> VersionColumns | None:
+    """Those that are marked in a dimension's schema; None if it has no versions."""
+    valid_from = _name_of(columns, _VALID_FROM)
+    return None if valid_from is None else VersionColumns(valid_from, _name_of(columns, _VALID_TO))
+
+
+def _with(field: pa.Field, mark: dict[bytes, bytes] | None) -> pa.Field:
+    return field if mark is None else field.with_metadata({**(field.metadata or {}), **mark})
+
+
+def _name_of(columns: pa.Schema, mark: dict[bytes, bytes]) -> str | None:
+    ((key, value),) = mark.items()
+    return next((each.name for each in columns if (each.metadata or {}).get(key) == value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOrigin:
+    """Names as the database has them, without quotes."""
+
+    schema_name: str
+    table_name: str
+    table_id: int = 0  # its number in the catalog: another table under the name has another one
+    tells_rows: bool = False  # a row in its changelog is, for sure, what a query brings of its key
+    has_full_identity: bool = False  # its changelog tells all of a row's former values
+
+    @property
+    def name(self) -> str:
+        """Schema and table, as changelogs write them."""
+        return f"{self.schema_name}.{self.table_name}"
+
+    def without_rows(self) -> Self:
+        """The same, where a query brings something else than the table's rows."""
+        return replace(self, tells_rows=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,10 @@
-"""The error tree of both sides; one class per different consequence for the caller.
+"""Error tree of client and service: one class per consequence for the caller.
 
-    SidelookError            anything of ours; carries a code, and whether another try may help
-    ├── InvalidRequest       the caller must change the request: HTTP 4xx, WebSocket ERROR
-    ├── Overloaded           refused before any work; try again after `retry_after_s`
-    ├── BackendError         the dimension's store failed or refused; the keys get it as outcome
-    ├── ProtocolViolation    the peer broke the streaming protocol: the connection is closed
-    ├── ConfigurationError   the process must not start; lists every fault
-    ├── LookupFailed         a Spark task must fail: `on_error` or `on_timeout` says so
-    └── SidecarUnreachable   no sidecar at the endpoint within the connect timeout
-
-Not for outcomes of single keys: those are values (`Outcome` and `ErrorCode`), never exceptions.
+Also the hint that names the nearest valid name for a misspelt one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 
 
@@ -27,10 +19,10 @@ class ErrorCode(StrEnum):
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     # of the dimension's store
-    UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    BACKEND_UNAVAILABLE = "backend_unavailable"
     CONNECTION_LOST = "connection_lost"
-    UPSTREAM_AUTH = "upstream_auth"
-    UPSTREAM_REJECTED = "upstream_rejected"
+    BACKEND_AUTH = "backend_auth"
+    BACKEND_REJECTED = "backend_rejected"
     TABLE_UNAVAILABLE = "table_unavailable"
     SCHEMA_CHANGED = "schema_changed"
     FORBIDDEN = "forbidden"
@@ -72,10 +64,10 @@ _MEANINGS = {
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
     ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
     ErrorCode.TIMEOUT: "no answer within the time given",
-    ErrorCode.UPSTREAM_UNAVAILABLE: "the database cannot be reached",
+    ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",
     ErrorCode.CONNECTION_LOST: "the connection to the database broke",
-    ErrorCode.UPSTREAM_AUTH: "the database refused the sidecar's login",
-    ErrorCode.UPSTREAM_REJECTED: "the database refused the query",
+    ErrorCode.BACKEND_AUTH: "the database refused the sidecar's login",
+    ErrorCode.BACKEND_REJECTED: "the database refused the query",
     ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or not fit for lookups",
     ErrorCode.SCHEMA_CHANGED: "the table changed while it was looked up",
     ErrorCode.FORBIDDEN: "the sidecar's role may not read the table",
@@ -84,9 +76,9 @@ _MEANINGS = {
 _RETRYABLE = frozenset(
     {
         ErrorCode.TIMEOUT,
-        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.BACKEND_UNAVAILABLE,
         ErrorCode.CONNECTION_LOST,
-        ErrorCode.UPSTREAM_AUTH,
+        ErrorCode.BACKEND_AUTH,
         ErrorCode.TABLE_UNAVAILABLE,
         ErrorCode.OVERLOADED,
         ErrorCode.DRAINING,
@@ -152,10 +144,37 @@ class SidecarUnreachable(SidelookError):
     """No sidecar answered at the endpoint; the message names endpoint and remedy."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
-        super().__init__(ErrorCode.UPSTREAM_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
+        super().__init__(ErrorCode.BACKEND_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
         self.endpoint = endpoint
         self.reason = reason
 
 
 def _unpickled(kind: type[SidelookError], args: tuple[object, ...]) -> SidelookError:
     return kind.__new__(kind, *args)
+
+
+_MOST_NAMES_LISTED = 20  # a table of 500 columns must not make an error of 500 names
+
+
+def nearest_name(name: str, offered: Sequence[str]) -> str:
+    """A clause to append to an error: the nearest of the names offered, else what there is."""
+    lowered = {candidate.lower(): candidate for candidate in offered}
+    close = get_close_matches(name.lower(), list(lowered), n=1)
+    if close:
+        return f"; did you mean {lowered[close[0]]}?"
+    if not offered:
+        return ""
+    more = ", …" if len(offered) > _MOST_NAMES_LISTED else ""
+    return f"; there is {', '.join(offered[:_MOST_NAMES_LISTED])}{more}"
+
+
+_MOST_CHARACTERS_TOLD = 100  # of a name that may be of any length
+
+
+def unknown_dimension(
+    name: str, configured: Iterable[str], *, where: str = "configured"
+) -> InvalidRequest:
+    """The error for a name that is none of those configured; it lists them all."""
+    there_are = ", ".join(sorted(configured)) or "none"
+    detail = f"no dimension {name[:_MOST_CHARACTERS_TOLD]!a}; {where}: {there_are}"
+    return InvalidRequest(ErrorCode.UNKNOWN_DIMENSION, detail)

@@ -1,14 +1,16 @@
-"""Snapshots of what a dimension did and holds; counted by the core, read by collectors.
+"""Snapshots of what a dimension did and holds, for metrics and for people."""
 
-Numbers only: no metric names, no labels' texts beyond the closed enums.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import DimensionSettings
+from lookup_core.sources.splits import SplitProgress
+from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 
 class EvictionReason(StrEnum):
@@ -78,3 +80,84 @@ def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
             evictions=dict.fromkeys(EvictionReason, 0),
         ),
     )
+
+
+class LoadResult(StrEnum):
+    """How a load of a whole table ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    OUTDATED = "outdated"  # any row may have changed meanwhile; it is begun anew
+
+
+class UnusedMessage(StrEnum):
+    """Why a message of a feed tells no change of a row."""
+
+    IGNORED = "ignored"  # it says nothing of the table
+    UNDECODABLE = "undecodable"  # it counts as a change of the whole table
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """What is known of the changes that are followed."""
+
+    state: FeedState
+    watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
+    splits: Sequence[SplitProgress] = ()
+    # Of the last search for splits, if it failed; else of a split that has not got on since.
+    last_error: str | None = None
+    unused_messages: dict[UnusedMessage, int] = field(
+        default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStatistics:
+    """What is known of the table that is held whole."""
+
+    is_whole: bool = False
+    is_loading: bool = False
+    rows: int = 0  # read by the load under way, else by the last one
+    held_rows: int = 0  # of the former load, as long as the next one has not ended well
+    expected_rows: int | None = None  # about
+    last_seconds: float | None = None  # of the last one that ended well
+    last_error: str | None = None  # of a try of the load under way, else of the last one
+    counts: dict[LoadResult, int] = field(default_factory=lambda: dict.fromkeys(LoadResult, 0))
+    splits: Sequence[SplitProgress] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshStatistics:
+    """Both, where there are such; `staleness_s`: how far what is held may lag its table.
+
+    None while nothing is held: zero would be taken for fresh. `staleness_limit_s` is how far it may
+    by the settings, None where they set no bound.
+    """
+
+    staleness_s: float | None = None
+    feed: FeedStatistics | None = None
+    load: LoadStatistics | None = None
+    staleness_limit_s: float | None = None
+
+
+K = TypeVar("K")
+
+
+def summed_statistics(
+    former: DimensionStatistics, current: DimensionStatistics
+) -> DimensionStatistics:
+    """The levels of the current state, and the totals of both."""
+    evictions = _sums(former.cache.evictions, current.cache.evictions)
+    return replace(
+        current,
+        outcomes=_sums(former.outcomes, current.outcomes),
+        coalesced_keys=former.coalesced_keys + current.coalesced_keys,
+        retries=former.retries + current.retries,
+        fenced_keys=former.fenced_keys + current.fenced_keys,
+        invalidations=_sums(former.invalidations, current.invalidations),
+        cache=replace(current.cache, evictions=evictions),
+    )
+
+
+def _sums(former: Mapping[K, int], current: Mapping[K, int]) -> dict[K, int]:
+    return {name: former[name] + number for name, number in current.items()}

@@ -7,15 +7,13 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from lookup_core.version_columns import VersionColumns
-from service.backends.postgres_dsn import RotatedDsn
-from service.backends.postgres_settings import PostgresSettings
-from service.config.changelog import Changelog, Security
+from lookup_core.dimension_schema import VersionColumns
 from service.config.dimension import DimensionConfig
-from service.config.notifications import Notifications
+from service.config.refresh import Changelog, Notifications, Security
 from service.config.source import PostgresSource
-from service.sources.kafka_settings import KafkaSettings
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 
 
 def postgres_settings(config: DimensionConfig, source: PostgresSource) -> PostgresSettings:

@@ -14,8 +14,8 @@ from pathlib import Path
 import structlog
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
-from lookup_core.refresh_statistics import LoadStatistics
 from lookup_core.settings import CacheMode
+from lookup_core.statistics import LoadStatistics
 from service.config.host_port import HostPort
 from service.config.settings import Settings
 from service.config.source import ParquetSource
@@ -23,25 +23,20 @@ from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from service.engine.observer import Observer
 from service.engine.tracer import Tracer
-from service.http.answer_room import AnswerRoom
-from service.http.body_room import BodyRoom
-from service.http.limits import Limits
+from service.http.application import ServiceParts
+from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
 from service.http.readiness import Readiness
-from service.http.service_parts import ServiceParts
-from service.instruments import Instruments
+from service.instruments import Instruments, opened_tracer
 from service.listeners import certificate_rotation, listeners
-from service.observability.event_loop_lag import EventLoopLag
+from service.observability.event_loop import EventLoopLag, Watchdog
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver
-from service.observability.watchdog import Watchdog
-from service.resources.cache_scale import cache_scale
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
-from service.resources.memory_shares import MemoryShares
+from service.resources.memory_shares import MemoryShares, cache_scale
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
-from service.tracer_parts import opened_tracer
 from service.version import own_version
 
 log = structlog.get_logger()
@@ -218,8 +213,8 @@ def _parts(
             request_keys=limits.request_keys,
             request_bytes=limits.request_bytes,
         ),
-        body_room=BodyRoom(shares.body_bytes),
-        answer_room=AnswerRoom(shares.plain_answer_bytes),
+        body_budget=BodyByteBudget(shares.body_bytes),
+        answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
         tracer=instruments.tracer,
     )
 

@@ -22,22 +22,19 @@ from service.adapter_settings import (
     trigger_script,
     version_columns,
 )
-from service.backends.interface import Backend
-from service.backends.parquet import ParquetBackend
-from service.backends.parquet_scan import ParquetScan
-from service.backends.postgres import PostgresBackend
-from service.backends.row_match import RowMatch
-from service.backends.row_versions import RowVersions
-from service.config.changelog import Changelog
 from service.config.dimension import DimensionConfig
-from service.config.notifications import Notifications
+from service.config.refresh import Changelog, Notifications
 from service.config.source import ParquetSource, PostgresSource
-from service.engine.runner_refresh import RefreshSources
-from service.sources.interface import Source
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.parquet_row_groups import ParquetRowGroups
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_snapshot import PostgresSnapshot
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.parquet.backend import ParquetBackend, ParquetScan
+from service.connectors.parquet.row_groups import ParquetRowGroups
+from service.connectors.ports.backend import Backend
+from service.connectors.ports.several_rows import RowMatch, RowVersions
+from service.connectors.ports.source import Source
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from service.engine.refresher import RefreshSources
 
 log = structlog.get_logger()
 

@@ -1,20 +1,21 @@
-"""What the running service is watched with: metrics, spans, its vitals.
+"""Instruments of the running service: metrics, spans, process statistics."""
 
-Measures nothing itself, and starts nothing: who made an instrument also runs it.
-"""
-
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from lookup_core.errors import ConfigurationError
+from service.config.secrets import read_secret
+from service.config.settings import Settings
+from service.config.source import PostgresSource
+from service.config.tracing import Tracing, parse_headers
 from service.engine.dimension import Dimension
-from service.engine.tracer import Tracer
+from service.engine.tracer import NullTracer, Tracer
 from service.http.readiness import Readiness
-from service.http.vitals import Vitals
-from service.observability.certificate_collector import CertificateCollector
-from service.observability.collector import Collector
-from service.observability.event_loop_lag import EventLoopLag
-from service.observability.exposition import Exposition
-from service.observability.prometheus_observer import PrometheusObserver
+from service.http.routes.status import ProcessStatistics
+from service.observability.collector import CertificateCollector, Collector
+from service.observability.event_loop import EventLoopLag
+from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryGuard
 from service.stream.handler import StreamHandler
 from service.tls.certificate_rotation import CertificateRotation
@@ -48,10 +49,60 @@ class Instruments:
         )
         return Exposition([self.observer, collector, CertificateCollector(self.certificate)])
 
-    def vitals(self, limit_bytes: int) -> Vitals:
+    def vitals(self, limit_bytes: int) -> ProcessStatistics:
         """For the status page; memory as the guard has seen it last."""
-        return Vitals(
+        return ProcessStatistics(
             limit_bytes,
             resident_bytes=lambda: self.guard.statistics().resident_bytes,
             lag_s=lambda: self.lag.lag_s,
         )
+
+
+_PATH = "/v1/traces"
+_REMEDY = (
+    "tracing.endpoint: the package {name!r} is missing; pip install 'sidelook[tracing]' (the image"
+    " has it), or leave tracing out"
+)
+
+
+@asynccontextmanager
+async def opened_tracer(settings: Settings, *, version: str) -> AsyncIterator[Tracer]:
+    """A tracer while the block runs; raises ConfigurationError without its packages."""
+    tracing = settings.tracing
+    if tracing.endpoint is None:
+        yield NullTracer()
+        return
+    try:
+        from service.observability import span_export  # noqa: PLC0415 -- free where it is off
+    except ModuleNotFoundError as error:
+        raise ConfigurationError([_REMEDY.format(name=error.name)]) from error
+    wanted = span_export.SpanExportSettings(
+        endpoint=tracing.endpoint + _PATH,
+        sample_ratio=tracing.sample_ratio,
+        service_name=tracing.service_name,
+        service_version=version,
+        headers=lambda: _headers(tracing),
+        ca_file=tracing.ca_file,
+    )
+    async with span_export.exporting_tracer(wanted, stores(settings)) as tracer:
+        yield tracer
+
+
+def stores(settings: Settings) -> dict[str, Mapping[str, str]]:
+    """What is said of each dimension's queries, by OpenTelemetry's conventions."""
+    return {name: _store(each.source) for name, each in settings.dimensions.items()}
+
+
+def _store(source: object) -> dict[str, str]:
+    if not isinstance(source, PostgresSource):
+        return {}  # a file is no database, and has no operations
+    return {
+        "db.system.name": "postgresql",
+        "db.operation.name": "SELECT",
+        "db.collection.name": source.table,
+    }
+
+
+def _headers(tracing: Tracing) -> dict[str, str]:
+    file = tracing.headers_file
+    return {} if file is None else parse_headers(read_secret(file))

@@ -1,9 +1,8 @@
-"""The addresses of the configuration, bound and served until the block ends.
-
-No route is defined here, and nothing of what a request may do: that is the HTTP side's business.
-"""
+"""Listeners of the configuration: bound, served and closed."""
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,17 +13,22 @@ from aiohttp import web
 from lookup_core.errors import ConfigurationError
 from service.config.host_port import HostPort
 from service.config.settings import Settings
-from service.http.application import application, health_application
+from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
-from service.http.listener import listener
 from service.http.secure_acceptor import SecureAcceptor
-from service.http.security import LOOPBACK_HOSTS, Access
-from service.http.service_parts import ServiceParts
-from service.http.tcp_sockets import BACKLOG, tcp_sockets
-from service.http.token_file import TokenFile
-from service.http.unix_socket import unix_socket
-from service.resources.bind_fault import bind_fault
+from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
+from service.http.sockets import BACKLOG, listener, tcp_sockets, unix_socket
 from service.tls.certificate_rotation import CertificateRotation
+
+
+def bind_fault(setting: str, where: str, error: OSError) -> ConfigurationError:
+    """The error for a setting whose address the system refuses, with the remedy if it is known."""
+    number = error.errno or 0  # names that do not resolve have negative ones
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        reason += f"; another process listens there: stop it, or set {setting} to another port"
+    return ConfigurationError([f"{setting}: {where}: {reason}"])
+
 
 REQUESTS_END_S = 2.0  # for the responses that are still being sent when the block ends
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
-from lookup_core.operator.as_of import AsOf
-from lookup_core.operator.moments import NEVER_US, is_moment, moments_us
-from lookup_core.operator.version_pick import VersionPick
-from lookup_core.version_columns import VersionColumns
+from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick, is_moment, moments_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # mis
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.key_groups import KEY_GROUPS, key_groups, shards_of_groups
-from spark_client.connections import Address
-from spark_client.description import described_key
+from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
 from spark_client.lookup_join import column_names
-from spark_client.spark_types import key_field
+from spark_client.schemas import described_key, key_field
+from spark_client.transport.connections import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,81 @@
-"""A lookup join before it is applied to a DataFrame: the driver's side.
+"""Lookup joins and lookup functions on the driver, before a DataFrame is given."""
 
-Checks names and types against the DataFrame and the dimension, and builds the output schema. What
-happens to the records is `lookup_task`'s business.
-"""
-
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
 from pyspark.sql.types import StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.moments import is_moment
-from spark_client.column_names import ColumnNames
-from spark_client.connections import Address
-from spark_client.description import described_columns
-from spark_client.event_times import is_event_time
-from spark_client.join_keys import JoinKeys
-from spark_client.lookup_settings import LookupSettings, WatermarkSettings
-from spark_client.lookup_task import LookupJoinTask, LookupTarget
-from spark_client.output_schema import (
+from lookup_core.operator.as_of import is_moment
+from spark_client.lookup_operator import is_event_time
+from spark_client.lookup_settings import JoinKeys, LookupSettings, WatermarkSettings
+from spark_client.lookup_task import LookupFunctionTask, LookupJoinTask, LookupTarget
+from spark_client.schemas import (
     arrow_columns,
+    arrow_type,
     chosen_columns,
+    described_columns,
     dimension_columns,
+    key_field,
     output_schema,
 )
-from spark_client.spark_types import arrow_type, key_field
+from spark_client.transport.connections import Address
+
+
+class ColumnNames:
+    """The columns of the records, in order."""
+
+    def __init__(self, names: Sequence[str], *, is_case_sensitive: bool) -> None:
+        """Raises InvalidRequest if two of the names are the same to Spark."""
+        self._names = tuple(names)
+        self._is_case_sensitive = is_case_sensitive
+        self._check_distinct(self._names, "rename one of them before the lookup")
+
+    def position(self, name: str) -> int:
+        """Where a column stands; raises InvalidRequest naming what there is."""
+        known = [self._folded(each) for each in self._names]
+        if self._folded(name) not in known:
+            raise InvalidRequest(
+                ErrorCode.UNKNOWN_COLUMN,
+                f"the records have no column {name!r}; they have {', '.join(self._names)}",
+            )
+        return known.index(self._folded(name))
+
+    def check_with(self, added: Sequence[str]) -> None:
+        """Raise InvalidRequest if one of the added names is there already, or added twice."""
+        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
+
+    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
+        counts = Counter(self._folded(name) for name in names)
+        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
+        if clashing:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"columns of the same name: {', '.join(clashing)}; {remedy}",
+            )
+
+    def _folded(self, name: str) -> str:
+        return name if self._is_case_sensitive else name.lower()
+
+
+LookupFunction = Callable[..., Column]
+
+
+def lookup_udf(
+    address: Address, dimension: str, *, columns: StructType, settings: LookupSettings
+) -> LookupFunction:
+    """A function of the key's columns, in the order of the dimension's key."""
+    task = LookupFunctionTask(address, dimension, arrow_columns(columns), settings)
+
+    def lookup(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return task(keys)
+
+    lookup.__name__ = f"lookup_{dimension}"  # what a query plan shows
+    return arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
 
 
 @dataclass(frozen=True, slots=True)

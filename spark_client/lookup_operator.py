@@ -1,8 +1,4 @@
-"""The operator of one partition: records in, enriched records out, in the order of its mode.
-
-Thin: what may go in, be sent and leave is decided in the core. This waits where there is nothing
-else to do; it starts no thread and opens nothing.
-"""
+"""Lookup operator of one partition: records in, enriched records out, in the order of its mode."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,26 +6,58 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode, LookupFailed
-from lookup_core.keys.key_hashes import key_hashes
+from lookup_core.keys.canonical_keys import key_hashes
 from lookup_core.operator.as_of import AsOf
-from lookup_core.operator.batch_intake import BatchIntake, Rows, Run
-from lookup_core.operator.batch_pool import BatchPool
-from lookup_core.operator.byte_budget import ByteBudget
+from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Rows, Run
 from lookup_core.operator.element_queue import KeyHashes, Positions
 from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, Cut
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS, Cut
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.sent_lookups import AskedKeys
+from lookup_core.protocol.sent_lookups import SentKeys
 from spark_client.as_of import AsOfPlan
-from spark_client.column_casts import ColumnCasts
-from spark_client.event_times import EventTimes, event_times, latest_event_time
-from spark_client.interface import LookupChannel
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+from spark_client.output_columns import ColumnCasts
+from spark_client.transport.interface import LookupChannel
+
+EventTimes = npt.NDArray[np.int64]
+
+_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def event_times(column: pa.Array) -> EventTimes:
+    """Timestamps (rounded down) and whole milliseconds; NULL as the least of all times."""
+    milliseconds = _milliseconds(column)
+    if column.null_count:
+        milliseconds[column.is_null().to_numpy(zero_copy_only=False)] = MIN_EVENT_TIME_MS
+    return milliseconds
+
+
+def latest_event_time(times_ms: EventTimes) -> int | None:
+    """The largest of some event times, as `event_times` gives them; None if there is none."""
+    largest_ms = int(times_ms.max(initial=MIN_EVENT_TIME_MS))
+    return None if largest_ms == MIN_EVENT_TIME_MS else largest_ms
+
+
+def is_event_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds event times."""
+    return bool(types.is_timestamp(kind) or types.is_integer(kind))
+
+
+def _milliseconds(column: pa.Array) -> EventTimes:
+    ticks = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    if types.is_integer(column.type):
+        return ticks
+    per_second = _TICKS_PER_SECOND[column.type.unit]
+    return ticks * 1000 if per_second == 1 else ticks // (per_second // 1000)
+
 
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
 _POOLED = 8  # this part of the bytes that may be in flight is read ahead at most
@@ -155,7 +183,7 @@ class LookupOperator:
         )
         if records.num_rows:
             latest_ms = _latest_ms(as_of, times_ms, run.rows)
-            asked = AskedKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
+            asked = SentKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
             self._channel.ask(asked)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:

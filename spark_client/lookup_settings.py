@@ -1,18 +1,16 @@
-"""How one lookup join is to behave, in numbers and enums; travels with the task.
-
-Texts and defaults of the public call end in `sidecar`; schemas are `lookup_task`'s.
-"""
+"""Settings of one lookup join, and the mapping of its key columns; they travel with the task."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.operator.element_queue import ElementQueue
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
-from lookup_core.operator.unordered_queue import UnorderedQueue
-from lookup_core.trace_parent import TraceParent
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
+from lookup_core.protocol.trace_parent import TraceParent
 
 
 class OutputMode(StrEnum):
@@ -74,3 +72,38 @@ class LookupSettings:
             raise ValueError(f"capacity is whole records, at least 1, not {self.capacity!r}")
         if type(self.timeout_s) not in {int, float} or not 0 < self.timeout_s < math.inf:
             raise ValueError(f"timeout is seconds, more than 0, not {self.timeout_s!r}")
+
+
+On = str | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKeys:
+    """Pairs of a record's column and the name under which its value is sent."""
+
+    columns: tuple[str, ...]  # of the records
+    names: tuple[str, ...]  # of the key; the records' own names where the user gave no others
+    are_exact: bool = False  # whether the user gave them: then none may be wrong
+
+    @property
+    def metadata(self) -> dict[bytes, bytes] | None:
+        """Of the key's schema on the wire."""
+        return EXACT_NAMES if self.are_exact else None
+
+
+def join_keys(on: On) -> JoinKeys:
+    """From `"column"`, `["a", "b"]` or `{"record's column": "key's column"}`; or ValueError."""
+    match on:
+        case str():
+            pairs = {on: on}
+        case Mapping():
+            pairs = dict(on)
+        case Sequence():
+            pairs = {name: name for name in on}
+            if len(pairs) < len(on):
+                raise ValueError(f"on names a column twice: {', '.join(on)}")
+        case _:
+            raise ValueError(f"on is a column's name, a list or a dict of names, not {on!r}")
+    if not pairs:
+        raise ValueError("on must name at least one column")
+    return JoinKeys(tuple(pairs), tuple(pairs.values()), are_exact=isinstance(on, Mapping))

@@ -1,7 +1,4 @@
-"""What runs in the Python worker for one partition: a function of record batches, by value.
-
-Nothing here refers to a Spark session, so that it travels under Spark Connect as well.
-"""
+"""Task of one partition in the Python worker: a picklable function of record batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +8,42 @@ from pyspark import TaskContext
 
 from lookup_core.errors import SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
-from spark_client.column_casts import ColumnCasts, column_casts
-from spark_client.connections import Address, connections
-from spark_client.interface import LookupChannel
-from spark_client.join_keys import JoinKeys
-from spark_client.joined_output import JoinedOutput, joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
-from spark_client.lookup_settings import LookupSettings
-from spark_client.struct_output import StructOutput
-from spark_client.task_trace import task_trace
+from spark_client.lookup_settings import JoinKeys, LookupSettings
+from spark_client.output_columns import (
+    ColumnCasts,
+    JoinedOutput,
+    StructOutput,
+    column_casts,
+    joined_output,
+)
+from spark_client.transport.connections import Address, connections
+from spark_client.transport.interface import LookupChannel
+
+
+def trace_parent(traceparent: str | None) -> TraceParent | None:
+    """What a caller wrote; raises ValueError for what is no `traceparent`."""
+    if traceparent is None:
+        return None
+    trace = TraceParent(traceparent)
+    if not trace.is_well_formed:
+        raise ValueError(
+            f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {traceparent!r}"
+        )
+    return trace
+
+
+def task_trace(given: TraceParent | None) -> TraceParent | None:
+    """The trace that was given, or that of the job's local properties, where the task runs."""
+    context = TaskContext.get()
+    if given is not None or context is None:
+        return given
+    traceparent = context.getLocalProperty("traceparent")
+    if traceparent is None:
+        return None
+    return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")
 
 
 @dataclass(frozen=True, slots=True)

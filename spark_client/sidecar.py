@@ -1,27 +1,48 @@
-"""The public way in: a sidecar, and the lookups that it serves.
+"""Public entry point: a sidecar, and the lookups that it serves."""
 
-Only arguments are checked and named here; making one does nothing, so it travels by value.
-"""
-
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql.types import StructType
 
-from lookup_core.keys.key_groups import KEY_GROUPS
-from spark_client.client_tls import SYSTEMS_TLS, ClientTls
-from spark_client.connections import Address
-from spark_client.description import ANY_KEY, described_columns
-from spark_client.duration import duration_ms
-from spark_client.endpoint import endpoint_of
-from spark_client.join_keys import On, join_keys
+from lookup_core.keys.canonical_keys import KEY_GROUPS
 from spark_client.key_repartition import KeyRepartition
-from spark_client.lookup_join import EventTime, LookupJoin, as_struct
-from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
-from spark_client.lookup_udf import LookupFunction, lookup_udf
-from spark_client.output_schema import chosen_columns, dimension_columns
-from spark_client.task_trace import trace_parent
+from spark_client.lookup_join import EventTime, LookupFunction, LookupJoin, as_struct, lookup_udf
+from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
+from spark_client.lookup_task import trace_parent
+from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
+from spark_client.transport.connections import Address
+from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
+
+_MS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
+}
+_PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds; raises ValueError saying what is understood."""
+    position, total = 0, 0
+    words = text.strip().lower().removeprefix("interval ")
+    while part := _PART.match(words, position):
+        if part[2] not in _MS:
+            break
+        total += int(part[1]) * _MS[part[2]]
+        position = part.end()
+    if not words or position != len(words):
+        raise ValueError(
+            f"{text!r} is no duration; write whole numbers of milliseconds, seconds, minutes,"
+            " hours, days or weeks, as in '10 seconds'"
+        )
+    return total
+
 
 _HOW = ("left", "inner")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from demo.download_cache import download_cache
+from demo.maven_libraries import download_cache
 from tests.debian_tool import ToolUnavailable, run_tool
 
 PROGRAM = "chromium"

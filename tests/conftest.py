@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+from demo.embedded_kafka.kafka_broker import KafkaUnavailable, kafka_libraries
 
 pytest_plugins = ["tests.tier_ledger"]
 

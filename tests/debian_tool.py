@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from demo.download_cache import download_cache
+from demo.maven_libraries import download_cache
 from tests.debian_suite import MirrorUnknown, environ_of_suite
 
 DOWNLOAD_TIMEOUT_S = 300

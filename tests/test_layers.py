@@ -15,68 +15,39 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
     *("concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
-ADAPTER_PORTS = {
-    "service.backends": "service.backends.interface",
-    "service.sources": "service.sources.interface",
-    "service.observability": "service.engine.observer",
-}
+PORTS = "service.connectors.ports"
 # {importer: what of ours it may import, besides itself and lookup_core}; the longest name counts
 ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
-    **{adapter: (port,) for adapter, port in ADAPTER_PORTS.items()},
+    PORTS: (),
+    **{
+        f"service.connectors.{kind}": (PORTS,)
+        for kind in ("kafka", "memory", "parquet", "postgres")
+    },
     "service.observability": ("service.engine.observer", "service.engine.tracer"),
-    # The words for what a server or the network raises, and how a name is quoted, stand there once.
-    "service.sources.postgres_notifications_session": (
-        *("service.sources", "service.backends.postgres_errors"),
-    ),
-    "service.sources.trigger_sql": ("service.backends.postgres_table",),
-    # Rows of a picture are read as lookups read theirs: by the same catalog, types and files.
-    **dict.fromkeys(
-        [
-            "service.sources.postgres_snapshot",
-            *(
-                f"service.sources.postgres_snapshot_{part}"
-                for part in ("enumerator", "query", "reader", "rows", "session", "split")
-            ),
-        ],
-        ("service.sources", "service.backends"),
-    ),
-    **dict.fromkeys(
-        [
-            "service.sources.parquet_row_group",
-            "service.sources.parquet_row_group_reader",
-            "service.sources.parquet_row_groups",
-        ],
-        (
-            *("service.sources", "service.backends.file_identity"),
-            *("service.backends.file_thread", "service.backends.parquet_batches"),
-            "service.backends.parquet_file",
-        ),
-    ),
     "service.tls": (),
     "service.config": (),
-    "service.config.listen_tls": ("service.config", "service.tls"),  # certificates are checked
-    "service.engine": ("service.backends.interface", "service.sources.interface"),
+    "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
+    "service.engine": (PORTS,),
     "service.stream": ("service.engine",),
     "service.http": ("service.engine",),
     "service.resources": (),
-    "service.adapter_settings": ("service.config", "service.backends", "service.sources"),
-    # Stores are asked as the sidecar asks them: by its own adapters.
+    "service.adapter_settings": ("service.config", "service.connectors"),
+    # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
-        *("service.config", "service.backends", "service.sources", "service.resources"),
+        *("service.config", "service.connectors", "service.resources"),
         *("service.adapter_settings", "service.version"),
     ),
     "service.app": ("service",),
     "service.dimension_parts": ("service",),
-    "service.tracer_parts": ("service",),
     "service.instruments": ("service",),
     "service.listeners": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
-        "service.backends.parquet_file",  # looked into by check-config
-        "service.sources.trigger_sql",  # printed by gen-triggers
-        "service.observability.logs",  # what serve has to say before the sidecar runs
+        "service.connectors.parquet.file",  # check-config reads the schema
+        "service.connectors.postgres.triggers",  # gen-triggers prints the SQL
+        "service.observability.logs",  # serve logs before the sidecar runs
         "service.version",
     ),
     "service.__main__": ("service.commands",),

@@ -1,24 +1,57 @@
-"""A broker of Apache Kafka that is its own controller (KRaft), on ports of the loopback.
-
-Keeps its ports and its data over restarts. Not for production: one broker, no replicas.
-"""
+"""Kafka broker and controller (KRaft) in one process on loopback, and its libraries."""
 
 import asyncio
 import base64
+import os
 import random
+import shutil
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 from demo.embedded_kafka.java_process import JavaProcess
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
 from demo.embedded_kafka.kafka_topics import has_controller
+from demo.maven_libraries import LibrariesUnavailable, Library, LibrarySet, maven_libraries
+
+VERSIONS = {"kafka": "4.1.0", "debezium": "3.2.0.Final"}
+_LIBRARIES = LibrarySet(
+    folder=f"kafka-{VERSIONS['kafka']}-{VERSIONS['debezium']}",
+    title="Kafka and Debezium",
+    size_mb=58,
+    libraries=(
+        Library("org.apache.kafka", "kafka_2.13", VERSIONS["kafka"]),
+        Library("org.apache.kafka", "connect-runtime", VERSIONS["kafka"]),
+        Library("org.apache.kafka", "connect-json", VERSIONS["kafka"]),
+        Library("io.debezium", "debezium-connector-postgres", VERSIONS["debezium"]),
+    ),
+)
+
+
+class KafkaUnavailable(Exception):
+    """Kafka cannot be had on this machine; the text says why."""
+
+
+def kafka_libraries(
+    *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = lambda _: None
+) -> Path:
+    """The folder of the libraries, 60 MB; fetched at the first call, under a lock.
+
+    What is installed or fetched is told to `say` before, as it takes a while. Raises
+    KafkaUnavailable where there is no Java, no Maven or no network.
+    """
+    if not shutil.which("java", path=environ.get("PATH")):
+        raise KafkaUnavailable("no Java to run Kafka with")
+    try:
+        return maven_libraries(_LIBRARIES, environ=environ, say=say)
+    except LibrariesUnavailable as error:
+        raise KafkaUnavailable(str(error)) from error
+
 
 START_TIMEOUT_S = 60.0
 # Below those that systems give to whoever names none: they stay free while the broker is down.

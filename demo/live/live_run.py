@@ -1,8 +1,7 @@
-"""The live part of the demonstration: tables change, and the stream shows it soon.
+"""Live run: tables change while the stream shows it."""
 
-Puts its parts in order; each does its work in its own module.
-"""
-
+import datetime as dt
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,25 +9,114 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.compute as pc
+from pyarrow import csv
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from demo.dimension import FOLLOWED
+from demo.dimension import FOLLOWED, PLANES
+from demo.flights import data_package
 from demo.flights import flights as all_flights
 from demo.interrupt import Interrupt
-from demo.live.change_delays import change_delays, live_faults
-from demo.live.change_writer import ChangeWriter
-from demo.live.day_of_flights import busiest_planes, day_of_flights
-from demo.live.flight_stream import flight_stream, started
-from demo.live.live_report import live_report
-from demo.live.planned_change import planned_changes
-from demo.live.sighting import watched_keys
-from demo.live.stream_observer import StreamObserver
+from demo.live.changes import ChangeWriter, planned_changes
+from demo.live.live_report import (
+    COLUMNS,
+    Key,
+    Sighting,
+    change_delays,
+    live_faults,
+    live_report,
+    sight,
+    watched_keys,
+)
 from demo.stream import Mode, enrich
 
+
+class StreamObserver:
+    """The end of the stream; Spark calls it in a thread of its own, everybody else reads."""
+
+    def __init__(self, watched: frozenset[Key]) -> None:
+        self._watched = watched
+        self._sightings: list[Sighting] = []
+        self._between_batches = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def sightings(self) -> list[Sighting]:
+        """What was seen so far, in this order."""
+        return list(self._sightings)
+
+    def on_batch(self, frame: DataFrame, _number: int) -> None:
+        """Take the records of a micro-batch; nothing once it is closed."""
+        with self._between_batches:
+            if self._is_closed:
+                return
+            enriched = frame.select(*COLUMNS).toArrow()
+            self._sightings.append(sight(enriched, self._watched, emitted_s=time.time()))
+
+    def close(self) -> None:
+        """Wait until no batch is under way; the query can be stopped then without a failure."""
+        with self._between_batches:
+            self._is_closed = True
+
+
+TRIGGER = "200 milliseconds"
+NUMBER = "value"  # what the source counts in
+
+
+def flight_stream(session: SparkSession, day: pa.Table) -> DataFrame:
+    """The flights, again and again, in one partition: so few are through soonest in one task."""
+    numbers = (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", day.num_rows)
+        .option("numPartitions", 1)
+        .load()
+    )
+    schema = session.createDataFrame(day.slice(0, 1)).schema
+
+    def flown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            places = pa.array(batch.column(NUMBER).to_numpy() % day.num_rows)
+            yield from day.take(places).combine_chunks().to_batches()
+
+    return numbers.select(NUMBER).mapInArrow(flown, schema)
+
+
+def started(
+    enriched: DataFrame, checkpoint: Path, on_batch: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
+    """Start the stream; each micro-batch is handed to `on_batch`, in a thread of Spark."""
+    return (
+        enriched.writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=TRIGGER)
+        .start()
+    )
+
+
+DAY = dt.date(2013, 1, 2)  # the first one on which all missing airports are flown to
+
+
+def day_of_flights(flights: pa.Table) -> pa.Table:
+    """The flights of the day, with the columns that the stream needs."""
+    is_that_day = pc.equal(flights["event_time"].cast(pa.date32()), pa.scalar(DAY))
+    columns = ["flight_id", "event_time", "tailnum", "origin", "dest"]
+    return flights.filter(is_that_day).select(columns).combine_chunks()
+
+
+def busiest_planes(day: pa.Table, count: int) -> list[str]:
+    """The planes that fly most often, of those that the data package knows."""
+    options = csv.ConvertOptions(include_columns=list(PLANES.key))
+    known = csv.read_csv(data_package() / f"{PLANES.name}.csv", convert_options=options)
+    flown = day.filter(pc.is_in(day["tailnum"], known["tailnum"].combine_chunks()))
+    counted = flown.group_by("tailnum").aggregate([([], "count_all")])
+    order = [("count_all", "descending"), ("tailnum", "ascending")]
+    return counted.sort_by(order)["tailnum"].slice(0, count).to_pylist()
+
+
 INTERVAL_S = 0.1  # between two commits
-PLANES = 30  # so many are changed in turn
+CHANGED_PLANES = 30  # so many are changed in turn
 FIRST_BATCHES = 10  # before the first change; Spark is slow until it is warm
 LAST_BATCHES = 2  # after the last change was seen: the second one began after it
 START_TIMEOUT_S = 60.0
@@ -54,7 +142,7 @@ class LiveRun:
         """Change rows while flights are enriched, print how soon it showed, return the faults."""
         day = day_of_flights(all_flights())
         changes = planned_changes(
-            busiest_planes(day, PLANES), count=round(self.seconds / INTERVAL_S)
+            busiest_planes(day, CHANGED_PLANES), count=round(self.seconds / INTERVAL_S)
         )
         observer = StreamObserver(watched_keys(changes))
         self.console.print(

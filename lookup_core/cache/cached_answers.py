@@ -1,18 +1,23 @@
-"""What a probe of the cache found, as answers: absences, and rows in the order they are stored.
-
-Does not probe: what counts as a visit, and which expired rows are served, is the state's decision.
-"""
+"""Answers from a cache probe: hits, stale rows and negative entries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.answer import MOST_AGE_MS, Answer, rowless_answer
-from lookup_core.cache.kept_rows import KeptRows
+from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.row_cache import Probe
-from lookup_core.outcome import Outcome
+from lookup_core.cache.row_store import Gathered
+from lookup_core.keys.key_index import Slots
+
+
+class KeptRows(Protocol):
+    """Rows by slot."""
+
+    def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
+        """The rows in these slots of a probe, in the order they are stored."""
 
 
 def cached_answers(

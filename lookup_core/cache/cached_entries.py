@@ -1,8 +1,4 @@
-"""What a cache holds: keys, their rows, and what is known of each by slot.
-
-Counts the bytes of all of it. Neither lifetimes nor the bound are known here: what goes when is
-the cache's and its eviction's business.
-"""
+"""Entries of a cache: keys, rows and states by slot, and the S3-FIFO ghost queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +8,68 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lookup_core.cache import entry_states, ghost_keys, row_store
+from lookup_core.cache import entry_states, row_store
 from lookup_core.cache.entry_states import EntryStates
-from lookup_core.cache.ghost_keys import GhostKeys
-from lookup_core.cache.row_queue import RowQueue
 from lookup_core.cache.row_store import RowStore
-from lookup_core.cache.segment import stored_bytes
+from lookup_core.cache.segments import RowQueue, stored_bytes
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, has_number_keys
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
 from lookup_core.keys.single_keys import SingleKey
+
+BYTES_BY_KEY = 2
+
+_WAYS = 8  # keys of a bucket
+_NO_KEY = 0
+
+
+class GhostKeys:
+    """The last keys that were added, about as many as there is room for."""
+
+    def __init__(self) -> None:
+        self._buckets = np.full((0, _WAYS), _NO_KEY, np.uint16)  # youngest first
+        self._is_empty = True
+
+    @property
+    def bytes(self) -> int:
+        """What the ghosts hold in memory."""
+        return self._buckets.nbytes
+
+    def resize(self, key_count: int) -> None:
+        """Have room for so many keys, a multiple of eight and at least that; forgets all."""
+        self._buckets = np.full((key_count // _WAYS, _WAYS), _NO_KEY, np.uint16)
+        self._is_empty = True
+
+    def add(self, hashes: Hashes) -> None:
+        """Remember keys in the place of the oldest ones."""
+        buckets, fingerprints = self._places(hashes)
+        self._is_empty = self._is_empty and not buckets.size
+        while buckets.size:
+            _, turn = np.unique(buckets, return_index=True)  # a bucket takes one at a time
+            at = buckets[turn]
+            self._buckets[at, 1:] = self._buckets[at, :-1]
+            self._buckets[at, 0] = fingerprints[turn]
+            buckets, fingerprints = np.delete(buckets, turn), np.delete(fingerprints, turn)
+
+    def is_in(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of the keys are remembered."""
+        if self._is_empty:
+            return np.zeros(len(hashes), np.bool_)  # a cache that is not full yet pays nothing
+        buckets, fingerprints = self._places(hashes)
+        return (self._buckets[buckets] == fingerprints[:, None]).any(axis=1)
+
+    def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
+        # Not the lowest bits: keys that are neighbours in the index need not be so here.
+        shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)  # of 2**32
+        buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
+        fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)
+        return buckets.astype(np.intp), np.maximum(fingerprints, _NO_KEY + 1)
+
 
 Mask = npt.NDArray[np.bool_]
 
 _KEY = "\0key"  # no column of a dimension has a name with a NUL
-_BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + ghost_keys.BYTES_BY_KEY
+_BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + BYTES_BY_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +222,7 @@ class CachedEntries:
         self.rows.check_invariants()
         assert self.slot_count == self.index.slot_count
         assert self.states.bytes == entry_states.BYTES_BY_SLOT * self.slot_count
-        assert self.ghosts.bytes == ghost_keys.BYTES_BY_KEY * self.slot_count
+        assert self.ghosts.bytes == BYTES_BY_KEY * self.slot_count
         used = self.index.used_slots()
         is_absent = self.rows.is_in(used, RowQueue.ABSENT)
         assert self.states.is_absence(self.states.of(used)).tolist() == is_absent.tolist()

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
-from lookup_core.cache.lifetimes import Lifetimes
-from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.entry_states import Lifetimes
+from lookup_core.cache.segments import RowQueue
 from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.statistics import EvictionReason
 

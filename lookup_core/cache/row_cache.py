@@ -12,12 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
-from lookup_core.cache.entry_states import Words
+from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, segment_bytes
-from lookup_core.cache.lifetimes import Lifetimes
-from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.row_store import Gathered
-from lookup_core.cache.stored_row import Place, StoredRow
+from lookup_core.cache.row_store import Gathered, Place, StoredRow
+from lookup_core.cache.segments import RowQueue
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.key_index import ABSENT, Slots

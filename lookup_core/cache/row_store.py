@@ -1,10 +1,4 @@
-"""Rows by slot, kept in Arrow segments: appended whole, merged while small, dropped whole.
-
-A slot's row never changes; a new row for it is a removal and a put. Its address is its place among
-all rows ever stored, so that sorting addresses sorts them by segment. Segments stand in queues,
-each in order of age, so that the cache can let the oldest go at once, as in Segcache (Yang, Yue,
-Vinayak: NSDI 2021). Not a cache: which rows deserve to stay is the cache's business.
-"""
+"""Rows by slot, in Arrow segments: appended whole, merged while small, dropped whole."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +10,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.segment import Addresses, Segment
-from lookup_core.cache.segment_queue import BYTES_BESIDE_ROW, SegmentQueue
-from lookup_core.cache.stored_row import Place, StoredRow
+from lookup_core.cache.segments import BYTES_BESIDE_ROW, Addresses, RowQueue, Segment, SegmentQueue
 from lookup_core.keys.key_index import Slots
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row in all columns of its segment; to be read at once."""
+
+    columns: Sequence[pa.Array]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row is stored, to be kept: no other row is ever found there."""
+
+    era: object  # in which slots and addresses mean the same
+    slot: int
+    address: int
+
 
 BYTES_BY_SLOT = 4  # one address each
 

@@ -1,44 +1,69 @@
-"""Debezium's change events of a PostgreSQL table in JSON, with or without schemas in them.
-
-Not its flattened events, and not Avro: those count as undecodable. How values look stands in
-`debezium_forms`.
-
-Which key a change was of must be known for sure, also where an update moved the row to another key
-and where a row was deleted. With REPLICA IDENTITY FULL that is in `before`. Else `before` holds
-made-up values besides the primary key, and the old key is taken from the message's key; if it is
-not there, updates and deletions are changes of the whole table. A message's key is the table's
-primary key; another one (`message.key.columns`) needs REPLICA IDENTITY FULL.
-
-Rows may be told if all columns of the dimension have the types smallint, integer, bigint, boolean,
-real, double precision, numeric with precision, text, varchar, an enum, uuid, date, timestamp or
-timestamptz, and none that may be NULL has a default: Kafka Connect writes the default instead of
-NULL, unless the converter has `replace.null.with.default=false`. A bytea, or a numeric of 38
-digits, needs REPLICA IDENTITY FULL: stored outside its row it may be NULL in an update's event. The
-key must hold the primary key, whose changes are in one partition, and which is not deferrable.
-Truncations are told with `skipped.operations=none` only. A row that a connector tells once more is
-known by the position in `source.sequence`, and is not told here.
-"""
+"""Debezium JSON decoder for change events of a PostgreSQL table, with or without schemas."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION
 from lookup_core.changelog.change_decoder import (
+    UNKNOWN_TRANSACTION,
     ChangeMessage,
     Decoded,
     DecoderSettings,
     JsonLoads,
+    ReplayFilter,
+    log_position,
+    snapshot_position,
 )
-from lookup_core.changelog.debezium_document import DebeziumDocument, debezium_document
-from lookup_core.changelog.debezium_forms import plain_json
-from lookup_core.changelog.gathered_changes import (
-    GatheredChanges,
-    Told,
-    refuse_unnameable,
-)
-from lookup_core.changelog.json_documents import JsonDocuments
-from lookup_core.changelog.told_log import ToldLog, log_position, snapshot_position
+from lookup_core.changelog.debezium_values import plain_json
+from lookup_core.changelog.gathered_changes import Forms, GatheredChanges, Told, refuse_unnameable
+from lookup_core.changelog.json_column import JsonDocuments
 from lookup_core.dimension_schema import DimensionSchema
+
+_ENVELOPE = {"schema", "payload"}
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumDocument:
+    """What a message's key or value says."""
+
+    payload: Mapping[str, Any]
+    schema: object = None  # Kafka Connect's, which says how values look; None: nothing does
+
+    def forms(self) -> Forms:
+        """The schemas of the payload's fields, by their names."""
+        fields = self.schema.get("fields") if isinstance(self.schema, dict) else None
+        if not isinstance(fields, list):
+            return {}
+        return {
+            field["field"]: field
+            for field in fields
+            if isinstance(field, dict) and isinstance(field.get("field"), str)
+        }
+
+    def within(self, name: str) -> "DebeziumDocument | None":
+        """The object in the payload's field of this name, if there is one."""
+        payload = self.payload.get(name)
+        if not isinstance(payload, dict):
+            return None
+        return DebeziumDocument(payload, self.forms().get(name) if self.schema else None)
+
+
+def debezium_document(document: object) -> DebeziumDocument | None:
+    """From JSON; None where there is nothing in it. Raises ValueError if it is no object."""
+    schema: object = None
+    if isinstance(document, dict) and _is_envelope(document):
+        schema, document = document["schema"], document["payload"]
+    if document is None:
+        return None
+    if isinstance(document, dict):
+        return DebeziumDocument(document, schema)
+    raise ValueError("it is no JSON object")
+
+
+def _is_envelope(document: Mapping[str, Any]) -> bool:
+    # Columns may have these names, too; they hold texts and numbers.
+    return document.keys() == _ENVELOPE and isinstance(document["schema"], dict | None)
+
 
 _UNKNOWN_KEY = (
     "an event does not tell the old key of its row: that is not in the message's key; "
@@ -69,9 +94,9 @@ class DebeziumDecoder:
         self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
 
-    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
-        log = log or ToldLog()
+        log = log or ReplayFilter()
         gathered = GatheredChanges(
             self._schema, with_rows=self._settings.with_rows, rewrite=plain_json
         )
@@ -89,7 +114,7 @@ class DebeziumDecoder:
         return gathered.decoded()
 
     def _read(
-        self, message: ChangeMessage, gathered: GatheredChanges, *, log: ToldLog
+        self, message: ChangeMessage, gathered: GatheredChanges, *, log: ReplayFilter
     ) -> str | None:
         """The operation, if the message has one; raises ValueError where it is undecodable."""
         event = debezium_document(self._documents.read(message.value))
@@ -122,7 +147,7 @@ class DebeziumDecoder:
         event: DebeziumDocument,
         *,
         gathered: GatheredChanges,
-        log: ToldLog,
+        log: ReplayFilter,
     ) -> None:
         source = event.within("source")
         if source is None:
@@ -182,7 +207,7 @@ class DebeziumDecoder:
 
 
 def _place(
-    operation: str, source: Mapping[str, Any], *, gathered: GatheredChanges, log: ToldLog
+    operation: str, source: Mapping[str, Any], *, gathered: GatheredChanges, log: ReplayFilter
 ) -> None:
     """See whether the event's row may be told, and note the event."""
     sequence = source.get("sequence")

@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.changelog.change import (
+from lookup_core.changelog.change_decoder import (
     UNKNOWN_TRANSACTION,
     Change,
+    Decoded,
     Mask,
     RowChanges,
     TableChange,
 )
-from lookup_core.changelog.change_decoder import Decoded
 from lookup_core.changelog.json_column import UNUSABLE, json_column
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json

@@ -1,8 +1,4 @@
-"""JSON values of one column as an Arrow array, with what could not be taken.
-
-Nothing is coerced, as with keys: see `json_keys`, which knows the form of each type. Floating point
-numbers, which no key has, are numbers or the texts NaN, Infinity and -Infinity.
-"""
+"""JSON documents of messages, and JSON values of one column as an Arrow array."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from lookup_core.changelog.change_decoder import JsonLoads
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
@@ -91,3 +88,22 @@ def _is_not_surely(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
     other = np.nextafter(exact, outwards).astype(np.float64)
     is_halfway = (doubles != back) & ((back + other) / 2 == doubles)
     return is_halfway | (np.isfinite(doubles) & ~np.isfinite(exact))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDocuments:
+    """Reads documents up to a size."""
+
+    loads: JsonLoads
+    max_bytes: int
+
+    def read(self, content: bytes | None) -> object:
+        """The document, None where there is none; raises ValueError with a reason for the log."""
+        if content is None:
+            return None
+        if len(content) > self.max_bytes:
+            raise ValueError(f"it has {len(content)} bytes, more than {self.max_bytes}")
+        try:
+            return self.loads(content)
+        except ValueError as error:
+            raise ValueError("it is not JSON") from error

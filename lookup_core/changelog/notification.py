@@ -26,8 +26,7 @@ from lookup_core.changelog.gathered_changes import (
     Values,
     refuse_unnameable,
 )
-from lookup_core.changelog.json_column import UNUSABLE
-from lookup_core.changelog.json_documents import JsonDocuments
+from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments
 from lookup_core.dimension_schema import DimensionSchema
 
 _VERSION = 1

@@ -18,6 +18,7 @@ from lookup_core.changelog.change_decoder import (
     Decoded,
     DecoderSettings,
     JsonLoads,
+    ReplayFilter,
 )
 from lookup_core.changelog.gathered_changes import (
     Forms,
@@ -26,8 +27,7 @@ from lookup_core.changelog.gathered_changes import (
     Values,
     refuse_unnameable,
 )
-from lookup_core.changelog.json_documents import JsonDocuments
-from lookup_core.changelog.told_log import ToldLog
+from lookup_core.changelog.json_column import JsonDocuments
 from lookup_core.dimension_schema import DimensionSchema
 
 
@@ -44,7 +44,7 @@ class UpsertDecoder:
         self._schema, self._with_rows = schema, settings.with_rows
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
 
-    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
         del log
         gathered = GatheredChanges(self._schema, with_rows=self._with_rows, rewrite=_as_they_are)

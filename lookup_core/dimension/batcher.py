@@ -1,9 +1,4 @@
-"""Which keys go into the next query: natural batching, in fair turns over the channels.
-
-While all query slots are busy keys gather; when one is free a batch leaves at once, or after
-`linger_s` at most if that is set and the batch is not full. Turns are deficit round robin
-(Shreedhar, Varghese: SIGCOMM 1995) with a key as the unit. Slots are counted in `query_table`.
-"""
+"""Natural batching: keys of the next query, in fair turns over channels, bounded in bytes."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,8 +10,32 @@ import pyarrow as pa
 
 from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.dimension.numbered_rows import Numbers
-from lookup_core.dimension.query_size import QuerySize
+from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
+
+QUERY_BYTES = 8 * 1024 * 1024  # of rows: while they land they are in memory about four times
+
+
+class QuerySize:
+    """The bound of one dimension's queries: `max_keys`, or fewer once rows are known as large."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._max_keys = max_keys
+        # Without a row nothing is large: until one came, those who ask are cautious.
+        self._size = AnswerSize(1)
+
+    @property
+    def keys(self) -> int:
+        """How many keys the next query may have, at least one."""
+        return max(1, min(self._max_keys, QUERY_BYTES // self._size.record_bytes))
+
+    def on_rows(self, count: int, rows_bytes: int, *, absent: int) -> None:
+        """A query brought so many rows, if any, of so many bytes together; other keys had none."""
+        if count:
+            self._size.on_rows(count, rows_bytes)
+        if absent:
+            self._size.on_no_rows(absent)
+
 
 ChannelId = NewType("ChannelId", int)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.changelog.change import Change, RowChanges, TableChange
+from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.flight_table import FlightTable
-from lookup_core.dimension.known_answers import KnownAnswers
+from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.totals import Totals
-from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
@@ -30,7 +30,7 @@ class ChangeIntake:
     row is asked again at once.
     """
 
-    known: KnownAnswers
+    known: LocalResolver
     flights: FlightTable
     queries: QueryTable
     fence: RecentChanges

@@ -1,11 +1,9 @@
-"""All that is decided for one dimension: what is answered now, fetched, retried, given up.
-
-A pure state after the model of dask's worker state machine: events come in with `now`, what to do
-goes out as values. Owns no clock, task or socket; the engine sleeps until `next_deadline`.
-"""
+"""State of one dimension: decides what is answered, fetched, retried and given up."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -13,34 +11,97 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.cache.row_cache import Bookmark, Hit
-from lookup_core.dimension.batcher import Batcher, KeyRun
+from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.change_intake import ChangeIntake
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
-from lookup_core.dimension.dimension_wait import DimensionWait
 from lookup_core.dimension.explanation import Explainer, Explanation
-from lookup_core.dimension.failed_tries import FailedTries
-from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.known_answers import KeyGroup, KnownAnswers
-from lookup_core.dimension.landing import Landing
-from lookup_core.dimension.lookup_shares import LookupShares, Share
-from lookup_core.dimension.missing_tries import MissingTries
-from lookup_core.dimension.query_table import Query, QueryTable
-from lookup_core.dimension.query_turns import QueryTurns
-from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
-from lookup_core.dimension.revalidation import Revalidation
+from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Waiters
+from lookup_core.dimension.full_mode import FullMode
+from lookup_core.dimension.held_lookups import WatermarkWait
+from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
+from lookup_core.dimension.query_results import QueryResult
+from lookup_core.dimension.query_table import Query, QueryTable, QueryTurns
+from lookup_core.dimension.retries import NEVER, FailedQueryRetries, MissingKeyRetries, RetryPolicy
 from lookup_core.dimension.totals import Totals
-from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
-from lookup_core.dimension.waiting_room import WaitingRoom
-from lookup_core.dimension.whole_table import WholeTable
+from lookup_core.dimension.waiting_lookups import AdmissionLimit, WaitingLookup, WaitingLookups
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
-from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 from lookup_core.table.full_table import FullTable
+
+Share = tuple[LookupId, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupShares:
+    """The shares of one dimension's lookups; `now` is monotonic seconds."""
+
+    flights: FlightTable
+    waiting: WaitingLookups
+    known: LocalResolver
+
+    def of_rows(self, landing: QueryResult, waiters: Waiters) -> list[Share]:
+        """A query's rows, for those who wait for its keys."""
+        shares = []
+        for lookup_id, (positions, ordinals) in waiters.items():
+            columns = self.waiting.get(lookup_id).columns
+            answers = [*landing.answers(positions, ordinals, columns)]
+            shares += [(lookup_id, each) for each in self.known.with_default(answers, columns)]
+        return shares
+
+    def of_failure(self, query: Query, code: ErrorCode, now: float) -> list[Share]:
+        """A query's error, or old rows in its place."""
+        shares = []
+        for lookup_id, (positions, ordinals) in self.flights.waiters(query.flights).items():
+            key_ids = self.flights.key_ids(query.flights[ordinals])
+            columns = self.waiting.get(lookup_id).columns
+            answers = self.known.failed(key_ids, positions, columns=columns, code=code, now=now)
+            shares += [(lookup_id, answer) for answer in answers]
+        return shares
+
+    def of_expired(
+        self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float
+    ) -> Iterator[tuple[Share, bool]]:
+        """What lookups get whose time is over, and whether it is their last share."""
+        for lookup in lookups:
+            positions, key_ids = self.flights.left_open(lookup.id, lookup.waiters)
+            columns = lookup.columns
+            answers = self.known.failed(key_ids, positions, columns=columns, code=code, now=now)
+            *before, last = [(lookup.id, answer) for answer in answers]
+            yield from ((share, False) for share in before)
+            yield last, True
+
+
+_CHANNEL = ChannelId(-1)  # all of them take their turns as one channel
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundRefresh:
+    """The lookups of one dimension for itself, which get no deliveries."""
+
+    flights: FlightTable
+    guard: BackendGuard
+    room: AdmissionLimit
+    timeout_s: float
+    _ids: Iterator[int] = field(default_factory=lambda: count(-1, -1))  # all others are positive
+
+    def lookup(
+        self, request: LookupRequest, outdated: KeyGroup, now: float
+    ) -> tuple[LookupRequest, KeyGroup] | None:
+        """What to ask for these keys of a request: those that are not being read; None for none."""
+        is_idle = ~self.flights.may_join(outdated.keys.ids())
+        idle = np.flatnonzero(is_idle).astype(np.int32)
+        if self.guard.is_open or not idle.size or not self.room.has_room(len(idle)):
+            return None
+        own_id, deadline_s = LookupId(next(self._ids)), now + self.timeout_s
+        own = replace(request, id=own_id, channel=_CHANNEL, deadline_s=deadline_s)
+        return own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle))
+
 
 _FENCE_S = 60.0  # how long changes are remembered at least, beyond the longest query
 
@@ -56,29 +117,29 @@ class DimensionState:
         self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int = 0
     ) -> None:
         self._settings = settings
-        self._known = KnownAnswers(settings, schema, seed=seed)
+        self._known = LocalResolver(settings, schema, seed=seed)
         self._flights = FlightTable()
         self._totals = Totals()
         self._batcher = Batcher(settings.batch, self._flights)
         self._queries = QueryTable(self._flights)
-        self._guard = StoreGuard(settings.batch.max_in_flight)
+        self._guard = BackendGuard(settings.batch.max_in_flight)
         self._waiting = WaitingLookups()
         self._shares = LookupShares(self._flights, self._waiting, self._known)
         self._turns = QueryTurns(self._batcher, self._queries, self._guard)
-        self._room = WaitingRoom(settings, self._waiting, self._batcher)
+        self._room = AdmissionLimit(settings, self._waiting, self._batcher)
         retry = RetryPolicy(settings.retry)
-        self._failed = FailedTries(retry, self._guard)
-        self._missing = MissingTries(
+        self._failed = FailedQueryRetries(retry, self._guard)
+        self._missing = MissingKeyRetries(
             retry, self._waiting, self._queries, self._flights, self._totals
         )
         timeout_s = settings.timeout_s
-        self._revalidation = Revalidation(self._flights, self._guard, self._room, timeout_s)
+        self._revalidation = BackgroundRefresh(self._flights, self._guard, self._room, timeout_s)
         fence = RecentChanges(age_s=max(_FENCE_S, 2 * timeout_s))
         self.changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
-        self.wait = DimensionWait(self._known, settings.wait_for_dimension_s)
-        self.whole: WholeTable | None = None
+        self.wait = WatermarkWait(self._known, settings.wait_for_dimension_s)
+        self.whole: FullMode | None = None
         if isinstance(self._known.cache, FullTable):
-            self.whole = WholeTable(self._known, self._known.cache, fence)
+            self.whole = FullMode(self._known, self._known.cache, fence)
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what can be answered now; the other keys wait, and come as deliveries.
@@ -143,7 +204,7 @@ class DimensionState:
         absent = max(len(query.flights) - rows.num_rows, 0)
         self._batcher.on_rows(rows.num_rows, rows.nbytes, absent=absent)
         age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
-        landing = Landing.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
+        landing = QueryResult.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
         postponed = self._missing.postponed(query, landing, waiters, now=now)
         shares = self._shares.of_rows(landing, postponed.answered_now(waiters))

@@ -9,11 +9,11 @@ from enum import StrEnum
 
 from lookup_core.cache.row_cache import Probe
 from lookup_core.dimension.flight_table import Flight, FlightTable
-from lookup_core.dimension.known_answers import KnownAnswers
+from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.query_table import QueryTable
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 
 
 class KeyState(StrEnum):
@@ -50,10 +50,10 @@ class Explanation:
 class Explainer:
     """Looks at the parts of one dimension's state; `now` is monotonic seconds."""
 
-    known: KnownAnswers
+    known: LocalResolver
     flights: FlightTable
     queries: QueryTable
-    guard: StoreGuard
+    guard: BackendGuard
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """One explanation a key, in order."""

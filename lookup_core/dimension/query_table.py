@@ -1,8 +1,4 @@
-"""The queries of one dimension: those at the backend, and those that wait for their next try.
-
-A query holds one slot of the concurrency limit while it is at the backend, none while it is parked.
-Does not choose keys: see `batcher`.
-"""
+"""Queries of one dimension: at the backend, waiting for a retry, and which goes next."""
 
 from dataclasses import dataclass, replace
 from itertools import count
@@ -11,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.dimension.batcher import KeyRun
+from lookup_core.dimension.batcher import Batcher, KeyRun
 from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.protection.backend_guard import BackendGuard
 
 
 @dataclass(slots=True)
@@ -205,3 +202,36 @@ class QueryTable:
     def _add_parked(self, query: Query, retry_at: float) -> None:
         self._parked[query.id] = query
         self._retries.add(query.id, retry_at)
+
+
+@dataclass(slots=True)
+class QueryTurns:
+    """The queries of one dimension that are to be sent; `now` is monotonic seconds."""
+
+    batcher: Batcher
+    queries: QueryTable
+    guard: BackendGuard
+    _is_new_first: bool = False
+
+    def next_query(self, now: float) -> Query | None:
+        """A query that is at the store from now on; None without a slot, or if none is due."""
+        if not self.guard.has_slot(self.queries.in_flight):
+            return None
+        self._is_new_first = not self._is_new_first
+        if self._is_new_first:
+            return self._start(now) or self.queries.restart_due(now)
+        return self.queries.restart_due(now) or self._start(now)
+
+    def next_due(self) -> float | None:
+        """When the next one is due; None without a slot: then an event comes first."""
+        if not self.guard.has_slot(self.queries.in_flight):
+            return None
+        times = (self.batcher.next_deadline(), self.queries.next_retry())
+        return min((time for time in times if time is not None), default=None)
+
+    def _start(self, now: float) -> Query | None:
+        runs = self.batcher.next_batch(now)
+        if runs is None:
+            return None
+        self.guard.on_sent(now)
+        return self.queries.start(runs, now)

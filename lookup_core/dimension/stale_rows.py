@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.answer import Answer
-from lookup_core.cache.cached_answers import cached_rows
-from lookup_core.cache.kept_rows import KeptRows
+from lookup_core.cache.cached_answers import KeptRows, cached_rows
 from lookup_core.cache.row_cache import Probe
 from lookup_core.errors import ErrorCode
 from lookup_core.settings import CacheSettings

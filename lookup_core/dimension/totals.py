@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension.dimension_events import Delivery
-from lookup_core.outcome import Outcome
 from lookup_core.statistics import InvalidationOrigin
 
 _Found = TypeVar("_Found")

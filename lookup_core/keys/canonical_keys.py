@@ -1,13 +1,9 @@
-"""Typed keys as canonical bytes and 64-bit hashes, whole columns at a time.
+"""Canonical bytes and 64-bit hashes of typed keys, whole columns at a time; key groups.
 
-Two keys are the same exactly when their canonical bytes are. A key of one column of at most eight
-bytes is its own number: its hash is a bijection of it, so that equal hashes prove equal keys and
-no bytes are kept. Never joined strings: parts of variable length carry their length.
-
-The mixing steps are those of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-generators", OOPSLA 2014).
+Equal keys have equal bytes in client and service.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,3 +157,62 @@ def _fold_words(
         hashes[active] = _mixed((hashes[active] + np.uint64(GOLDEN_GAMMA)) ^ word)
         step += 8
         active = active[left[active] > step]
+
+
+NULL_HASH = 0  # of every key with a NULL part: none of them equals anything
+
+
+def key_hashes(keys: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """The hashes of n keys; integers of any width have that of their value."""
+    if not any(column.null_count for column in keys.columns):
+        return canonical_keys(keys).hashes
+    is_whole = functools.reduce(pc.and_, [column.is_valid() for column in keys.columns])
+    hashes = np.full(keys.num_rows, NULL_HASH, np.uint64)
+    hashes[is_whole.to_numpy(zero_copy_only=False)] = canonical_keys(keys.filter(is_whole)).hashes
+    return hashes
+
+
+_MARKS = 2**16
+
+
+def is_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
+    """Which of the hashes are also in `others`; both may have duplicates."""
+    if not (len(hashes) and len(others)):
+        return np.zeros(len(hashes), np.bool_)
+    # Sorting the larger side would cost more than all else: what may be equal is found first, on
+    # both sides.
+    found = np.zeros(len(hashes), np.bool_)
+    places = np.flatnonzero(_may_be_among(hashes, others))
+    candidates = others[_may_be_among(others, hashes)]
+    found[places] = np.isin(hashes[places], candidates)
+    return found
+
+
+def _may_be_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
+    is_marked = np.zeros(_MARKS, np.bool_)
+    is_marked[_low_bits(others)] = True
+    return is_marked[_low_bits(hashes)]
+
+
+def _low_bits(hashes: Hashes) -> npt.NDArray[np.uint16]:
+    return hashes.astype(np.uint16)
+
+
+# Fixed for good, as are the hashes: what was divided by another number would not fit together. Many
+# more than there are shards, so that no shard has much more than another.
+KEY_GROUPS = 4096
+
+
+def key_groups(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    """The group of each of n keys, from 0 up to `KEY_GROUPS`; equal keys have the same."""
+    return (key_hashes(keys) % np.uint64(KEY_GROUPS)).astype(np.int32)
+
+
+def shards_of_groups(groups: npt.NDArray[np.int32], shard_count: int) -> npt.NDArray[np.int32]:
+    """Which of so many shards each group belongs to: neighbouring groups, as evenly as can be.
+
+    Raises ValueError unless there is a shard, and a group for each.
+    """
+    if not 1 <= shard_count <= KEY_GROUPS:
+        raise ValueError(f"there may be 1 to {KEY_GROUPS} shards, not {shard_count}")
+    return (groups * shard_count // KEY_GROUPS).astype(np.int32)

@@ -18,8 +18,7 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.integer_range import integer_range
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD, UUID_PATTERN
+from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD, UUID_PATTERN, integer_range
 from lookup_core.keys.typed_keys import TypedKeys
 
 # Python's own parsers take more than the form of a value: blanks, underscores, other digits.

@@ -1,8 +1,4 @@
-"""Keys that come as Arrow columns, brought to the dimension's exact key types.
-
-A cast never changes what a key equals: a value that the key's type cannot hold is a fault of that
-key alone, a type that could only be guessed at is refused for the whole channel. Not for JSON.
-"""
+"""Casts of Arrow key columns to the dimension's exact key types."""
 
 from collections.abc import Callable, Sequence
 
@@ -194,3 +190,17 @@ _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
     (_are_timestamps_alike, _to_microseconds),
     (lambda given, field: types.is_decimal(given) and types.is_decimal(field.type), _to_decimal),
 )
+
+
+_NONE = range(0)
+_SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+_RANGES = {
+    **{kind.id: range(-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1)) for kind in _SIGNED},
+    **{kind.id: range(2**kind.bit_width) for kind in _UNSIGNED},
+}
+
+
+def integer_range(kind: pa.DataType) -> range:
+    """All of them; none for a type that is not one of whole numbers."""
+    return _RANGES.get(kind.id, _NONE)

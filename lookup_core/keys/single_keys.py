@@ -12,8 +12,7 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import GOLDEN_GAMMA, LONG_BYTES, MIXERS
-from lookup_core.keys.integer_range import integer_range
-from lookup_core.keys.key_casts import NO_NUL_FIELD
+from lookup_core.keys.key_casts import NO_NUL_FIELD, integer_range
 
 _WORD = 2**64 - 1
 

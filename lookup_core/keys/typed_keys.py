@@ -1,8 +1,4 @@
-"""Keys of one request in the dimension's exact types, with what is wrong with single ones.
-
-A key that cannot be asked (NULL, wrong type, out of range) never reaches a batch: one of them
-would fail the batch for all others.
-"""
+"""Keys of one request in the dimension's exact types, with an error for each invalid key."""
 
 from dataclasses import dataclass
 
@@ -10,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.errors import ErrorCode
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +47,38 @@ class TypedKeys:
             if start <= position < stop
         }
         return TypedKeys(self.columns.slice(start, count), nulls, faults)
+
+
+# Metadata of a key whose fields somebody named after the dimension's: then a wrong name is an
+# error, where the records' own names would count by position.
+EXACT_NAMES = {b"sidelook.names": b"exact"}
+
+
+def named_key(given: pa.Schema, schema: DimensionSchema) -> pa.Schema:
+    """The fields by name where they have the key's names, otherwise by position.
+
+    Raises InvalidRequest (`key_type`) for another number of fields, for a wrong name among exact
+    ones, and where a name of the key stands in another's place: either reading could be meant.
+    """
+    names = schema.key.names
+    if sorted(given.names) == sorted(names):
+        return given
+    if given.metadata == EXACT_NAMES:
+        raise _wrong_name(given.names, names)
+    is_ambiguous = any(
+        name in names and name != own for name, own in zip(given.names, names, strict=False)
+    )
+    if len(given) != len(names) or is_ambiguous:
+        raise InvalidRequest(
+            ErrorCode.KEY_TYPE,
+            f"the key is ({', '.join(names)}), not ({', '.join(given.names)}); "
+            "say which column is which",
+        )
+    return pa.schema([field.with_name(name) for field, name in zip(given, names, strict=True)])
+
+
+def _wrong_name(given: list[str], names: list[str]) -> InvalidRequest:
+    wrong = next((name for name in given if name not in names), None)
+    detail = f"the key is ({', '.join(names)}), not ({', '.join(given)})"
+    hint = "" if wrong is None else nearest_name(wrong, names)
+    return InvalidRequest(ErrorCode.KEY_TYPE, detail + hint)

@@ -17,8 +17,8 @@ from lookup_core.operator.element_queue import (
     Segment,
     Slice,
     SlotId,
+    SlotTable,
 )
-from lookup_core.operator.slot_table import SlotTable
 
 
 class OrderedQueue:

@@ -11,10 +11,9 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.operator.batch_intake import BatchIntake, Rows, Run
-from lookup_core.operator.byte_budget import ByteBudget
+from lookup_core.operator.batch_intake import BatchIntake, ByteBudget, Rows, Run
 from lookup_core.operator.element_queue import (
     ElementQueue,
     KeyHashes,
@@ -25,7 +24,6 @@ from lookup_core.operator.element_queue import (
     SlotId,
 )
 from lookup_core.operator.question import Question
-from lookup_core.outcome import Outcome
 from lookup_core.protocol.sent_lookups import QuestionId
 
 _WORTH_PUTTING = 2  # less than this part of the capacity waits, unless it is all there is

@@ -109,7 +109,7 @@ class CircuitBreaker:
         return len(self._results) >= _LEAST_RESULTS and failed >= _FAILED_SHARE * len(self._results)
 
     def _next_pause_s(self, code: ErrorCode) -> float:
-        is_auth = code is ErrorCode.UPSTREAM_AUTH
+        is_auth = code is ErrorCode.BACKEND_AUTH
         pause_s = min(self._pause_s, _LONGEST_AUTH_PAUSE_S if is_auth else _LONGEST_PAUSE_S)
         self._pause_s = 2 * pause_s
         return pause_s

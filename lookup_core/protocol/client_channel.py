@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
-from lookup_core.outcome import Outcome
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
     ROWLESS,
@@ -21,13 +21,11 @@ from lookup_core.protocol.arrow_payload import (
     encode_batch,
     result_schema,
 )
-from lookup_core.protocol.backlog import Backlog
-from lookup_core.protocol.channel_answer import ChannelAnswer
+from lookup_core.protocol.backlog import Backlog, ChannelAnswer
 from lookup_core.protocol.client_credit import ClientCredit
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentLookups, SentWatermark
-from lookup_core.trace_parent import TraceParent
-from lookup_core.version_columns import VersionColumns
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups, SentWatermark
+from lookup_core.protocol.trace_parent import TraceParent
 
 _MAX_TIMEOUT_MS = 2**32 - 1
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
@@ -132,7 +130,7 @@ class ClientChannel:
             self._credit.settle(result.sequence)
         return ChannelAnswer(asked.question, answer.moved(asked.start))
 
-    def ask(self, asked: AskedKeys, *, now_s: float) -> list[Frame]:
+    def ask(self, asked: SentKeys, *, now_s: float) -> list[Frame]:
         """Look these distinct keys up, now or when there is credit.
 
         Keys that are too large for the channel are answered by `pop_refused`.
@@ -217,7 +215,7 @@ class ClientChannel:
         self._credit.check_invariants()
         self._backlog.check_invariants()
         if self._is_open and self._backlog:
-            assert isinstance(self._backlog.head, AskedKeys)
+            assert isinstance(self._backlog.head, SentKeys)
 
     def _send(self, now_s: float) -> list[Frame]:
         return [*self._status(), *self._backlog_sent(now_s), *self._status()]
@@ -244,7 +242,7 @@ class ClientChannel:
             sending.append(lookup)
         return sending
 
-    def _lookup(self, head: AskedKeys, now_s: float) -> frames.Lookup | None:
+    def _lookup(self, head: SentKeys, now_s: float) -> frames.Lookup | None:
         count, payload = self._what_credit_allows(head)
         if not count:
             return None
@@ -264,7 +262,7 @@ class ClientChannel:
         assert self.columns is not None
         return self.columns.equals(opened.columns) and self.versions == opened.versions
 
-    def _what_credit_allows(self, head: AskedKeys) -> tuple[int, memoryview]:
+    def _what_credit_allows(self, head: SentKeys) -> tuple[int, memoryview]:
         count = self._credit.records_to_send(head.count)
         payload = memoryview(b"")
         while count:

@@ -11,8 +11,8 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from lookup_core.trace_parent import TraceParent
-from lookup_core.version_columns import VersionColumns
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.protocol.trace_parent import TraceParent
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "sidelook.v1"

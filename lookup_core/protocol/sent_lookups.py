@@ -1,8 +1,4 @@
-"""What a channel has sent and what of it is unanswered, in order, with the watermarks between.
-
-Kept for one purpose: after a loss, the same is sent again in the same order, so that no lookup
-comes behind a watermark that it stood before. Not for what was never sent.
-"""
+"""Lookups that were sent, the positions without an answer, and the watermarks between them."""
 
 from collections import deque
 from dataclasses import dataclass, replace
@@ -12,13 +8,51 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.protocol.open_positions import OpenPositions
+from lookup_core.errors import ErrorCode, ProtocolViolation
+
+
+class OpenPositions:
+    """All of them at first; none behind the last answer."""
+
+    def __init__(self, count: int) -> None:
+        self._is_open = np.ones(count, np.bool_)
+        self._left = count
+
+    def take(self, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
+        """These are answered now.
+
+        Raises ProtocolViolation for one that is not there, that was answered already or is named
+        twice, and for a last answer that leaves some open: their task would wait for nothing.
+        """
+        count = len(self._is_open)
+        is_inside = bool(((positions >= 0) & (positions < count)).all())
+        if not is_inside or not self._is_open[positions].all():
+            raise _not_distinct(count)
+        self._is_open[positions] = False
+        left = int(np.count_nonzero(self._is_open))
+        is_distinct = self._left - left == len(positions)
+        if is_distinct and not (is_last and left):
+            self._left = left
+            return
+        self._is_open[positions] = True  # as all of them were
+        if not is_distinct:
+            raise _not_distinct(count)
+        raise _bad(f"the last answer leaves {left} of {count} keys without one")
+
+
+def _not_distinct(count: int) -> ProtocolViolation:
+    return _bad(f"an answer's positions must be distinct and below {count}")
+
+
+def _bad(detail: str) -> ProtocolViolation:
+    return ProtocolViolation(ErrorCode.BAD_FRAME, detail)
+
 
 QuestionId = NewType("QuestionId", int)
 
 
 @dataclass(frozen=True, slots=True)
-class AskedKeys:
+class SentKeys:
     """Keys of a question, or a part of them that stands at `start`."""
 
     question: QuestionId
@@ -32,12 +66,12 @@ class AskedKeys:
         """How many keys these are."""
         return int(self.keys.num_rows)
 
-    def part(self, start: int, stop: int) -> "AskedKeys":
+    def part(self, start: int, stop: int) -> "SentKeys":
         """The keys from `start` up to `stop` of these."""
         keys = self.keys.slice(start, stop - start)
         return replace(self, start=self.start + start, keys=keys)
 
-    def split(self, count: int) -> "tuple[AskedKeys, AskedKeys]":
+    def split(self, count: int) -> "tuple[SentKeys, SentKeys]":
         """The first `count` keys, and the others."""
         return self.part(0, count), self.part(count, self.count)
 
@@ -54,12 +88,12 @@ class SentLookups:
 
     def __init__(self) -> None:
         self._sequence = 0
-        self._unanswered: dict[int, AskedKeys] = {}  # {sequence: keys}
+        self._unanswered: dict[int, SentKeys] = {}  # {sequence: keys}
         self._open: dict[int, OpenPositions] = {}  # {sequence: which of its keys}
         self._log: deque[int | SentWatermark] = deque()  # sequences and watermarks as sent
         self._passed: SentWatermark | None = None  # the last with nothing unanswered before it
 
-    def add(self, asked: AskedKeys) -> int:
+    def add(self, asked: SentKeys) -> int:
         """Note a lookup; the sequence that it travels with."""
         self._sequence += 1
         self._unanswered[self._sequence] = asked
@@ -72,7 +106,7 @@ class SentLookups:
         self._log.append(watermark)
         self._trim()
 
-    def get(self, sequence: int) -> AskedKeys | None:
+    def get(self, sequence: int) -> SentKeys | None:
         """The keys of a lookup without its last answer; None for any other sequence."""
         return self._unanswered.get(sequence)
 
@@ -97,7 +131,7 @@ class SentLookups:
         """All lookups without their last answer."""
         return list(self._unanswered)
 
-    def restart(self) -> list[AskedKeys | SentWatermark]:
+    def restart(self) -> list[SentKeys | SentWatermark]:
         """Forget all; what has to be sent again, oldest first."""
         again = self._again()
         self._passed = None  # from here on it waits with the others to be sent again
@@ -119,8 +153,8 @@ class SentLookups:
         assert set(self._unanswered) == set(self._open) <= set(sequences)
         assert not self._log or self._log[0] in self._unanswered
 
-    def _again(self) -> list[AskedKeys | SentWatermark]:
-        again: list[AskedKeys | SentWatermark] = []
+    def _again(self) -> list[SentKeys | SentWatermark]:
+        again: list[SentKeys | SentWatermark] = []
         if self._passed is not None:
             again.append(self._passed)
         for entry in self._log:

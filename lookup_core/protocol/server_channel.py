@@ -1,7 +1,4 @@
-"""One channel as the service sees it: what it may send, what it waits for, how far its time is.
-
-Pure bookkeeping of the protocol; the lookups themselves are the engine's.
-"""
+"""One channel on the service's side: its credit, open lookups and watermark."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -186,3 +183,24 @@ class ServerChannel(Generic[Owner]):
 
 def _sum(grants: Iterable[Grant]) -> Grant:
     return reduce(Grant.plus, grants, NOTHING)
+
+
+BURST = 20
+PER_SECOND = 2.0  # clients ping every few seconds
+
+
+class PingRateLimit:
+    """Of one connection; `now` is monotonic seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._left = float(BURST)
+        self._counted_at = now
+
+    def take(self, now: float) -> bool:
+        """Whether the peer may send a ping now; one that it may not send costs nothing."""
+        left = min(self._left + (now - self._counted_at) * PER_SECOND, float(BURST))
+        self._left, self._counted_at = left, now
+        if left < 1:
+            return False
+        self._left -= 1
+        return True

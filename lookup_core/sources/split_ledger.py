@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from lookup_core.backoff import FailureBackoff
 from lookup_core.errors import BackendError
-from lookup_core.sources.failure_backoff import FailureBackoff
-from lookup_core.sources.split import Split
-from lookup_core.sources.split_progress import SplitProgress, SplitState
+from lookup_core.sources.splits import Split, SplitProgress, SplitState
 
 
 @dataclass(frozen=True, slots=True)

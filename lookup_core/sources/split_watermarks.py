@@ -1,13 +1,10 @@
-"""The watermark of a dimension, out of those of its splits; silent ones do not hold it back.
+"""Watermark of a dimension from those of its splits, and event-time alignment of splits."""
 
-Who merges is the valve; this knows which splits are idle. No watermarks are made here.
-"""
-
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from lookup_core.watermark_valve import ChannelTime, WatermarkValve
+from lookup_core.watermark_valve import NO_WATERMARK_MS, ChannelTime, WatermarkValve
 
 
 @dataclass(slots=True)
@@ -110,3 +107,16 @@ class SplitWatermarks:
         for split_id, silence in self._silences.items():
             if silence.is_caught_up and not self._valve.time_of(split_id).is_idle:
                 assert self._due_at <= silence.since + self._idle_after_s
+
+
+def splits_ahead(watermarks_ms: Mapping[str, int], max_drift_ms: int) -> frozenset[str]:
+    """The active splits whose watermark is more than the drift beyond the least of them.
+
+    Never the slowest, so that nothing stalls. A split that has told no watermark yet neither waits
+    nor is waited for.
+    """
+    told_ms = {each: at_ms for each, at_ms in watermarks_ms.items() if at_ms != NO_WATERMARK_MS}
+    if not told_ms:
+        return frozenset()
+    limit_ms = min(told_ms.values()) + max_drift_ms
+    return frozenset(split_id for split_id, at_ms in told_ms.items() if at_ms > limit_ms)

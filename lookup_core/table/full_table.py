@@ -19,8 +19,7 @@ from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
-from lookup_core.table.key_repeats import last_of_each
-from lookup_core.table.reload import Reload
+from lookup_core.table.reload import Reload, last_of_each
 from lookup_core.table.table_rows import TableRows
 
 Mask = npt.NDArray[np.bool_]

@@ -1,24 +1,97 @@
-"""A table on its way into memory, for the first time or anew: what is still the same stays.
-
-Rows are compared batch by batch with those that are here. What has not changed is only marked;
-changed and new rows stand aside until the end, when all is put in order in one step. So it needs
-the table, its changed rows, and the batches under way: no second copy. What it reads from is the
-loader's business.
-"""
+"""Load of a full table: unchanged rows stay, others are replaced; when the next load starts."""
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
 from lookup_core.keys.key_index import ABSENT, Slots
-from lookup_core.table.key_repeats import key_repeats, last_of_each
-from lookup_core.table.same_rows import same_rows
+from lookup_core.settings import ReloadSettings
 from lookup_core.table.table_rows import TableRows
 
+
+def key_repeats(keys: CanonicalKeys) -> npt.NDArray[np.bool_]:
+    """Which keys have an equal one beside them."""
+    codes = _codes(keys)
+    if len(np.unique(codes)) == len(codes):  # as a rule: sorting alone is the cheapest look
+        return np.zeros(len(codes), np.bool_)
+    _, which, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    return np.asarray(counts[which] > 1, np.bool_)
+
+
+def last_of_each(keys: CanonicalKeys) -> npt.NDArray[np.int32]:
+    """Where each key is for the last time, ascending."""
+    _, from_end = np.unique(_codes(keys)[::-1], return_index=True)
+    return np.sort(keys.size - 1 - from_end).astype(np.int32)
+
+
+def _codes(keys: CanonicalKeys) -> npt.NDArray[np.uint64] | npt.NDArray[np.int32]:
+    # Equal hashes are no proof where the key has bytes of its own.
+    if keys.parts is None:
+        return keys.hashes
+    return np.asarray(keys.parts.dictionary_encode().indices.to_numpy(), np.int32)
+
+
 Mask = npt.NDArray[np.bool_]
+
+_BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+def same_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
+    """Of two batches of the same columns and as many rows: which rows have the same values."""
+    is_same = np.ones(left.num_rows, np.bool_)
+    for ours, theirs in zip(left.columns, right.columns, strict=True):
+        is_same &= _same_values(ours, theirs)
+    return is_same
+
+
+def _same_values(left: pa.Array, right: pa.Array) -> Mask:
+    if types.is_list(left.type):
+        return _same_lists(left, right)
+    kind = _BITS.get(left.type, left.type)
+    equal = pc.equal(left.view(kind), right.view(kind))
+    if not equal.null_count:
+        return _mask(equal)
+    are_null = pc.and_(left.is_null(), right.is_null())
+    return _mask(pc.fill_null(equal, are_null))
+
+
+def _same_lists(left: pa.ListArray, right: pa.ListArray) -> Mask:
+    lengths = left.value_lengths()
+    is_same = _same_values(lengths, right.value_lengths())
+    sizes = np.where(is_same, lengths.fill_null(0).to_numpy(zero_copy_only=False), 0)
+    filled = np.flatnonzero(sizes)
+    if filled.size:
+        at = pa.array(filled)
+        are_same = _same_values(left.take(at).flatten(), right.take(at).flatten())
+        starts = np.cumsum(sizes[filled]) - sizes[filled]
+        is_same[filled] = np.logical_and.reduceat(are_same, starts)
+    return is_same
+
+
+def _mask(values: pa.BooleanArray) -> Mask:
+    return np.array(values.to_numpy(zero_copy_only=False), np.bool_)
+
+
+_DAY_S = 86_400.0
+
+
+def next_load_at(settings: ReloadSettings, *, now: float, wall_s: float) -> float | None:
+    """When to load again, after a load that ended now; None: not by itself.
+
+    `now` and what is returned are monotonic seconds, `wall_s` is now as Unix time. Leap seconds
+    and clocks that are set meanwhile shift the time of day by as much.
+    """
+    if settings.every_s is not None:
+        return now + settings.every_s
+    if settings.at_s is None:
+        return None
+    return now + ((settings.at_s - wall_s) % _DAY_S or _DAY_S)
+
 
 _MEBIBYTE = 2**20
 

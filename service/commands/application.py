@@ -10,17 +10,15 @@ import typer
 from typer.main import get_command
 
 from lookup_core.errors import ConfigurationError, SidelookError
-from service.commands.answer_table import shown
-from service.commands.check_config import check_config
+from service.commands.configuration import check_config, gen_triggers, schema
 from service.commands.doctor import doctor
 from service.commands.exit_code import ExitCode, exit_code
 from service.commands.explain import explain
-from service.commands.gen_triggers import gen_triggers
 from service.commands.invalidate import invalidate
 from service.commands.lookup import lookup
-from service.commands.schema import schema
 from service.commands.serve import serve
 from service.commands.status import status
+from service.commands.tables import shown
 from service.version import own_version
 
 PROGRAM = "python -m service"

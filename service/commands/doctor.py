@@ -1,47 +1,69 @@
-"""`doctor`: look for what keeps a sidecar from working, and tell what to do about it.
-
-Changes nothing, and needs no more rights than the sidecar itself. It runs in the sidecar's
-container, or on any machine that has the files and reaches the stores.
-"""
+"""`doctor`: find what keeps a sidecar from working, with a remedy for each finding."""
 
 import json
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lookup_core.errors import ConfigurationError
-from service.commands.client_files import (
+from service.commands.endpoint import (
     CaFileOption,
     CertFileOption,
     ClientFiles,
     KeyFileOption,
+    TokenOption,
+    own_endpoint,
+    parse_endpoint,
+    shown_token,
 )
-from service.commands.doctor_options import (
-    ConfigOption,
-    ConfOption,
-    DoctorEndpointOption,
-    ExecutorsOption,
-    JsonOption,
-    KubernetesOption,
-    PolicyOption,
-    SparkOption,
-    TemplateOption,
-    WithoutSidecarOption,
-)
-from service.commands.endpoint import parse_endpoint
 from service.commands.exit_code import ExitCode
-from service.commands.own_endpoint import own_endpoint
-from service.commands.token_file import TokenOption, shown_token
 from service.config.loading import load_settings
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The sidecar's YAML file; without it, no store is looked at."
+    ),
+]
+DoctorEndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="unix:///path, http://host:port or https://host:port; by default as the file has it.",
+    ),
+]
+ExecutorsOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="How many executors there are to be.")
+]
+KubernetesOption = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
+]
+TemplateOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The executor pod's template.")
+]
+ConfOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="What spark-submit gets as --properties-file.")
+]
+SparkOption = Annotated[
+    str | None, typer.Option(metavar="VERSION", help="Such as 4.2; as the image's tag has it.")
+]
+PolicyOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="NetworkPolicy that lets Prometheus in.")
+]
+WithoutSidecarOption = Annotated[
+    bool, typer.Option("--without-sidecar", help="Ask none: here is only the configuration.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")]
+
+
 if TYPE_CHECKING:
-    from service.doctor.plan import Configured, Deployment, RunningSidecar
-    from service.doctor.report import Report
-    from service.doctor.skipped_check import SkippedCheck
+    from service.doctor.finding import Report
+    from service.doctor.plan import Configured, Deployment, RunningSidecar, SkippedCheck
 
 ERRORS_FOUND = 1  # the exit code; 78 where the configuration cannot be loaded
 
@@ -97,9 +119,8 @@ class _Asked:
     files: ClientFiles
 
     def sidecar(self, configured: "Configured | None") -> "RunningSidecar | SkippedCheck":
-        from service.commands.sidecar_questions import sidecar_questions  # noqa: PLC0415
-        from service.doctor.plan import RunningSidecar  # noqa: PLC0415
-        from service.doctor.skipped_check import unknown_sidecar  # noqa: PLC0415
+        from service.commands.doctor_io import sidecar_questions  # noqa: PLC0415
+        from service.doctor.plan import RunningSidecar, unknown_sidecar  # noqa: PLC0415
 
         if self.endpoint is None and configured is not None and configured.faults:
             return unknown_sidecar(str(configured.file))
@@ -121,19 +142,19 @@ def _report(
     sidecar: "RunningSidecar | SkippedCheck | None",
     deployment: "Deployment",
 ) -> "Report":
-    from service.commands.quiet_libraries import quiet_libraries  # noqa: PLC0415
-    from service.doctor.connection_findings import judged  # noqa: PLC0415
-    from service.doctor.examination_apart import examine_apart  # noqa: PLC0415
+    from service.commands.doctor_io import quiet_libraries  # noqa: PLC0415
+    from service.doctor.backends.database_check import judged  # noqa: PLC0415
+    from service.doctor.check_runner import run_checks_apart  # noqa: PLC0415
+    from service.doctor.finding import Report  # noqa: PLC0415
     from service.doctor.plan import groups, plan  # noqa: PLC0415
-    from service.doctor.report import Report  # noqa: PLC0415
 
     with quiet_libraries():
-        seen = examine_apart(groups(plan(configured, sidecar, deployment)))
+        seen = run_checks_apart(groups(plan(configured, sidecar, deployment)))
     return Report(judged(seen, deployment.executors))
 
 
 def _print(report: "Report", *, as_json: bool) -> None:
-    from service.commands.findings_text import print_findings, summary_line  # noqa: PLC0415
+    from service.commands.doctor_io import print_findings, summary_line  # noqa: PLC0415
 
     if as_json:
         typer.echo(json.dumps(report.as_json()))

@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.client_files import (
+from service.commands.endpoint import (
+    DEFAULT,
     CaFileOption,
     CertFileOption,
     ClientFiles,
+    EndpointOption,
     KeyFileOption,
+    TokenOption,
+    parse_endpoint,
 )
-from service.commands.dimension_argument import DimensionArgument
-from service.commands.dimension_client import DimensionClient
-from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
-from service.commands.key_value import key_value
-from service.commands.sidecar_client import SidecarClient
-from service.commands.token_file import TokenOption
+from service.commands.key_arguments import DimensionArgument, key_value
+from service.commands.sidecar_client import DimensionClient, SidecarClient
 
 
 def invalidate(  # noqa: PLR0913 -- each is an option of the command line

@@ -10,21 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.answer_table import answer_table, failures
-from service.commands.client_files import (
+from service.commands.endpoint import (
+    DEFAULT,
     CaFileOption,
     CertFileOption,
     ClientFiles,
+    EndpointOption,
     KeyFileOption,
+    TokenOption,
+    parse_endpoint,
 )
-from service.commands.dimension_argument import DimensionArgument
-from service.commands.dimension_client import DimensionClient
-from service.commands.endpoint import DEFAULT, EndpointOption, parse_endpoint
 from service.commands.exit_code import ExitCode
-from service.commands.key_value import KeyField, key_value
-from service.commands.print_table import print_table
-from service.commands.sidecar_client import SidecarClient
-from service.commands.token_file import TokenOption
+from service.commands.key_arguments import DimensionArgument, KeyField, key_value
+from service.commands.sidecar_client import DimensionClient, SidecarClient
+from service.commands.tables import answer_table, failures, print_table
 
 FAILURES = frozenset({"error", "timeout"})  # outcomes that are no answer
 

@@ -1,15 +1,40 @@
-"""`serve`: run the sidecar until it is told to stop.
+"""`serve`: run the sidecar on its event loop until it is stopped."""
 
-Only reads the configuration and starts the loop; the parts are wired in `service.app`.
-"""
-
+import asyncio
 import gc
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-from service.commands.chosen_settings import NAME_IT, ConfigOption, chosen_settings
-from service.commands.event_loop import run_on_event_loop
+from service.commands.configuration import NAME_IT, ConfigOption, chosen_settings
 from service.resources.thread_limit import check_thread_limit, needed_threads
+
+
+def run_on_event_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine to its end on a loop of its own; raises what it raises.
+
+    A task group wraps even a lone error; that one comes out unwrapped, as the caller knows it.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(main)
+    except ExceptionGroup as group:
+        raise _lone_error(group) from group
+
+
+def _lone_error(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415  # not there on every platform
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 def serve(config: ConfigOption = None) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from service.commands.answer_table import shown
-from service.commands.figures import (
+from service.commands.tables import (
+    shown,
     shown_ago,
     shown_count,
     shown_share,

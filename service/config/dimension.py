@@ -1,24 +1,110 @@
-"""One dimension's part of the configuration.
-
-What its columns' types are is read from its source, later, and not written here.
-"""
+"""`dimensions.NAME`: one dimension with its batch, retry and version settings."""
 
 import math
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lookup_core.nearest_name import nearest_name
-from lookup_core.settings import CacheMode, DimensionSettings, Match
-from service.config.batch import Batch
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import nearest_name
+from lookup_core.settings import (
+    BatchSettings,
+    CacheMode,
+    DimensionSettings,
+    Match,
+    OnMissingSettings,
+    RetrySettings,
+)
 from service.config.cache import Cache
-from service.config.fitting_refresh import FittingRefresh
-from service.config.quantity import duration, duration_text
-from service.config.refresh import Refresh
-from service.config.retry import Retry
+from service.config.quantity import count, duration, duration_text, factor
+from service.config.refresh import FittingRefresh, Refresh
 from service.config.section import Section, written
 from service.config.source import Source
-from service.config.versions import Versions
+
+
+class Batch(Section):
+    """Size, waiting and concurrency of a dimension's queries; linger 0 sends at once."""
+
+    max_keys: Annotated[int, count(1, 100_000)] = 500
+    linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
+    max_in_flight: Annotated[int, count(1, 1000)] = 8
+
+    def engine_settings(self) -> BatchSettings:
+        """The same for the engine."""
+        return BatchSettings(
+            max_keys=self.max_keys, linger_s=self.linger_s, max_in_flight=self.max_in_flight
+        )
+
+
+class Versions(Section):
+    """What `versions` holds; a version is valid from the one time on and before the other."""
+
+    valid_from: str = Field(min_length=1, max_length=255, description="column; null: from ever")
+    valid_to: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="column; null in it: for ever; left out: up to the key's next version",
+    )
+
+    @field_validator("valid_to", mode="after")
+    @classmethod
+    def _is_another_column(cls, valid_to: str | None, info: ValidationInfo) -> str | None:
+        if valid_to is not None and valid_to == info.data.get("valid_from"):
+            raise ValueError("is valid_from, too: no version would ever be valid; leave it out")
+        return valid_to
+
+    def engine_settings(self) -> VersionColumns:
+        """The same for the engine."""
+        return VersionColumns(self.valid_from, self.valid_to)
+
+
+class Backoff(Section):
+    """Waiting between two tries: `initial`, then `multiplier` times as long, up to `max`."""
+
+    initial_s: Annotated[float, duration("1ms", "1h")] = written("50ms", alias="initial")
+    max_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="max")
+    multiplier: Annotated[float, factor(1, 100)] = 2.0
+
+    @field_validator("max_s", mode="after")
+    @classmethod
+    def _is_not_below_initial(cls, max_s: float, info: ValidationInfo) -> float:
+        if max_s < info.data.get("initial_s", 0.0):
+            raise ValueError("less than backoff.initial; raise it, or lower backoff.initial")
+        return max_s
+
+
+class OnMissing(Section):
+    """Tries after a row was not found, for rows that arrive later than their records."""
+
+    max_retries: Annotated[int, count(0, 100)] = 0
+    delay_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="delay")
+
+
+class Retry(Section):
+    """Tries after the first one, within the timeout of the lookup.
+
+    No retries: `max_retries: 0`. A fixed delay: `multiplier: 1`. Else it grows, exponentially.
+    """
+
+    max_retries: Annotated[int, count(0, 100)] = 2
+    backoff: Backoff = Field(default_factory=Backoff)
+    on_missing: OnMissing = Field(
+        default_factory=OnMissing, examples=[{"max_retries": 3, "delay": "500ms"}]
+    )
+
+    def engine_settings(self) -> RetrySettings:
+        """The same for the engine."""
+        return RetrySettings(
+            max_retries=self.max_retries,
+            initial_s=self.backoff.initial_s,
+            max_s=self.backoff.max_s,
+            multiplier=self.backoff.multiplier,
+            on_missing=OnMissingSettings(
+                max_retries=self.on_missing.max_retries, delay_s=self.on_missing.delay_s
+            ),
+        )
+
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from service.config.environment import variable_of
-from service.config.secret_file import MISSING
+from service.config.secrets import MISSING
 
 TEXTS = {  # {pydantic's type of error: our words}
     "missing": "missing, and required",

@@ -1,17 +1,47 @@
-"""Where the sidecar listens; who may ask there is the matter of `auth`.
-
-Nothing is bound here.
-"""
+"""`listen`: addresses of the listeners, and their TLS."""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from service.config.host_port import HostPort, parse_host_port
-from service.config.listen_tls import ListenTls
+from service.config.secrets import SecretFile
 from service.config.section import Section, written
+from service.tls.server_certificate import CertificateFiles, ServerCertificate, server_certificate
+
+
+class ListenTls(Section):
+    """What `listen.tls` holds."""
+
+    cert_file: Path = Field(description="certificate of this server, and those that signed it, PEM")
+    key_file: SecretFile = Field(description="its key, PEM, without a password")
+    client_ca_file: Path | None = Field(
+        default=None,
+        description="authorities, PEM: whoever connects needs a certificate that they signed",
+    )
+
+    @model_validator(mode="after")
+    def _is_fit_to_use(self) -> Self:
+        self.certificate()
+        return self
+
+    def files(self) -> CertificateFiles:
+        """The same for whoever listens."""
+        return CertificateFiles(self.cert_file, self.key_file, self.client_ca_file)
+
+    def certificate(self) -> ServerCertificate:
+        """What the files hold now; raises ValueError."""
+        return server_certificate(self.files())
+
 
 MAX_SOCKET_PATH_BYTES = 107  # sun_path of Linux, without its end mark
 

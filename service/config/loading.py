@@ -1,21 +1,69 @@
-"""Reading the configuration: file, then environment over it, then all checks.
+"""Configuration loading: file, then environment, then all checks."""
 
-Lists all faults at once, so that nobody has to start again for each.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from lookup_core.errors import ConfigurationError
-from service.config.anchored_paths import anchored_paths
 from service.config.environment import read_environment
 from service.config.fault_lines import fault_lines
-from service.config.inline_secrets import inline_secrets
-from service.config.kubernetes_manifest import manifest_fault
+from service.config.secrets import holds_password
 from service.config.settings import Settings
-from service.config.yaml_document import read_yaml_document
+from service.config.yaml_document import manifest_fault, read_yaml_document
+
+PATH_KEYS = frozenset(
+    {
+        *("unix", "token_file", "admin_token_file", "dsn_file", "path"),
+        *("password_file", "ca_file", "certificate_file"),
+        *("cert_file", "key_file", "client_ca_file", "headers_file"),
+    }
+)
+
+
+def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The same values, but with absolute paths wherever the configuration has one."""
+    sections = {name: values[name] for name in ("listen", "auth", "tracing") if name in values}
+    anchored = {name: _anchored(section, folder) for name, section in sections.items()}
+    dimensions = values.get("dimensions")
+    if isinstance(dimensions, Mapping):
+        anchored["dimensions"] = {
+            name: _anchored_dimension(dimension, folder) for name, dimension in dimensions.items()
+        }
+    return {**values, **anchored}
+
+
+def _anchored_dimension(dimension: object, folder: Path) -> object:
+    if not isinstance(dimension, Mapping):
+        return dimension
+    sections = {name: dimension[name] for name in ("source", "refresh") if name in dimension}
+    return {**dimension, **{name: _anchored(each, folder) for name, each in sections.items()}}
+
+
+def _anchored(section: object, folder: Path) -> object:
+    if not isinstance(section, Mapping):
+        return section  # refused later, with a better word than could be said here
+    return {
+        key: str(folder / value)
+        if key in PATH_KEYS and isinstance(value, str)
+        else _anchored(value, folder)
+        for key, value in section.items()
+    }
+
+
+def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
+    """A fault for each address with a password in it, without showing it."""
+    dimensions = document.get("dimensions")
+    for name, dimension in dimensions.items() if isinstance(dimensions, Mapping) else ():
+        source = dimension.get("source") if isinstance(dimension, Mapping) else None
+        dsn = source.get("dsn") if isinstance(source, Mapping) else None
+        if isinstance(dsn, str) and holds_password(dsn):
+            yield (
+                f"dimensions.{name}.source.dsn: holds a password; put it in dsn_file, "
+                "or set allow_inline_secrets: true"
+            )
+
 
 # What runs when no file is named: dimensions that need no database.
 EMBEDDED = Path(__file__).parents[2] / "examples" / "parquet.yaml"

@@ -1,12 +1,10 @@
-"""Numbers with a unit, as people write them: `50ms`, `10m`, `512MiB`.
-
-Not for bare numbers: those are refused here, because nobody can tell seconds from milliseconds.
-"""
+"""Quantities: sizes and durations with units, and plain numbers with bounds."""
 
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -89,3 +87,59 @@ def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
 def size(minimum: str, maximum: str) -> Quantity:
     """An amount of memory; the field gets bytes."""
     return Quantity("size", SIZE_UNITS, minimum=minimum, maximum=maximum, is_whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What a field takes: a whole number, or any, from `minimum` to `maximum`."""
+
+    kind: Literal["integer", "number"]
+    minimum: int
+    maximum: int
+
+    def parse(self, value: object) -> float:
+        """The value; raises ValueError, naming form and range, if it is not within them."""
+        number = self._number(value)
+        if not self.minimum <= number <= self.maximum:
+            form = "a whole number" if self.kind == "integer" else "a number"
+            shown = repr(value)[:SHOWN_CHARACTERS]
+            raise ValueError(f"{shown} is not {form} from {self.minimum} to {self.maximum}")
+        return number
+
+    def _number(self, value: object) -> float:
+        """Not a number for another form, which then fits no range."""
+        match value:
+            case bool():
+                return math.nan
+            case int():
+                return value
+            case float():
+                return value if self.kind == "number" else math.nan
+            case str() if re.fullmatch(r"\d{1,18}", value, re.ASCII):
+                return int(value)
+            case str() if self.kind == "number" and re.fullmatch(r"\d+\.\d+", value, re.ASCII):
+                return float(value)
+            case _:
+                return math.nan
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Let pydantic call `parse`."""
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The same for the JSON Schema of the configuration."""
+        return {"type": self.kind, "minimum": self.minimum, "maximum": self.maximum}
+
+
+def count(minimum: int, maximum: int) -> Number:
+    """How many of something."""
+    return Number("integer", minimum=minimum, maximum=maximum)
+
+
+def factor(minimum: int, maximum: int) -> Number:
+    """By how much something is multiplied."""
+    return Number("number", minimum=minimum, maximum=maximum)

@@ -1,24 +1,115 @@
-"""The whole configuration, after it was read and checked.
+"""Whole configuration: sections, limits and the rules between sections."""
 
-Reads neither file nor environment itself; see `loading`.
-"""
-
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
 
-from service.config.auth import Auth
-from service.config.dimension_name import DimensionName
-from service.config.exposed_listener import missing_protection
+from service.config.dimension import DimensionConfig
 from service.config.fault_lines import BELOW
-from service.config.fitting_dimension import FittingDimension
-from service.config.limits import Limits
 from service.config.listen import Listen
-from service.config.shared_channels import shared_channel
+from service.config.quantity import count, size, size_text
+from service.config.secrets import SecretFile
+from service.config.section import Section, written
+from service.config.source import PostgresSource
 from service.config.tracing import Tracing
+
+
+class Limits(Section):
+    """How much memory, and how many connections, channels, keys and bytes at a time."""
+
+    memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written("512MiB", alias="memory")
+    connections: Annotated[int, count(1, 65_535)] = 256
+    channels: Annotated[int, count(1, 1_000_000)] = 1024
+    request_keys: Annotated[int, count(1, 10_000_000)] = 100_000
+    request_bytes: Annotated[int, size("1KiB", "1GiB")] = written("32MiB")
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> Self:
+        # Only where somebody wrote it: who lowers the memory has not asked for large requests.
+        is_written = "request_bytes" in self.model_fields_set
+        if is_written and self.request_bytes > self.memory_bytes:
+            raise ValueError("request_bytes is more than memory; lower it, or raise that")
+        return self
+
+
+class Auth(Section):
+    """Files with the bearer tokens that requests must show; without a file nothing is asked."""
+
+    token_file: SecretFile | None = Field(default=None, description="token of every request")
+    admin_token_file: SecretFile | None = Field(
+        default=None, description="token of requests that change something"
+    )
+
+
+MAX_CHARACTERS = 63
+FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # two underscores part the words of a variable
+
+
+def check_dimension_name(name: str) -> str:
+    """The same name; raises ValueError if it could not stand everywhere."""
+    if len(name) > MAX_CHARACTERS or not re.fullmatch(FORM, name, re.ASCII):
+        raise ValueError(
+            f"not a name for a dimension: up to {MAX_CHARACTERS} letters, digits, '.', '-' and "
+            "single '_' between them"
+        )
+    return name
+
+
+DimensionName = Annotated[str, AfterValidator(check_dimension_name)]
+
+
+def fitting_dimension(dimension: DimensionConfig, info: ValidationInfo) -> DimensionConfig:
+    """The same dimension; raises PydanticCustomError if its cache does not fit."""
+    limits, cache = info.data.get("limits"), dimension.cache
+    is_written = "max_bytes" in cache.model_fields_set
+    if limits is None or not is_written or cache.max_bytes <= limits.memory_bytes:
+        return dimension
+    sizes = (cache.max_bytes, limits.memory_bytes, 2 * cache.max_bytes)
+    wanted, memory, enough = map(size_text, sizes)
+    raise PydanticCustomError(
+        "too_large",
+        "{wanted} is more than limits.memory ({memory}), of which all caches get half; "
+        "raise that to {enough}, or lower this",
+        {"wanted": wanted, "memory": memory, "enough": enough, BELOW: ("cache", "max_bytes")},
+    )
+
+
+FittingDimension = Annotated[DimensionConfig, AfterValidator(fitting_dimension)]
+
+
+def shared_channel(dimensions: Mapping[str, DimensionConfig]) -> tuple[str, str] | None:
+    """The second of two dimensions of other tables or keys with the same channel, and the first.
+
+    Of one table and key they may share it; on another server it is another channel.
+    """
+    owners: dict[object, tuple[str, object]] = {}  # {server and channel: (name, keys)}
+    for name, dimension in dimensions.items():
+        source, listen = dimension.source, dimension.refresh.listen
+        if listen is None or not isinstance(source, PostgresSource):
+            continue
+        channel = (source.dsn, source.dsn_file, listen.channel_of(name))
+        owner, keys = owners.setdefault(channel, (name, (source.table, dimension.key)))
+        if keys != (source.table, dimension.key):
+            return name, owner
+    return None
+
+
+def missing_protection(listen: Listen, auth: Auth) -> str | None:
+    """What is to be set before lookups may be served there; None: nothing."""
+    http, tls = listen.http, listen.tls
+    if http is None or http.is_loopback:
+        return None
+    if tls is not None and (tls.client_ca_file is not None or auth.token_file is not None):
+        return None
+    if tls is not None:
+        return "auth.token_file, or listen.tls.client_ca_file"
+    if auth.token_file is not None:
+        return "listen.tls"
+    return "listen.tls and auth.token_file, or listen.tls with its client_ca_file"
 
 
 class Settings(BaseSettings):

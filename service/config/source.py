@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from service.config.dsn import Dsn, check_dsn
-from service.config.secret_file import SecretFile, read_secret
+from service.config.secrets import Dsn, SecretFile, check_dsn, read_secret
 from service.config.section import Section
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from service.config.number import factor
-from service.config.secret_file import SecretFile, read_secret
+from service.config.quantity import factor
+from service.config.secrets import SecretFile, read_secret
 from service.config.section import Section
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, by RFC 9110

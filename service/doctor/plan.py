@@ -1,10 +1,7 @@
-"""Which checks there are for what the caller has given, and in which order they run.
-
-Runs none; see `examination`.
-"""
+"""Check plan: the checks for a configuration, and those that were skipped."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,25 +10,57 @@ from lookup_core.errors import ConfigurationError
 from lookup_core.settings import CacheMode
 from service.config.settings import Settings
 from service.config.source import ParquetSource
-from service.doctor.certificate_check import CertificateCheck
-from service.doctor.configuration_check import ConfigurationCheck
-from service.doctor.container_findings import SidecarNeeds
-from service.doctor.database_check import DatabaseCheck
-from service.doctor.interface import Check
-from service.doctor.kafka_check import KafkaCheck
-from service.doctor.kubernetes_check import KubernetesCheck
-from service.doctor.parquet_check import ParquetCheck
-from service.doctor.pod_template_check import PodTemplateCheck
-from service.doctor.postgres_place import postgres_places
-from service.doctor.process_limits_check import ProcessLimitsCheck
-from service.doctor.secrets_check import SecretsCheck
-from service.doctor.sidecar_check import AskSidecar, SidecarCheck
-from service.doctor.skipped_check import SkippedCheck, missing_configuration
-from service.doctor.socket_check import SocketCheck
-from service.doctor.spark_check import SparkCheck
-from service.doctor.spark_conf import read_spark_conf
-from service.doctor.table_check import TableCheck
+from service.doctor.backends.database_check import DatabaseCheck
+from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.backends.parquet_check import ParquetCheck
+from service.doctor.backends.postgres_server import postgres_places
+from service.doctor.backends.table_check import TableCheck
+from service.doctor.check import Check
+from service.doctor.deployment.container_findings import SidecarNeeds
+from service.doctor.deployment.kubernetes_check import KubernetesCheck
+from service.doctor.deployment.pod_template import PodTemplateCheck
+from service.doctor.deployment.spark_check import SparkCheck, read_spark_conf
+from service.doctor.finding import Finding, Subject
+from service.doctor.sidecar.configuration_check import CHECK, ConfigurationCheck
+from service.doctor.sidecar.process_limits_check import ProcessLimitsCheck
+from service.doctor.sidecar.secrets_check import CertificateCheck, SecretsCheck
+from service.doctor.sidecar.sidecar_check import AskSidecar, SidecarCheck
+from service.doctor.sidecar.socket_check import SocketCheck
 from service.resources.memory_shares import MemoryShares
+
+IMAGE_CONFIG = "/etc/sidelook/sidelook.yaml"  # where the manifests mount it
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCheck:
+    """One finding: why it was not looked at, and what would let it be."""
+
+    matter: Subject
+    reason: str
+    remedy: str
+
+    async def findings(self) -> AsyncGenerator[Finding, None]:
+        """One."""
+        yield self.matter.skipped(self.reason, self.remedy)
+
+
+def missing_configuration() -> SkippedCheck:
+    """For the configuration and all that it names, where --config was left out."""
+    return SkippedCheck(
+        Subject(CHECK, "--config"),
+        "no configuration is named: neither it nor its stores and secrets were looked at",
+        f"name the sidecar's file with --config; in the image --config {IMAGE_CONFIG}",
+    )
+
+
+def unknown_sidecar(file: str) -> SkippedCheck:
+    """For the sidecar of a configuration with faults: the usual place may be another one's."""
+    return SkippedCheck(
+        Subject("sidecar", file),
+        "where it listens is not known, as the configuration cannot be loaded",
+        "correct it, or name the sidecar with --endpoint",
+    )
+
 
 _TABLES_AT_ONCE = 4  # of one database
 

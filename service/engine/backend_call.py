@@ -1,7 +1,4 @@
-"""A call to a backend that ends in time and fails in one way, whatever the adapter does.
-
-The border between the engine and adapters: a defect of one must end its own lookups only.
-"""
+"""Backend calls that end in time, fail in one way, and whose rows are checked."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,7 +6,10 @@ from typing import TypeVar
 
 import structlog
 
+from lookup_core.dimension.dimension_events import QueryOrder
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.ports.backend import Backend, FetchedRows
 
 log = structlog.get_logger()
 
@@ -49,3 +49,33 @@ def _is_cancelled() -> bool:
 def _defect(error: BaseException) -> BackendError:
     log.error("backend.defect", exc_info=error)
     return BackendError(ErrorCode.INTERNAL, f"defect in the backend: {type(error).__name__}")
+
+
+async def checked_fetch(
+    backend: Backend, order: QueryOrder, schema: DimensionSchema
+) -> FetchedRows:
+    """The rows of the order's keys; raises BackendError only, as `backend_call` does.
+
+    Cancellation cancels the fetch.
+    """
+
+    async def fetch() -> FetchedRows:
+        fetched = await backend.fetch(order.keys, timeout_s=order.timeout_s)
+        _check(fetched, order.keys.num_rows, schema)
+        return fetched
+
+    return await backend_call(fetch(), timeout_s=order.timeout_s)
+
+
+def _check(fetched: FetchedRows, key_count: int, schema: DimensionSchema) -> None:
+    ordinals = fetched.ordinals
+    if not fetched.rows.schema.equals(schema.columns):
+        raise BackendError(
+            ErrorCode.SCHEMA_CHANGED, "the backend's columns are not those described"
+        )
+    if len(ordinals) != fetched.rows.num_rows and len(schema.columns):
+        raise BackendError(
+            ErrorCode.INTERNAL, "the backend returned rows and ordinals that disagree"
+        )
+    if len(ordinals) and not (ordinals.min() >= 0 and ordinals.max() < key_count):
+        raise BackendError(ErrorCode.INTERNAL, "the backend returned a row of no key asked for")

@@ -21,21 +21,24 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.refresh_statistics import LoadStatistics, RefreshStatistics
 from lookup_core.settings import DimensionSettings
-from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, no_statistics
-from lookup_core.summed_statistics import summed_statistics
-from service.backends.interface import Backend
-from service.engine.dimension_record import DimensionRecord
-from service.engine.gathering import FIRST_KEYS, Gathering, Take
+from lookup_core.statistics import (
+    DimensionStatistics,
+    InvalidationOrigin,
+    LoadStatistics,
+    RefreshStatistics,
+    no_statistics,
+    summed_statistics,
+)
+from service.connectors.ports.backend import Backend
+from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Submitted, Take
 from service.engine.observer import NullObserver, Observer
 from service.engine.pause import pause
-from service.engine.refresher import Refresher
-from service.engine.runner_refresh import RefreshSources
+from service.engine.recent_errors import DimensionRecord
+from service.engine.refresher import Refresher, RefreshSources
 from service.engine.schema_watch import SchemaWatch
 from service.engine.state_runner import RunnerParts, StateRunner
-from service.engine.submitted import Deliver, Submitted
-from service.engine.tracer import AskerSpan, NullTracer, Tracer
+from service.engine.tracer import CallerSpan, NullTracer, Tracer
 
 log = structlog.get_logger()
 
@@ -133,7 +136,7 @@ class Dimension:
         timeout_s: float,
         deliver: Deliver,
         event_time_ms: int | None = None,
-        asked_by: AskerSpan | None = None,
+        asked_by: CallerSpan | None = None,
     ) -> Submitted:
         """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
 
@@ -168,7 +171,7 @@ class Dimension:
         columns: Sequence[str] | None,
         timeout_s: float | None,
         take: Take = lambda _: None,
-        asked_by: AskerSpan | None = None,
+        asked_by: CallerSpan | None = None,
     ) -> list[Answer]:
         """All answers to the keys, each position exactly once, within `timeout_s`.
 
@@ -176,7 +179,7 @@ class Dimension:
         as `submit` does. Cancellation leaves the shared flights to the others.
         """
         timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
-        gathering = Gathering(keys, take, first_keys=self._first_keys)
+        gathering = AnswerGathering(keys, take, first_keys=self._first_keys)
         try:
             for start, part in gathering.parts():
                 with _capacity_of_arrow():

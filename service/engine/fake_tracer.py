@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
-from service.engine.observer import QueryResult
-from service.engine.tracer import AskerSpan, Outcomes, TracedQuery, TracedRequest
+from lookup_core.protocol.trace_parent import TraceParent
+from service.engine.observer import QueryStatus
+from service.engine.tracer import CallerSpan, Outcomes, TracedQuery, TracedRequest
 
 
 @dataclass(slots=True, eq=False)
-class FakeAskerSpan:
+class FakeCallerSpan:
     """A request or LOOKUP, and what became of it."""
 
     what: TracedRequest | tuple[str, int]  # a LOOKUP by its dimension and number of keys
@@ -40,14 +40,14 @@ class FakeQuerySpan:
     """A query, whom it served, and how it ended."""
 
     what: TracedQuery
-    askers: list[AskerSpan]  # each once, in the order in which they were linked
-    end_told: tuple[QueryResult, ErrorCode | None] | None = None
+    askers: list[CallerSpan]  # each once, in the order in which they were linked
+    end_told: tuple[QueryStatus, ErrorCode | None] | None = None
 
-    def link(self, askers: Iterable[AskerSpan]) -> None:
+    def link(self, askers: Iterable[CallerSpan]) -> None:
         """Note those that are new."""
         self.askers += [each for each in dict.fromkeys(askers) if each not in self.askers]
 
-    def end(self, result: QueryResult, code: ErrorCode | None) -> None:
+    def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
         """Note it; a second end is a fault of the caller."""
         assert self.end_told is None, "a span ends once"
         self.end_told = (result, code)
@@ -57,7 +57,7 @@ class FakeTracer:
     """Keeps spans in the order in which they began."""
 
     def __init__(self) -> None:
-        self.askers: list[FakeAskerSpan] = []
+        self.askers: list[FakeCallerSpan] = []
         self.queries: list[FakeQuerySpan] = []
 
     @property
@@ -67,17 +67,17 @@ class FakeTracer:
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None
-    ) -> FakeAskerSpan | None:
+    ) -> FakeCallerSpan | None:
         """A span, unless the caller's own trace is not followed."""
         return self._begun(request, parent)
 
     def begin_lookup(
         self, dimension: str, *, keys: int, parent: TraceParent | None
-    ) -> FakeAskerSpan | None:
+    ) -> FakeCallerSpan | None:
         """As for a request."""
         return self._begun((dimension, keys), parent)
 
-    def begin_query(self, query: TracedQuery, askers: Iterable[AskerSpan]) -> FakeQuerySpan:
+    def begin_query(self, query: TracedQuery, askers: Iterable[CallerSpan]) -> FakeQuerySpan:
         """A span for every query."""
         span = FakeQuerySpan(query, [])
         span.link(askers)
@@ -86,8 +86,8 @@ class FakeTracer:
 
     def _begun(
         self, what: TracedRequest | tuple[str, int], parent: TraceParent | None
-    ) -> FakeAskerSpan | None:
+    ) -> FakeCallerSpan | None:
         if parent is not None and parent.is_well_formed and parent.traceparent.endswith("-00"):
             return None
-        self.askers.append(FakeAskerSpan(what, parent))
+        self.askers.append(FakeCallerSpan(what, parent))
         return self.askers[-1]

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 
 import structlog
 
-from lookup_core.changelog.change import Change, TableChange
+from lookup_core.backoff import FailureBackoff
+from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
-from lookup_core.refresh_statistics import FeedStatistics, UnusedMessage
 from lookup_core.settings import FeedSettings
-from lookup_core.sources.failure_backoff import FailureBackoff
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.statistics import FeedStatistics, InvalidationOrigin, UnusedMessage
 from lookup_core.warning_gate import WarningGate
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.engine.jitter import jitter
-from service.engine.pause import pause
+from service.connectors.ports.source import Source, SplitPiece
+from service.engine.pause import jitter, pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
-from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()
 

@@ -1,17 +1,25 @@
-"""The answers to one request's keys, brought together part by part as they come.
-
-Parts, so that rows that are in the cache already are counted before all of them were copied. Asks
-nobody itself: the dimension submits the parts and hands on what is delivered.
-"""
+"""Answers of one request, gathered part by part."""
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from lookup_core.answer import Answer
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
-from service.engine.submitted import Deliver, Submitted
+
+Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What a lookup got at once; more is delivered unless `is_done`."""
+
+    lookup_id: LookupId
+    answers: list[Answer]
+    is_done: bool
+
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
 
@@ -21,7 +29,7 @@ _MOST_KEYS = 2048  # rows may be larger than those before, and are copied before
 _PART_BYTES = 4 * 1024 * 1024
 
 
-class Gathering:
+class AnswerGathering:
     """Waits for the answers to all parts of one lookup; of one event loop."""
 
     def __init__(self, keys: TypedKeys, take: Take, *, first_keys: int = FIRST_KEYS) -> None:

@@ -10,17 +10,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from lookup_core.dimension.table_load import TableLoad
+from lookup_core.backoff import FailureBackoff
+from lookup_core.dimension.full_mode import TableLoad
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics
 from lookup_core.settings import FullSettings, WhileLoading
-from lookup_core.sources.failure_backoff import FailureBackoff
-from lookup_core.table.load_schedule import next_load_at
-from service.engine.jitter import jitter
-from service.engine.pause import pause
+from lookup_core.statistics import LoadResult, LoadStatistics
+from lookup_core.table.reload import next_load_at
+from service.connectors.ports.source import Source, SplitPiece
+from service.engine.pause import jitter, pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
-from service.sources.interface import Source, SplitPiece
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from lookup_core.errors import ErrorCode
 
 
-class QueryResult(StrEnum):
+class QueryStatus(StrEnum):
     """How a query to a backend ended, as the label `result` of the metrics."""
 
     OK = "ok"
@@ -18,7 +18,7 @@ class QueryResult(StrEnum):
     CANCELLED = "cancelled"
 
     @classmethod
-    def of_failure(cls, code: ErrorCode) -> "QueryResult":
+    def of_failure(cls, code: ErrorCode) -> "QueryStatus":
         """The word for a query that failed with this code."""
         return cls.TIMEOUT if code is ErrorCode.TIMEOUT else cls.ERROR
 
@@ -27,7 +27,7 @@ class Observer(Protocol):
     """Facts of the engine, named after what happened; never raises, never blocks."""
 
     def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
         """One query to a backend ended; every attempt counts."""
 
@@ -39,7 +39,7 @@ class NullObserver:
     """Listens to nothing; the default."""
 
     def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
         """Ignore it."""
 

@@ -1,9 +1,7 @@
-"""Waiting for whatever comes first: a sign, or a time.
-
-What there is to do then is the caller's to find out, and so is when the sign is taken down.
-"""
+"""Wait for an event or a timeout, and jitter for retries."""
 
 import asyncio
+import random
 
 
 async def pause(wake: asyncio.Event, seconds: float | None) -> None:
@@ -16,3 +14,8 @@ async def pause(wake: asyncio.Event, seconds: float | None) -> None:
             await wake.wait()
     except TimeoutError:
         pass  # the time itself is what was waited for
+
+
+def jitter() -> float:
+    """A number in [0, 1), another one each time."""
+    return random.random()  # noqa: S311 -- it guards nothing

@@ -1,7 +1,4 @@
-"""What went wrong with one dimension lately, in words for people; neither keys nor values of rows.
-
-A record that forgets: totals stand in the statistics, and each failure in the log.
-"""
+"""Recent errors and query counts of one dimension; neither keys nor values."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -9,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lookup_core.answer import Answer
 from lookup_core.errors import BackendError, ErrorCode
+from service.engine.observer import Observer, QueryStatus
 
 MOST = 20
 EPISODE_S = 60.0  # the same error, again within this time, is no new entry
@@ -66,3 +64,25 @@ class RecentErrors:
 
     def _put(self, error: RecentError) -> None:
         self._errors.append(error)
+
+
+class DimensionRecord:
+    """Implements `service.engine.observer.Observer`; outlives the states of changing schemas."""
+
+    def __init__(self, observer: Observer, clock: Callable[[], float]) -> None:
+        self._observer = observer
+        self.errors = RecentErrors(clock)
+        self.queries = 0  # every try counts
+        self.batch_keys = 0  # distinct keys of all these queries
+
+    def query_ended(
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
+    ) -> None:
+        """Count the query, whatever its result."""
+        self.queries += 1
+        self.batch_keys += keys
+        self._observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)
+
+    def lookup_ended(self, dimension: str, *, seconds: float) -> None:
+        """Pass it on."""
+        self._observer.lookup_ended(dimension, seconds=seconds)

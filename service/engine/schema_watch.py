@@ -1,8 +1,4 @@
-"""What a dimension's store says that its table looks like, however often that changes.
-
-Not a cache of rows: it waits for a store that is away, and asks again when a query was refused as
-one is after ALTER TABLE. What becomes of the lookups is the dimension's business.
-"""
+"""Schema watch: describes the backend's table until it succeeds, and again when it changes."""
 
 import asyncio
 import time
@@ -13,11 +9,36 @@ import structlog
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.warning_gate import WarningGate
-from service.backends.interface import Backend
+from service.connectors.ports.backend import Backend
 from service.engine.backend_call import backend_call
-from service.engine.jitter import jitter
-from service.engine.pause import pause
-from service.engine.recheck_pace import RecheckPace
+from service.engine.pause import jitter, pause
+
+_FIRST_S = 0.1
+_LONGEST_AWAY_S = 0.5
+_LONGEST_UNFIT_S = 30.0
+_AWAY = frozenset({ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT})
+
+
+class RecheckPace:
+    """Pauses that double with each failure of the same kind, from 0.1 s on."""
+
+    def __init__(self) -> None:
+        self._longest_s = _LONGEST_AWAY_S
+        self._next_s = _FIRST_S
+
+    def pause_s(self, code: ErrorCode, *, jitter: float) -> float:
+        """The pause after a failure; `jitter` in [0, 1) spreads it over its upper half."""
+        longest_s = _LONGEST_AWAY_S if code in _AWAY else _LONGEST_UNFIT_S
+        if longest_s != self._longest_s:
+            self._longest_s, self._next_s = longest_s, _FIRST_S
+        pause_s = self._next_s
+        self._next_s = min(2 * pause_s, longest_s)
+        return pause_s * (0.5 + jitter / 2)
+
+    def on_success(self) -> None:
+        """The next failure is a first one again."""
+        self._next_s = _FIRST_S
+
 
 log = structlog.get_logger()
 
@@ -52,7 +73,7 @@ class SchemaWatch:
         self._clock = clock
         self._schema: DimensionSchema | None = None
         self._fault = BackendError(
-            ErrorCode.UPSTREAM_UNAVAILABLE, f"the store of {dimension} has not answered yet"
+            ErrorCode.BACKEND_UNAVAILABLE, f"the store of {dimension} has not answered yet"
         )
         self._was_known = asyncio.Event()
         self._doubts: list[asyncio.Future[bool]] = []  # each waits for a description begun after it

@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split import Split
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
-from lookup_core.sources.split_progress import SplitProgress
-from lookup_core.sources.split_watermarks import SplitWatermarks
-from lookup_core.sources.splits_ahead import splits_ahead
+from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
+from lookup_core.sources.splits import ReadingMode, Split, SplitProgress
 from lookup_core.warning_gate import WarningGate
-from service.engine.jitter import jitter
-from service.engine.pause import pause
-from service.engine.split_buffer import SplitBuffer
-from service.engine.split_discovery import SplitDiscovery
-from service.engine.split_reading import ReadingFault, ReadingParts, SplitReading
-from service.sources.interface import Source, SplitPiece
+from service.connectors.ports.source import Source, SplitPiece
+from service.engine.pause import jitter, pause
+from service.engine.split_reading import (
+    ReadingFault,
+    ReadingParts,
+    SplitBuffer,
+    SplitDiscovery,
+    SplitReading,
+)
 
 log = structlog.get_logger()
 

@@ -12,27 +12,24 @@ from typing import cast
 
 import structlog
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.row_cache import Bookmark, Hit
-from lookup_core.changelog.change import Change
+from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.outcome import Outcome
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from lookup_core.warning_gate import WarningGate
-from service.backends.interface import Backend, FetchedRows
-from service.engine.backend_call import backend_call
-from service.engine.dimension_record import DimensionRecord
-from service.engine.fetching import checked_fetch
-from service.engine.jitter import jitter
-from service.engine.observer import QueryResult
-from service.engine.query_spans import QuerySpans
-from service.engine.submitted import Deliver, Submitted
-from service.engine.tracer import AskerSpan, Tracer
+from service.connectors.ports.backend import Backend, FetchedRows
+from service.engine.backend_call import backend_call, checked_fetch
+from service.engine.gathering import Deliver, Submitted
+from service.engine.observer import QueryStatus
+from service.engine.pause import jitter
+from service.engine.recent_errors import DimensionRecord
+from service.engine.tracer import CallerSpan, QuerySpans, Tracer
 
 log = structlog.get_logger()
 
@@ -58,7 +55,7 @@ class RunnerParts:
 class _Caller:
     deliver: Deliver
     started_at: float
-    asked_by: AskerSpan | None
+    asked_by: CallerSpan | None
 
 
 class StateRunner:
@@ -107,7 +104,7 @@ class StateRunner:
             self._tell_end(now)
         else:
             # Opaque to the core, which only carries it: it is what `Dimension.submit` was given.
-            span = cast("AskerSpan | None", request.asked_by)
+            span = cast("CallerSpan | None", request.asked_by)
             self._callers[request.id] = _Caller(deliver, now, span)
         if not is_done or (self._reads_stale_rows_anew and any(map(_has_stale_rows, answers))):
             self._parts.wake()  # stale rows are read anew, too, though nobody waits
@@ -189,15 +186,15 @@ class StateRunner:
         started_at = self._parts.clock()
         if (known := self._known_rows(order, started_at)) is not None:
             return self._landed(order, known)
-        result = QueryResult.CANCELLED
+        result = QueryStatus.CANCELLED
         try:
             with self._spans.around(order):
                 fetched = await checked_fetch(self._parts.backend, order, self.schema)
             effects = self._landed(order, fetched)
-            result = QueryResult.OK
+            result = QueryStatus.OK
         except BackendError as error:
             self._parts.record.errors.on_query_failed(error)
-            result = QueryResult.of_failure(error.code)
+            result = QueryStatus.of_failure(error.code)
             raise
         finally:
             self._parts.record.query_ended(
@@ -264,7 +261,7 @@ class StateRunner:
         self.state.on_probe(error, now=self._parts.clock(), jitter=jitter())
         self._parts.wake()  # queries may go, or the next probe has its time
 
-    def _followed_askers(self, batch_id: BatchId) -> list[AskerSpan]:
+    def _followed_askers(self, batch_id: BatchId) -> list[CallerSpan]:
         # Not all are callers: keys are also read anew for the cache's own sake.
         callers = map(self._callers.get, self.state.askers(batch_id))
         spans = (None if each is None else each.asked_by for each in callers)

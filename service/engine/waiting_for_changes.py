@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lookup_core.answer import Answer, rowless_answer
-from lookup_core.changelog.change import Change
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.held_lookups import Released
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.outcome import Outcome
+from service.engine.gathering import Deliver, Submitted
 from service.engine.pause import pause
 from service.engine.state_runner import StateRunner
-from service.engine.submitted import Deliver, Submitted
 
 
 @dataclass(slots=True)

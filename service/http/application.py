@@ -1,33 +1,50 @@
-"""The aiohttp application of a listener that answers lookups: all routes, and what guards them.
+"""aiohttp applications of the listeners: routes, middleware and the parts that they need."""
 
-Does not listen: see `listener`. The health listener has an application of its own.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from service.http.admin import Admin
-from service.http.admission import Admission
+from lookup_core.protocol.server_channel import ChannelStatistics
+from service.engine.dimension import Dimension
+from service.engine.tracer import NullTracer, Tracer
 from service.http.body import wait_for_body
-from service.http.catalogue import Catalogue
-from service.http.channels import Channels
 from service.http.delivery import Delivery
-from service.http.dimensions import Dimensions
-from service.http.health import Health
-from service.http.lookup import Lookup
-from service.http.openapi import OpenApi
-from service.http.passage import Passage
-from service.http.problems import NOT_FOUND
-from service.http.ready_response import FIXED_HEADERS
+from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
+from service.http.middleware import NOT_FOUND, Admission, RequestMiddleware
+from service.http.readiness import Readiness
+from service.http.replies.ready_response import FIXED_HEADERS
+from service.http.replies.row_texts import RowTexts
 from service.http.request_spans import RequestSpans
 from service.http.route import Audience, Route
-from service.http.row_texts import RowTexts
+from service.http.routes.admin import Admin
+from service.http.routes.dimensions import Catalogue, Dimensions
+from service.http.routes.health import Health
+from service.http.routes.lookup import Lookup
+from service.http.routes.openapi import OpenApi
+from service.http.routes.single_row import SingleRow
+from service.http.routes.status import Channels, ProcessStatistics, Status
 from service.http.security import Access, Security
-from service.http.service_parts import ServiceParts
-from service.http.single_row import SingleRow
-from service.http.status import Status
 from service.http.status_page import StatusPage
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceParts:
+    """All that the routes need; the same for every listener."""
+
+    dimensions: Mapping[str, Dimension]
+    readiness: Readiness
+    channels: Callable[[], Sequence[ChannelStatistics]]
+    stream: Handler  # of `/v1/stream`; upgrades the connection itself
+    metrics: Callable[[], bytes]
+    version: str
+    vitals: ProcessStatistics = field(default_factory=ProcessStatistics)
+    limits: Limits = field(default_factory=Limits)
+    body_budget: BodyByteBudget = field(default_factory=BodyByteBudget)
+    answer_budget: AnswerByteBudget = field(default_factory=AnswerByteBudget)
+    tracer: Tracer = field(default_factory=NullTracer)
+
 
 _PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
 _HEALTH_PATHS = "probes and metrics only; lookups are taken at listen.unix and listen.http"
@@ -51,10 +68,10 @@ def guarded_application(
     `not_found` is what is said of other paths.
     """
     audiences: dict[web.AbstractRoute, Audience] = {}
-    passage = Passage(
+    passage = RequestMiddleware(
         audiences,
         Admission(parts.readiness, limit=parts.limits.connections),
-        parts.answer_room,
+        parts.answer_budget,
         Security(access),
         Delivery(parts.limits.send_deadline_s),
     )
@@ -77,10 +94,10 @@ def guarded_application(
 def _routes(parts: ServiceParts) -> list[Route]:
     catalogue = Catalogue(parts.dimensions)
     row_texts = RowTexts()
-    lookup = Lookup(catalogue, parts.limits, parts.body_room, row_texts)
+    lookup = Lookup(catalogue, parts.limits, parts.body_budget, row_texts)
     single_row = SingleRow(catalogue, row_texts)
     dimensions = Dimensions(catalogue)
-    admin = Admin(catalogue, parts.limits, parts.body_room)
+    admin = Admin(catalogue, parts.limits, parts.body_budget)
     channels = Channels(parts.channels)
     status = Status(catalogue, parts.channels, parts.readiness, parts.vitals, parts.version)
     one = "/v1/dimensions/{name}"

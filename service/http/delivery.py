@@ -1,15 +1,27 @@
-"""Sends responses within a deadline, so that a caller who never reads costs nothing for long.
-
-Not for WebSockets: whoever upgraded a connection sends on it himself.
-"""
+"""Delivery of responses within a deadline; a caller that does not read is disconnected."""
 
 import asyncio
+import socket
+import struct
+from contextlib import suppress
 
 import structlog
 from aiohttp import hdrs, web
 
-from service.http.ready_response import ReadyResponse
-from service.http.reset import reset
+from service.http.replies.ready_response import ReadyResponse
+
+_RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Reset the connection; harmless when its caller has just done so."""
+    # Its socket is closed then: a bad descriptor, in the words of asyncio or of uvloop.
+    with suppress(OSError, ValueError):
+        # Without a reset the kernel would go on offering what it has already taken.
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()
+
 
 # TLS takes in whatever it is given, and only then asks for a pause.
 _PIECE_BYTES = 64 * 1024

@@ -12,12 +12,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from multidict import istr
 
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
-from service.engine.tracer import AskerSpan, TracedRequest, Tracer
+from lookup_core.answer import Outcome
+from lookup_core.protocol.trace_parent import TraceParent
+from service.engine.tracer import CallerSpan, TracedRequest, Tracer
 
 # Of who is followed, until it is taken along into the engine.
-_SPAN = web.RequestKey[AskerSpan]("request_span", AskerSpan)
+_SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
 _TRACEPARENT, _TRACESTATE = istr("traceparent"), istr("tracestate")
 _HIT = np.array([Outcome.HIT], np.uint8)
 
@@ -48,7 +48,7 @@ class RequestSpans:
         finally:  # without a status its caller has gone, which cancels the handler
             span.end(status=status, is_left=status is None)
 
-    def _begun(self, request: web.Request) -> AskerSpan | None:
+    def _begun(self, request: web.Request) -> CallerSpan | None:
         pattern = self.routes.get(request.match_info.route)
         if pattern is None:
             return None
@@ -66,7 +66,7 @@ def trace_parent(request: web.Request) -> TraceParent | None:
     return TraceParent(headers[0], ",".join(request.headers.getall(_TRACESTATE, ())))
 
 
-def taken_span(request: web.Request) -> AskerSpan | None:
+def taken_span(request: web.Request) -> CallerSpan | None:
     """The span of a request that goes on to the engine, which counts its outcomes; once."""
-    span: AskerSpan | None = request.pop(_SPAN, None)
+    span: CallerSpan | None = request.pop(_SPAN, None)
     return span

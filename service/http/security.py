@@ -1,14 +1,14 @@
-"""Who may ask for what: Host, Origin, tokens and the uid at the other end of a Unix socket.
+"""Access control: Host, Origin, bearer tokens from files, and the peer's uid on a Unix socket."""
 
-Checked in this order, before a body is read; not what a request may contain.
-"""
-
+import hashlib
+import hmac
 import os
 import socket
 import struct
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import structlog
 from aiohttp import hdrs, web
@@ -16,7 +16,40 @@ from multidict import istr
 
 from lookup_core.errors import ErrorCode
 from service.http.route import Audience
-from service.http.token_file import TokenFile
+
+_Version = tuple[int, int, int]  # inode, modification time, size: a swapped symlink changes it
+
+
+class TokenFile:
+    """The token of one file; while the file cannot be read, the last one that was read counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: _Version | None = None
+        self._digest = b""  # equals no digest: without a token nothing matches
+
+    def matches(self, presented: str) -> bool:
+        """Whether the token is this one; takes as long for a wrong one as for the right one."""
+        self._refresh()
+        digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
+        return hmac.compare_digest(digest, self._digest)
+
+    def _refresh(self) -> None:
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if version != self._version:
+                self._digest = _digest(self._path.read_bytes().strip())
+                self._version = version
+        except OSError as error:
+            structlog.get_logger().error(
+                "http.token_file_unreadable", code=type(error).__name__, path=str(self._path)
+            )
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest() if token else b""
+
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _OPEN_TO_ANYONE = frozenset({Audience.PROBE, Audience.PAGE})

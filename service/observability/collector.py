@@ -1,26 +1,153 @@
-"""Reads the statistics of dimensions and channels when Prometheus asks, and only then.
-
-Counts nothing itself: totals and levels stand where they happen.
-"""
+"""Prometheus collectors for dimensions, channels and certificates, read at scrape time."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from prometheus_client import registry
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protocol.server_channel import ChannelStatistics
-from lookup_core.refresh_statistics import RefreshStatistics
-from lookup_core.statistics import DimensionStatistics, EvictionReason, InvalidationOrigin
+from lookup_core.sources.splits import SplitProgress, SplitState
+from lookup_core.statistics import (
+    DimensionStatistics,
+    EvictionReason,
+    FeedStatistics,
+    InvalidationOrigin,
+    LoadResult,
+    LoadStatistics,
+    RefreshStatistics,
+)
+from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.observability import metrics
 from service.observability.metrics import (
     ChannelState,
     CreditKind,
     Metric,
+    RenewalResult,
+    SourceKind,
 )
-from service.observability.refresh_families import refresh_families
-from service.observability.sampled_family import Samples, sampled_family
+
+Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float]]  # (label values, value)
+
+
+def sampled_family(metric: Metric, samples: Samples) -> Family:
+    """A total, if that is what the metric's name says; else a level."""
+    is_total = metric.name.endswith("_total")
+    kind = CounterMetricFamily if is_total else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+_Refreshes: TypeAlias = Mapping[str, RefreshStatistics]  # {dimension: its}
+
+_OF_FEEDS: tuple[tuple[Metric, Callable[[FeedStatistics], float | None]], ...] = (
+    (metrics.DIMENSION_WATERMARK_SECONDS, lambda feed: _seconds(feed.watermark_ms)),
+    (metrics.DIMENSION_FEED_LIVE, lambda feed: feed.state is FeedState.LIVE),
+    (metrics.DIMENSION_FEED_BACKLOG, lambda feed: sum(map(_untaken, feed.splits))),
+)
+_OF_LOADS: tuple[tuple[Metric, Callable[[LoadStatistics], float | None]], ...] = (
+    (metrics.DIMENSION_WHOLE, lambda load: load.is_whole),
+    (metrics.DIMENSION_LOADING, lambda load: load.is_loading),
+    (metrics.DIMENSION_LOAD_ROWS, lambda load: load.rows),
+    (metrics.DIMENSION_LOAD_SECONDS, lambda load: load.last_seconds),
+)
+
+
+def refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
+    """All of them."""
+    feeds = {name: each.feed for name, each in refreshes.items() if each.feed is not None}
+    loads = {name: each.load for name, each in refreshes.items() if each.load is not None}
+    staleness = _known({name: each.staleness_s for name, each in refreshes.items()})
+    yield sampled_family(metrics.DIMENSION_STALENESS_SECONDS, staleness)
+    limits = _known({name: each.staleness_limit_s for name, each in refreshes.items()})
+    yield sampled_family(metrics.DIMENSION_STALENESS_LIMIT_SECONDS, limits)
+    for metric, of_feed in _OF_FEEDS:
+        yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
+    yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, _unused(feeds))
+    for metric, of_load in _OF_LOADS:
+        yield sampled_family(metric, _known({name: of_load(each) for name, each in loads.items()}))
+    yield sampled_family(metrics.DIMENSION_LOADS, _loads(loads))
+    yield sampled_family(metrics.DIMENSION_SPLITS, _states(refreshes))
+    yield sampled_family(metrics.DIMENSION_SPLIT_FAILURES, _failures(feeds, loads))
+
+
+def _known(values: Mapping[str, float | None]) -> Samples:
+    return [((name,), value) for name, value in values.items() if value is not None]
+
+
+def _seconds(watermark_ms: int) -> float | None:
+    return None if watermark_ms == NO_WATERMARK_MS else watermark_ms / 1000
+
+
+def _untaken(split: SplitProgress) -> int:
+    if split.total is None or split.position is None:
+        return 0
+    return max(0, split.total - split.position)
+
+
+def _unused(feeds: Mapping[str, FeedStatistics]) -> Samples:
+    for name, each in feeds.items():
+        for why, count in each.unused_messages.items():
+            yield (name, why.value), count
+
+
+def _loads(loads: Mapping[str, LoadStatistics]) -> Samples:
+    for name, each in loads.items():
+        for result in LoadResult:
+            yield (name, result.value), each.counts.get(result, 0)
+
+
+def _states(refreshes: _Refreshes) -> Samples:
+    for name, each in refreshes.items():
+        parts = [part for part in (each.feed, each.load) if part is not None]
+        states = [split.state for part in parts for split in part.splits]
+        for state in SplitState if parts else ():
+            yield (name, state.value), states.count(state)
+
+
+def _failures(feeds: Mapping[str, FeedStatistics], loads: Mapping[str, LoadStatistics]) -> Samples:
+    # Apart, as each begins anew at zero: their sum would only go back by a part of it.
+    for kind, sources in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads)):
+        for name, each in sources.items():
+            yield (name, kind.value), sum(split.failures_total for split in each.splits)
+
+
+class HeldCertificate(Protocol):
+    """What is told of a certificate."""
+
+    taken_total: int
+    refused_total: int
+
+    @property
+    def expires_s(self) -> float:
+        """Since the epoch."""
+
+
+class CertificateCollector(registry.Collector):
+    """The families of a certificate; without samples where there is none."""
+
+    def __init__(self, certificate: HeldCertificate | None) -> None:
+        self._certificate = certificate
+
+    def collect(self) -> Iterator[Family]:
+        """One family for each metric."""
+        expiry: Samples = []
+        renewals: Samples = []
+        if self._certificate is not None:
+            expiry = [((), self._certificate.expires_s)]
+            renewals = [
+                ((RenewalResult.TAKEN.value,), self._certificate.taken_total),
+                ((RenewalResult.REFUSED.value,), self._certificate.refused_total),
+            ]
+        yield sampled_family(metrics.TLS_CERTIFICATE_EXPIRY_SECONDS, expiry)
+        yield sampled_family(metrics.TLS_CERTIFICATE_RENEWALS, renewals)
+
 
 _Dimensions = Mapping[str, DimensionStatistics]
 _Reader = Callable[[DimensionStatistics], float]
@@ -81,11 +208,13 @@ class Collector:
         yield from _dimension_families(dimensions)
         yield from refresh_families(self.refreshes())
         yield from _channel_families(self.channels(), sorted(dimensions))
-        yield sampled_family(metrics.STREAM_WATERMARK_SECONDS, _seconds(self.watermarks_ms()))
+        yield sampled_family(
+            metrics.STREAM_WATERMARK_SECONDS, _watermark_seconds(self.watermarks_ms())
+        )
         yield sampled_family(
             metrics.DIMENSION_AVAILABLE, _availability(dimensions, self.undescribed())
         )
-        yield sampled_family(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
+        yield sampled_family(metrics.LOOKUP_USES_INDEX, _known_flags(self.uses_index()))
         yield sampled_family(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
         yield from _memory_families(self.memory())
         yield sampled_family(metrics.BUILD_INFO, [((self.version,), 1)])
@@ -135,7 +264,7 @@ def _channel_families(
         [((name,), sum(each.backlog_records for each in own)) for name, own in by_name.items()],
     )
     yield sampled_family(metrics.CREDIT_RECORDS, _credit(by_name))
-    yield sampled_family(metrics.CHANNELS, _states(by_name))
+    yield sampled_family(metrics.CHANNELS, _channel_states(by_name))
 
 
 def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
@@ -144,7 +273,7 @@ def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
         yield (name, CreditKind.FLOATING.value), sum(each.floating_records for each in own)
 
 
-def _states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
+def _channel_states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
     for name, own in by_name.items():
         idle = sum(each.is_idle for each in own)
         yield (name, ChannelState.ACTIVE.value), len(own) - idle
@@ -155,10 +284,10 @@ def _availability(dimensions: Iterable[str], undescribed: Container[str]) -> Sam
     return [((name,), name not in undescribed) for name in dimensions]
 
 
-def _known(are_so: Mapping[str, bool | None]) -> Samples:
+def _known_flags(are_so: Mapping[str, bool | None]) -> Samples:
     return [((name,), is_so) for name, is_so in are_so.items() if is_so is not None]
 
 
-def _seconds(watermarks_ms: Mapping[str, int]) -> Samples:
+def _watermark_seconds(watermarks_ms: Mapping[str, int]) -> Samples:
     for name, watermark_ms in watermarks_ms.items():
         yield (name,), watermark_ms / 1000

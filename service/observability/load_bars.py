@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics
+from lookup_core.statistics import LoadResult, LoadStatistics
 from service.observability.line_sink import LineSink
 
 PERIOD_S = 0.2

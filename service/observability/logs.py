@@ -1,19 +1,128 @@
-"""Logs as JSON lines: events with fields, from this service and from the libraries it uses.
-
-Not where events are named: whoever has something to say calls `structlog.get_logger()`.
-"""
+"""Structured logs as JSON lines: private values removed, repeats limited."""
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog import DropEvent
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from service.observability.line_sink import LineSink
-from service.observability.log_privacy import log_privacy
-from service.observability.log_rate_limit import LogRateLimit
+
+MAX_TEXT = 300
+REMOVED = "[removed]"
+_PRIVATE = frozenset(
+    {"key", "keys", "row", "rows", "token", "password", "secret", "dsn", "authorization", "body"}
+)
+_PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def log_privacy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The event without private fields, with short texts and with errors as type and place.
+
+    The message of an exception is left out: PostgreSQL and Python both quote values in it.
+    """
+    error = _error(event.pop("exc_info", None))
+    kept = {name: REMOVED if name in _PRIVATE else _shortened(event[name]) for name in event}
+    return kept if error is None else {**kept, **_summary(error)}
+
+
+def _shortened(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    lines = value.splitlines() or [""]
+    return _PASSWORD_IN_URL.sub(REMOVED + "@", lines[0][:MAX_TEXT])
+
+
+def _error(exc_info: object) -> BaseException | None:
+    match exc_info:
+        case BaseException():
+            return exc_info
+        case (type(), BaseException() as error, _):
+            return error
+        case True:
+            return sys.exc_info()[1]
+        case _:
+            return None
+
+
+def _summary(error: BaseException) -> EventDict:
+    summary: EventDict = {
+        "error": _type_name(error),
+        "frames": frame_texts(traceback.extract_tb(error.__traceback__)),
+    }
+    if error.__cause__ is not None:
+        summary["cause"] = _type_name(error.__cause__)
+    return summary
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
+    """Where each frame stands; without the source, which may hold values."""
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+WINDOW_S = 1.0
+MAX_SUBJECTS = 1024  # beyond, the one seen longest ago is forgotten
+
+
+@dataclass(slots=True)
+class _Window:
+    start_s: float
+    logged: int = 0
+    suppressed: int = 0
+
+
+class LogRateLimit:
+    """At most `per_second` events of the same name, code and peer; from any thread."""
+
+    def __init__(self, per_second: int = 5, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._lock = threading.Lock()  # nothing in it waits: whoever logs never waits for long
+        self._windows: dict[tuple[object, ...], _Window] = {}  # {subject: window, oldest first}
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """The event, with `suppressed` if some before it were dropped; raises DropEvent."""
+        subject = tuple(str(event.get(field)) for field in ("event", "code", "peer"))
+        with self._lock:
+            suppressed = self._admitted(subject)
+        return {**event, "suppressed": suppressed} if suppressed else event
+
+    def _admitted(self, subject: tuple[object, ...]) -> int:
+        window = self._windows.pop(subject, None) or _Window(self._clock())
+        self._windows[subject] = window
+        self._forget_oldest()
+        suppressed = self._turn(window)
+        if window.logged >= self._per_second:
+            window.suppressed += 1
+            raise DropEvent
+        window.logged += 1
+        return suppressed
+
+    def _turn(self, window: _Window) -> int:
+        now_s = self._clock()
+        if now_s - window.start_s < WINDOW_S:
+            return 0
+        suppressed = window.suppressed
+        window.start_s, window.logged, window.suppressed = now_s, 0, 0
+        return suppressed
+
+    def _forget_oldest(self) -> None:
+        if len(self._windows) > MAX_SUBJECTS:
+            del self._windows[next(iter(self._windows))]
 
 
 def configure_logs(stream: TextIO | None, *, level: str) -> LineSink:

@@ -1,21 +1,70 @@
-"""The engine's durations and sizes as Prometheus histograms and counters.
+"""Histograms and counters of the engine, and the text that Prometheus scrapes."""
 
-Totals and levels are not kept here: `collector` pulls them from the engine's statistics.
-"""
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
-from collections.abc import Iterator
-
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
-from service.engine.observer import QueryResult
-from service.observability.distribution import Distribution
+from service.engine.observer import QueryStatus
 from service.observability.metrics import (
     BACKEND_BATCH_KEYS,
     BACKEND_QUERIES,
     BACKEND_QUERY_SECONDS,
     LOOKUP_SECONDS,
+    Metric,
 )
+
+
+@dataclass(slots=True)
+class _Part:
+    counts: list[int]  # by bucket, each value in the first that may have it
+    sum: float = 0.0
+
+
+class Distribution:
+    """One histogram; `bounds` ascend, what is above the last has a bucket of its own."""
+
+    def __init__(self, metric: Metric, bounds: Sequence[float]) -> None:
+        self._metric = metric
+        self._bounds = bounds
+        self._labels = [*(str(float(bound)) for bound in bounds), "+Inf"]
+        self._parts: dict[str, _Part] = {}  # {dimension: its part}
+
+    def observe(self, dimension: str, value: float) -> None:
+        """Count a value."""
+        part = self._parts.get(dimension)
+        if part is None:
+            part = self._parts[dimension] = _Part([0] * len(self._labels))
+        part.counts[bisect_left(self._bounds, value)] += 1
+        part.sum += value
+
+    def family(self) -> HistogramMetricFamily:
+        """All that was counted, for a scrape."""
+        metric = self._metric
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for dimension, part in self._parts.items():
+            buckets = list(zip(self._labels, accumulate(part.counts), strict=True))
+            family.add_metric([dimension], buckets, sum_value=part.sum)
+        return family
+
+
+class Exposition:
+    """Renders what its collectors report."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._registry = CollectorRegistry()
+        for collector in collectors:
+            self._registry.register(collector)
+
+    def render(self) -> bytes:
+        """All families in the Prometheus text format 0.0.4."""
+        return generate_latest(self._registry)
+
 
 # A cache hit takes microseconds, a query milliseconds, a timeout seconds: all must be told apart.
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
@@ -35,7 +84,7 @@ class PrometheusObserver:
         )
 
     def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
         """Count the query, whatever its result, with its size and duration."""
         self._queries.labels(dimension, result.value).inc()

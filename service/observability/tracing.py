@@ -16,11 +16,11 @@ from opentelemetry.trace import Tracer as SpanMaker
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
-from service.engine.observer import QueryResult
-from service.engine.tracer import AskerSpan, Outcomes, TracedQuery, TracedRequest
+from lookup_core.protocol.trace_parent import TraceParent
+from service.engine.observer import QueryStatus
+from service.engine.tracer import CallerSpan, Outcomes, TracedQuery, TracedRequest
 
 MAX_LINKS = 128  # of one query; how many more it serves is an attribute
 _NOWHERE = Context()  # whatever may be current in this thread is no parent of ours
@@ -55,7 +55,7 @@ class LinkedSampler(sampling.Sampler):
         return "LinkedSampler"
 
 
-class OpenTelemetryAskerSpan:
+class OpenTelemetryCallerSpan:
     """Implements `service.engine.tracer.AskerSpan`."""
 
     def __init__(self, span: Span) -> None:
@@ -84,15 +84,15 @@ class OpenTelemetryAskerSpan:
 class OpenTelemetryQuerySpan:
     """Implements `service.engine.tracer.QuerySpan`."""
 
-    def __init__(self, span: Span, linked: set[AskerSpan], *, left_out: int) -> None:
+    def __init__(self, span: Span, linked: set[CallerSpan], *, left_out: int) -> None:
         self._span = span
         self._linked = linked
         self._left_out = left_out
 
-    def link(self, askers: Iterable[AskerSpan]) -> None:
+    def link(self, askers: Iterable[CallerSpan]) -> None:
         """Link those that are new, while there is room."""
         for asker in askers:
-            if asker in self._linked or not isinstance(asker, OpenTelemetryAskerSpan):
+            if asker in self._linked or not isinstance(asker, OpenTelemetryCallerSpan):
                 continue
             self._linked.add(asker)
             if len(self._linked) > MAX_LINKS:
@@ -100,7 +100,7 @@ class OpenTelemetryQuerySpan:
             else:
                 self._span.add_link(asker.span.get_span_context())
 
-    def end(self, result: QueryResult, code: ErrorCode | None) -> None:
+    def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
         """Tell how it ended in our words: the database's may hold keys."""
         self._span.set_attribute("sidelook.result", result.value)
         if self._left_out:
@@ -126,7 +126,9 @@ class OpenTelemetryTracer:
         """Always."""
         return True
 
-    def begin_request(self, request: TracedRequest, parent: TraceParent | None) -> AskerSpan | None:
+    def begin_request(
+        self, request: TracedRequest, parent: TraceParent | None
+    ) -> CallerSpan | None:
         """A span of kind SERVER, below the caller's if it says which."""
         attributes: dict[str, str | int] = {
             "http.request.method": request.method,
@@ -138,17 +140,17 @@ class OpenTelemetryTracer:
 
     def begin_lookup(
         self, dimension: str, *, keys: int, parent: TraceParent | None
-    ) -> AskerSpan | None:
+    ) -> CallerSpan | None:
         """The same for a LOOKUP, below the span that its channel was opened with."""
         attributes: dict[str, str | int] = {"sidelook.dimension": dimension, "sidelook.keys": keys}
         return self._begun(f"lookup {dimension}", parent, attributes)
 
     def begin_query(
-        self, query: TracedQuery, askers: Iterable[AskerSpan]
+        self, query: TracedQuery, askers: Iterable[CallerSpan]
     ) -> OpenTelemetryQuerySpan | None:
         """A span of kind CLIENT and of no trace but its own, as it has many parents or none."""
         linked = [
-            each for each in dict.fromkeys(askers) if isinstance(each, OpenTelemetryAskerSpan)
+            each for each in dict.fromkeys(askers) if isinstance(each, OpenTelemetryCallerSpan)
         ]
         store = self._stores[query.dimension]
         attributes: dict[str, str | int] = {
@@ -174,11 +176,11 @@ class OpenTelemetryTracer:
 
     def _begun(
         self, name: str, parent: TraceParent | None, attributes: Mapping[str, str | int]
-    ) -> OpenTelemetryAskerSpan | None:
+    ) -> OpenTelemetryCallerSpan | None:
         span = self._maker.start_span(
             name, context=_context(parent), kind=SpanKind.SERVER, attributes=attributes
         )
-        return OpenTelemetryAskerSpan(span) if span.is_recording() else None
+        return OpenTelemetryCallerSpan(span) if span.is_recording() else None
 
 
 def _context(parent: TraceParent | None) -> Context:

@@ -1,9 +1,9 @@
-"""How `limits.memory` is divided among those who hold data.
+"""Division of `limits.memory` among caches, answers and requests."""
 
-Shares only: each of those who get one keeps to it by itself.
-"""
-
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import structlog
 
 _CACHES = 2  # a half
 _CREDIT = 4
@@ -41,3 +41,26 @@ class MemoryShares:
     def cache_scale(self, wanted_bytes: int) -> float:
         """How much of their bounds caches may hold that together want so much, 0 to 1."""
         return min(1.0, self.total_bytes / _CACHES / max(wanted_bytes, 1))
+
+
+log = structlog.get_logger()
+
+
+def cache_scale(
+    max_bytes: Mapping[str, int], shares: MemoryShares, *, written: Collection[str]
+) -> float:
+    """The factor for the `max_bytes` of all dimensions, 0 to 1.
+
+    Logs each that gets less than was written; less than a default is no news.
+    """
+    scale = shares.cache_scale(sum(max_bytes.values()))
+    if scale < 1.0:
+        for dimension in written:
+            log.info(
+                "dimension.cache_scaled_down",
+                dimension=dimension,
+                max_bytes=max_bytes[dimension],
+                gets_bytes=int(max_bytes[dimension] * scale),
+                remedy="raise limits.memory, or lower cache.max_bytes",
+            )
+    return scale

@@ -9,18 +9,16 @@ from functools import partial
 
 import numpy as np
 
-from lookup_core.answer import rowless_answer
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.outcome import Outcome
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frames import Closed, Credit, Lookup, Open
 from lookup_core.protocol.server_channel import ServerChannel
-from service.engine.tracer import AskerSpan
-from service.stream.answer_piece import AnswerPiece
-from service.stream.lookup_line import LookupLine
-from service.stream.outbox import Outbox
-from service.stream.stream_lookup import AskedRecords, Asker, HeldAnswer, StreamLookup
+from service.engine.tracer import CallerSpan
+from service.stream.lookup_queue import LookupQueue
+from service.stream.outbox import AnswerPiece, Outbox
+from service.stream.stream_lookup import Asker, HeldAnswer, RequestedRecords, StreamLookup
 
 _NO_KEYS = HeldAnswer(
     rowless_answer(np.zeros(0, np.int32), Outcome.MISSING), held_bytes=0, is_last=True
@@ -36,7 +34,7 @@ class ChannelLookups:
         opened: Open,
         *,
         asker: Asker,
-        line: LookupLine,
+        line: LookupQueue,
         outbox: Outbox,
         on_defect: Callable[[Exception], None],
     ) -> None:
@@ -62,7 +60,9 @@ class ChannelLookups:
             return
         deadline_s = self._line.now() + frame.timeout_ms / 1000
         lookup = self._lookups[frame.sequence] = StreamLookup(
-            AskedRecords(keys, deadline_s, frame.event_time_ms, self._begun_span(keys.num_rows)),
+            RequestedRecords(
+                keys, deadline_s, frame.event_time_ms, self._begun_span(keys.num_rows)
+            ),
             self._asker,
             deliver=partial(self._deliver, frame.sequence),
             on_defect=self._on_defect,
@@ -93,7 +93,7 @@ class ChannelLookups:
             self._leave(lookup)
         self._lookups.clear()
 
-    def _begun_span(self, keys: int) -> AskerSpan | None:
+    def _begun_span(self, keys: int) -> CallerSpan | None:
         opened = self._opened
         return self._asker.tracer.begin_lookup(opened.dimension, keys=keys, parent=opened.trace)
 

@@ -1,35 +1,69 @@
-"""One peer of the streaming protocol: from HELLO to the last frame.
-
-Thin: receives a frame, finds the channel, passes it on. A break of the protocol ends the connection
-with WebSocket code 1002; whatever ends it, its lookups are left and its credit is back.
-"""
+"""One connection of the streaming protocol, from HELLO to its close code."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, version_columns
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
 from lookup_core.keys.key_casts import check_key_types
-from lookup_core.keys.named_key import named_key
+from lookup_core.keys.typed_keys import named_key
 from lookup_core.protocol import frames
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.ping_allowance import PingAllowance
-from lookup_core.protocol.server_channel import ServerChannel
-from lookup_core.version_columns import version_columns
-from service.stream.answer_piece import AnswerPiece
+from lookup_core.protocol.server_channel import PingRateLimit, ServerChannel
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.connection_end import ConnectionEnd, ConnectionEnded, connection_end
-from service.stream.outbox import Outbox, Outgoing
-from service.stream.promise import Promise
-from service.stream.stream_lookup import Asker
+from service.stream.outbox import AnswerPiece, Outbox, Outgoing
+from service.stream.stream_lookup import Asker, ChannelSchema
 from service.stream.stream_parts import StreamParts
 
 log = structlog.get_logger()
+
+_MAX_REASON_BYTES = 120  # a close frame holds 123
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """What the peer is told."""
+
+    code: WSCloseCode
+    reason: str = ""
+
+    @property
+    def message(self) -> bytes:
+        """The reason as it fits a close frame, cut between characters: it must be UTF-8."""
+        return self.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+
+
+class ConnectionEnded(Exception):
+    """Never leaves the tasks of one connection."""
+
+    def __init__(self, code: WSCloseCode, reason: str = "") -> None:
+        super().__init__(reason)
+        self.end = ConnectionEnd(code, reason)
+
+
+def connection_end(error: Exception, connection: int) -> ConnectionEnd:
+    """What the error of a connection's task means for its peer; logs what somebody should see."""
+    match error:
+        case ConnectionEnded():
+            return error.end
+        case ProtocolViolation():
+            log.warning(
+                "stream.violation", connection=connection, code=error.code, detail=str(error)
+            )
+            return ConnectionEnd(WSCloseCode.PROTOCOL_ERROR, str(error))
+        case TimeoutError():
+            return ConnectionEnd(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
+        case ConnectionError():
+            return ConnectionEnd(WSCloseCode.OK)
+        case _:
+            log.error("stream.defect", connection=connection, exc_info=error)
+            return ConnectionEnd(WSCloseCode.INTERNAL_ERROR, "a defect of the service")
+
 
 MAX_CHANNELS = 64  # of one connection: a task has one for each dimension that it looks up
 _PINGS = {WSMsgType.PING, WSMsgType.PONG}
@@ -50,7 +84,7 @@ class StreamConnection:
             on_sending=self._on_sending,
             on_sent=self._on_sent,
         )
-        self._pings = PingAllowance(parts.line.now())
+        self._pings = PingRateLimit(parts.line.now())
         self._opening: dict[int, asyncio.Task[None]] = {}  # {channel: waits for its dimension}
         self._channels: dict[int, tuple[ChannelId, ChannelLookups]] = {}
         self._is_welcome = False
@@ -197,7 +231,7 @@ class StreamConnection:
             opened.channel,
             turn,
             self._registry.dimension(opened.dimension),
-            Promise(opened.key, promised),
+            ChannelSchema(opened.key, promised),
             self._parts.budget,
             self._parts.costs.newcomer(opened.dimension),
             self._parts.tracer,

@@ -9,17 +9,15 @@ from itertools import count
 
 from aiohttp import WSCloseCode, web
 
-from lookup_core.protocol.answer_budget import AnswerBudget
-from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
+from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
 from lookup_core.protocol.frames import SUBPROTOCOL
-from lookup_core.protocol.learned_costs import LearnedCosts
+from lookup_core.protocol.lookup_scheduler import LearnedCosts
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.tracer import NullTracer, Tracer
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import StreamConnection
-from service.stream.lookup_line import LookupLine
-from service.stream.stream_parts import StreamParts
-from service.stream.timeouts import Timeouts
+from service.stream.lookup_queue import LookupQueue
+from service.stream.stream_parts import StreamParts, Timeouts
 
 _POLL_S = 0.02
 _FIRST_RECORDS = 64  # of a dimension of which nothing is known, that all answers have room for
@@ -43,7 +41,7 @@ class StreamHandler:
         self._timeouts = timeouts or Timeouts()
         self._parts = StreamParts(
             registry,
-            LookupLine(),
+            LookupQueue(),
             AnswerBudget(answer_bytes),
             LearnedCosts(max(1, min(FIRST_GUESS_BYTES, answer_bytes // _FIRST_RECORDS))),
             agent,

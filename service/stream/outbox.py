@@ -1,21 +1,49 @@
-"""Frames on their way to one peer: one sender, in order, with a deadline on every send.
-
-A peer that reads nothing stops its own channels only: credit goes out with the answers that it is
-for, and counts as given when it goes; answers hold bytes until they are sent, and what is neither
-is bounded because nothing more is read from the peer meanwhile.
-"""
+"""Outgoing frames of one connection: one sender, in order, with a deadline on every send."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 
+from lookup_core.answer import Answer
+from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.frame_codec import encode_frame
-from lookup_core.protocol.frames import Credit, Frame
-from service.stream.answer_piece import AnswerPiece
+from lookup_core.protocol.frames import Credit, Frame, Result
+
+PIECE_BYTES = 1024 * 1024  # of rows in one RESULT: to encode it takes a millisecond or two
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """What becomes one RESULT; `held_bytes` are free when it was sent."""
+
+    channel: int
+    sequence: int
+    is_last: bool  # of its lookup
+    answer: Answer
+    held_bytes: int
+
+    def frame(self) -> Result:
+        """The frame, with a copy of the rows."""
+        payload = encode_batch(answer_batch(self.answer))
+        has_rows = self.answer.rows is not None
+        return Result(self.channel, self.sequence, self.is_last, has_rows, payload)
+
+    def pieces(self) -> Iterator["AnswerPiece"]:
+        """The same in frames of a size that peers take and that are sent soon."""
+        if self.held_bytes <= PIECE_BYTES:
+            yield self
+            return
+        *pieces, last = self.answer.pieces(PIECE_BYTES)
+        for piece in pieces:
+            # They are slices of the same rows, which are all held until the last of them is gone.
+            yield replace(self, is_last=False, answer=piece, held_bytes=0)
+        yield replace(self, answer=last)
+
 
 Outgoing = Frame | AnswerPiece
 
-CROWD = 1024  # frames; a peer that lets more wait is not listened to for now
+MAX_QUEUED_FRAMES = 1024  # frames; a peer that lets more wait is not listened to for now
 
 
 class Outbox:
@@ -52,7 +80,7 @@ class Outbox:
         """Queue a frame behind those that are already here."""
         self._outgoing.append(outgoing)
         self._has_frames.set()
-        if len(self._outgoing) > CROWD:
+        if len(self._outgoing) > MAX_QUEUED_FRAMES:
             self._has_room.clear()
 
     async def wait_for_room(self) -> None:
@@ -77,7 +105,7 @@ class Outbox:
     async def _send_next(self) -> None:
         # Apart from the loop, whose names would hold an answer until the next one is here.
         outgoing = self._pop()
-        if len(self._outgoing) <= CROWD:
+        if len(self._outgoing) <= MAX_QUEUED_FRAMES:
             self._has_room.set()
         self._on_sending(outgoing)
         frame = outgoing.frame() if isinstance(outgoing, AnswerPiece) else outgoing

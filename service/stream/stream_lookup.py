@@ -1,8 +1,4 @@
-"""One LOOKUP from its arrival to its last answer, however many parts it is carried out in.
-
-Knows no frames: its channel makes them of the answers. Holds bytes of the budget for every record
-that was asked for, from then until its answer is made, and hands those of the answer on.
-"""
+"""One LOOKUP from its arrival to its last answer, checked against the channel's schema."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,16 +6,39 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
-from lookup_core.outcome import Outcome
+from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.protocol.answer_budget import AnswerBudget
-from lookup_core.protocol.learned_costs import Costs
+from lookup_core.protocol.lookup_scheduler import Costs
 from service.engine.dimension import Dimension
-from service.engine.tracer import AskerSpan, NullTracer, Tracer
-from service.stream.promise import Promise
+from service.engine.tracer import CallerSpan, NullTracer, Tracer
+
+
+class ChannelSchema:
+    """Key and columns of one channel; `key` has the fields as the peer sends them."""
+
+    def __init__(self, key: pa.Schema, promised: DimensionSchema) -> None:
+        self.columns = tuple(promised.columns.names)
+        self._key = key
+        self._promised = promised
+        self._kept: tuple[DimensionSchema, KeyCasts] | None = None  # by the schema seen last
+
+    def casts(self, schema: DimensionSchema) -> KeyCasts:
+        """How the peer's keys become those of this schema, if it keeps the promise.
+
+        Raises BackendError (`schema_changed`).
+        """
+        if self._kept is None or self._kept[0] is not schema:
+            if not schema.still_offers(self._promised):
+                detail = "the dimension has other columns since the channel was opened"
+                raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+            self._kept = (schema, KeyCasts(self._key, schema))
+        return self._kept[1]
+
 
 PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last of them is sent
 
@@ -32,20 +51,20 @@ class Asker:
     channel: int  # on its connection
     turn: ChannelId  # in the process
     dimension: Dimension
-    promise: Promise
+    promise: ChannelSchema
     budget: AnswerBudget[int]
     costs: Costs
     tracer: Tracer = field(default_factory=NullTracer)
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRecords:
+class RequestedRecords:
     """What one lookup asks."""
 
     keys: pa.RecordBatch  # as the peer has them
     deadline_s: float
     event_time_ms: int | None = None  # the largest of them
-    span: AskerSpan | None = None  # if it is followed; ended with the lookup
+    span: CallerSpan | None = None  # if it is followed; ended with the lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +89,7 @@ class StreamLookup:
 
     def __init__(
         self,
-        asked: AskedRecords,
+        asked: RequestedRecords,
         asker: Asker,
         *,
         deliver: Callable[[HeldAnswer], None],

@@ -7,8 +7,7 @@ import asyncio
 
 import structlog
 
-from service.tls.certificate_files import CertificateFiles
-from service.tls.server_certificate import server_certificate
+from service.tls.server_certificate import CertificateFiles, server_certificate
 
 LOOK_EVERY_S = 10.0
 

@@ -2,8 +2,7 @@
 
 from datetime import date
 
-from bench.document import Run
-from bench.machine import Machine
+from bench.document import Machine, Run
 from bench.section import Bar, FigureTable, Plot, Section
 
 MACHINE = Machine(2, 2**34, "Some CPU", "Linux x86_64", "3.11.0", (("numpy", "2.0"),))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bench.all_bars import all_bars, shortfall_percent, shortfalls
-from bench.section import Bar, Section
+from bench.section import Bar, Section, all_bars, shortfall_percent, shortfalls
 
 
 @pytest.mark.parametrize(

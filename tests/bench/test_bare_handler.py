@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from bench.bare_handler import bare_handler
+from bench.http_cases import bare_handler
 
 ROW = {"name": "customer 42"}
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bench.cold_section import SPENDERS, Cold, Queries, cold_section
-from bench.rounds import Timing
+from bench.timing import Timing
 
 OURS = dict(zip(SPENDERS, (0.8, 0.4, 1.25, 2.25, 0.0), strict=True))
 LOOP = dict(zip(SPENDERS, (0.0, 0.0, 0.0, 1.5, 0.75), strict=True))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from bench.comparison import differences
+from bench.speed import differences
 
 RIGHT = pa.table({"event": [0, 1, 2], "name": ["Ada", None, "Bob"]})
 

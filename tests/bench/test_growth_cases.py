@@ -1,7 +1,6 @@
 """What grows, and by how much."""
 
-from bench.growth_cases import CHANNELS, LEAST_BATCHES, cached_rows, small_growths
-from bench.load_case import LoadCase
+from bench.growth_cases import CHANNELS, LEAST_BATCHES, LoadCase, cached_rows, small_growths
 
 KEYS = 3_200_000
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from bench.growth_cases import Growth, cached_rows, small_growths
+from bench.growth_cases import CaseFigures, Growth, LoadCase, LoadRound, cached_rows, small_growths
 from bench.growth_report import MeasuredGrowth, growth_report
-from bench.load_case import CaseFigures, LoadCase, LoadRound
 from bench.lookup_load import LoadSpan
 
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from bench.hit_rates import HitRates, SidelookKeys, hit_rate
-from bench.key_trace import KeyTrace
-from bench.lru_keys import LruKeys
+from bench.hit_rates import HitRates, KeyTrace, LruKeys, SidelookKeys, hit_rate
 
 
 def test_roomy_caches_have_the_same_hits() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.bare_handler import bare_handler
-from bench.http_cases import HttpCase, http_cases
+from bench.http_cases import HttpCase, bare_handler, http_cases
 
 CUSTOMERS = pa.table({"id": range(10_000), "name": [f"customer {n}" for n in range(10_000)]})
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.key_trace import BATCH_KEYS, KeyTrace, key_traces
+from bench.hit_rates import BATCH_KEYS, KeyTrace, key_traces
 
 
 def test_trace_is_always_the_same() -> None:

@@ -1,6 +1,6 @@
 """The figures of a load."""
 
-from bench.load_case import CaseFigures, LoadCase, LoadRound
+from bench.growth_cases import CaseFigures, LoadCase, LoadRound
 from bench.lookup_load import LoadSpan
 
 

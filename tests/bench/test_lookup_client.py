@@ -1,6 +1,6 @@
 """What the clients of the benchmarks ask for."""
 
-from bench.lookup_client import Asking
+from bench.lookup_load import Asking
 
 
 def test_keys_of_a_batch_are_distinct() -> None:

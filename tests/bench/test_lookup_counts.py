@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.lookup_counts import LookupCounts, ended_clients, unfinished_clients
+from bench.memory import LookupCounts, ended_clients, unfinished_clients
 
 METRICS = """\
 # TYPE sidelook_lookups counter

@@ -1,6 +1,6 @@
 """The least recently used key goes first."""
 
-from bench.lru_keys import LruKeys
+from bench.hit_rates import LruKeys
 
 
 def test_asked_key_outlives_older_use() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.machine import machine
+from bench.document import machine
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import psutil
 import psycopg
 import pytest
 
-from bench.process_cpu import KINDS, postmaster, seconds_of
-from demo.embedded_postgres import embedded_postgres
+from bench.timing import KINDS, postmaster, seconds_of
+from demo.postgres import embedded_postgres
 
 SPIN = "import time\nwhile time.process_time() < 0.3: pass"
 IN_CHILD = f"print(flush=True); input()\n{SPIN}\nprint(flush=True); input()"

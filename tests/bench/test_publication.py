@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.document import Run
-from bench.publication import publication
+from bench.document import Run, publication
 from tests.bench.sections import run, section
 
 

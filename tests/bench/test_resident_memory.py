@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.resident_memory import ResidentMemory
+from bench.memory import ResidentMemory
 
 
 def test_peak_grows_with_the_process(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from bench.rounds import Timing, time_in_turn
+from bench.timing import Timing, time_in_turn
 
 
 def test_contenders_run_in_turn() -> None:

@@ -1,6 +1,6 @@
 """S3-FIFO, key by key."""
 
-from bench.s3_fifo_keys import S3FifoKeys
+from bench.hit_rates import S3FifoKeys
 
 
 def test_scan_leaves_hot_keys() -> None:

@@ -1,9 +1,8 @@
 """The report of the speed of lookup joins."""
 
-from bench.process_cpu import KINDS
-from bench.rounds import Timing
 from bench.section import Bar
 from bench.speed_section import Rate, Rates, speed_section
+from bench.timing import KINDS, Timing
 
 SECONDS = {
     "widen": 1.0,

@@ -6,8 +6,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from bench.workload import Workload
-from bench.workload_postgres import load_customers, workload_postgres
+from bench.workload import Workload, load_customers, workload_postgres
 
 pytestmark = pytest.mark.integration
 

@@ -17,11 +17,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
 from demo.embedded_kafka.java_process import JavaProcess
-from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
-from demo.embedded_kafka.kafka_libraries import kafka_libraries
+from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker, kafka_libraries
 from demo.embedded_kafka.kafka_topics import create_topic, delete_records
-from demo.embedded_kafka.unix_relay import unix_relay
-from service.sources.kafka_partition import partition_id
+from demo.live.changelog import unix_relay
+from service.connectors.kafka.topic import partition_id
 from tests.chaos.freshness_table import NAME
 from tests.end_to_end.sidecar_process import SidecarProcess, clean_environ
 from tests.end_to_end.until import until

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Answer, Outcome
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
-from spark_client.connections import Address, connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, connections
 from tests.chaos.freshness_answers import Told
 from tests.chaos.freshness_table import ABSENT
 from tests.end_to_end.sidecar_process import SidecarProcess
@@ -44,7 +43,7 @@ class StreamConnection:
         if self._session is None:
             self._session = connections.to(self._address).open(self._request)
         batch = pa.record_batch([pa.array(keys)], schema=_KEY)
-        self._session.ask(AskedKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S))
+        self._session.ask(SentKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S))
         told = Told(np.full(len(keys), None, object), np.full(len(keys), ABSENT, np.int64))
         answered = 0
         while answered < len(keys):

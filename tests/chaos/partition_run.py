@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.column_casts import column_casts
-from spark_client.connection import Connection
-from spark_client.joined_output import joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import LookupSettings
+from spark_client.output_columns import column_casts, joined_output
+from spark_client.transport.connection import Connection
 from tests.chaos.checker import Emitted
 from tests.chaos.records import SCHEMA, Records
 from tests.chaos.witness import KEY

@@ -10,8 +10,8 @@ import time
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.connections import Address, connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.connections import Address, connections
 
 KEYS = pa.record_batch([pa.array(range(10**6, 10**6 + 30), pa.int64())], ["key"])
 
@@ -20,7 +20,7 @@ def main(url: str) -> None:
     """Ask on a channel, and then stay for as long as it is let."""
     request = ChannelRequest("slow", ("value",), "a task that dies", KEYS.schema)
     channel = connections.to(Address(url)).open(request)
-    channel.ask(AskedKeys(QuestionId(1), KEYS, time.monotonic() + 3_600.0))
+    channel.ask(SentKeys(QuestionId(1), KEYS, time.monotonic() + 3_600.0))
     print("asked", flush=True)  # noqa: T201 -- the test waits for it
     threading.Event().wait()
 

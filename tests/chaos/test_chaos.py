@@ -20,13 +20,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from spark_client.connection import Connection, Timing
 from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
     WatermarkSettings,
 )
+from spark_client.transport.connection import Connection, Timing
 from tests.chaos.checker import Tally, tally
 from tests.chaos.fault_script import EVERY_FAULT, Fault, Victim, delay, fault_script, freeze
 from tests.chaos.link import Link

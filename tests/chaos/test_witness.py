@@ -8,7 +8,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.interface import Transport
+from spark_client.transport.interface import Transport
 from tests.chaos.records import Records
 from tests.chaos.wire_order import WireOrder
 from tests.chaos.witness import KEY, Witness

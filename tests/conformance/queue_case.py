@@ -10,7 +10,7 @@ import numpy as np
 
 from lookup_core.operator.element_queue import ElementQueue, Mark, Slice, SlotId
 from lookup_core.operator.ordered_queue import OrderedQueue
-from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.operator.segmented_queue import UnorderedQueue
 
 QUEUES: dict[str, type[OrderedQueue | UnorderedQueue]] = {
     "ordered": OrderedQueue,

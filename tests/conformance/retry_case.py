@@ -6,7 +6,7 @@ Knows what the words of a case mean; which cases there are is `test_vectors`' bu
 from collections.abc import Callable
 from typing import Any
 
-from lookup_core.dimension.retry_strategy import RetryStrategy
+from lookup_core.backoff import RetryStrategy
 
 
 def replay_retry(case: dict[str, Any]) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
+from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.fake_tracer import FakeTracer
-from service.engine.observer import QueryResult
-from service.engine.tracer import AskerSpan, NullTracer, TracedQuery, TracedRequest, Tracer
+from service.engine.observer import QueryStatus
+from service.engine.tracer import CallerSpan, NullTracer, TracedQuery, TracedRequest, Tracer
 from service.observability.tracing import OpenTelemetryTracer
 
 UNFOLLOWED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
@@ -27,7 +27,7 @@ def real_tracer() -> OpenTelemetryTracer:
 TRACERS = pytest.mark.parametrize("make", [NullTracer, FakeTracer, real_tracer])
 
 
-def askers(tracer: Tracer, parent: TraceParent | None) -> list[AskerSpan]:
+def askers(tracer: Tracer, parent: TraceParent | None) -> list[CallerSpan]:
     """What is followed of a request and of a LOOKUP."""
     begun = (
         tracer.begin_request(REQUEST, parent),
@@ -62,5 +62,5 @@ def test_spans_take_what_they_are_told(make: Callable[[], Tracer]) -> None:
         assert (query is not None) == tracer.is_on
         if query is not None:
             query.link([span])
-            query.end(QueryResult.ERROR, ErrorCode.INTERNAL)
+            query.end(QueryStatus.ERROR, ErrorCode.INTERNAL)
         span.end(status=503)

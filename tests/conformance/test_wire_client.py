@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.settings import DimensionSettings
-from lookup_core.version_columns import VersionColumns
-from service.backends.fake import FakeBackend
-from service.backends.row_versions import RowVersions
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.several_rows import RowVersions
 from service.engine.dimension import Dimension
 from tests.conformance.wire_client import Channel, WireClient
 from tests.service.engine.running import settings

@@ -4,11 +4,11 @@ import struct
 
 import pytest
 
+from lookup_core.errors import unknown_dimension
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame, FrameKind
-from lookup_core.unknown_dimension import unknown_dimension
 from tests.conformance.wire_blocks import WireBlock, wire_blocks
 from tests.service.stream.streaming import Peer, streaming
 

@@ -6,8 +6,8 @@ Not from Spark: a test changes them to see whether the judgement notices.
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from demo.audit import FOUND, reference
 from demo.dimension import DIMENSIONS
-from demo.reference import FOUND, reference
 
 
 def enriched_flights(flights: pa.Table) -> pa.Table:

@@ -1,6 +1,6 @@
 """Where the files of the data package are."""
 
-from demo.data_package import data_package
+from demo.flights import data_package
 
 
 def test_package_holds_all_five_files() -> None:

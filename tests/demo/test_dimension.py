@@ -2,8 +2,8 @@
 
 import pytest
 
-from demo.data_package import data_package
 from demo.dimension import DIMENSIONS, WEATHER, Dimension
+from demo.flights import data_package
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=lambda dimension: dimension.name)

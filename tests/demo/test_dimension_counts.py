@@ -1,6 +1,6 @@
 """Reading a sidecar's metrics."""
 
-from demo.dimension_counts import LOOKUPS, dimension_counts
+from demo.totals import LOOKUPS, dimension_counts
 
 METRICS = """\
 # TYPE sidelook_lookups_total counter

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.download_cache import download_cache
+from demo.maven_libraries import download_cache
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from demo.embedded_postgres import embedded_postgres
+from demo.postgres import embedded_postgres
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,7 @@ import psycopg
 import pytest
 
 from demo.dimension import DIMENSIONS
-from demo.postgres import READER, Postgres, running_postgres
-from demo.query_log import query_log
+from demo.postgres import READER, Postgres, query_log, running_postgres
 
 pytestmark = pytest.mark.integration
 

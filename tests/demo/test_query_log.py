@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from demo.query_log import query_log
+from demo.postgres import query_log
 
 LOOKUP = """\
 user=sidelook application=sidelook LOG:  execute __asyncpg_stmt_3__: SELECT k.ordinal, t."year"

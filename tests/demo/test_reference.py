@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from demo.audit import reference
 from demo.dimension import AIRLINES, PLANES, WEATHER
-from demo.reference import reference
 
 
 def test_answers_stand_in_flight_order() -> None:

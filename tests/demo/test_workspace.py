@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from demo.workspace import Workspace
+from demo.flights import Workspace
 
 
 def test_prepare_removes_an_earlier_stream(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import time
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
-from spark_client.connections import Address, connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, connections
 
 KEY = pa.schema({"id": pa.int64()})
 KEYS = 200  # in a question
@@ -37,7 +37,7 @@ def main() -> None:
 def _ask(session: ChannelSession, question: QuestionId) -> None:
     ids = random.sample(range(1, MOST_KEY), KEYS)
     keys = pa.record_batch([pa.array(ids, pa.int64())], schema=KEY)
-    session.ask(AskedKeys(question, keys, time.monotonic() + TIMEOUT_S))
+    session.ask(SentKeys(question, keys, time.monotonic() + TIMEOUT_S))
     session.mark(int(time.time() * 1000))
     left = KEYS
     while left:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
-from spark_client.connections import Address, Connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, Connections
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ
 from tests.integration.postgres_server import Database
 
@@ -60,7 +60,7 @@ class Asker:
     def ask(self, question: int, key: int) -> None:
         """Send a question of one key."""
         keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-        asked = AskedKeys(QuestionId(question), keys, time.monotonic() + PATIENCE_S)
+        asked = SentKeys(QuestionId(question), keys, time.monotonic() + PATIENCE_S)
         self.session.ask(asked)
 
     def wait_for(self, count: int, *, within_s: float = PATIENCE_S) -> dict[int, str]:

@@ -11,9 +11,9 @@ from itertools import count
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.connections import Address, connections
-from spark_client.interface import LookupChannel
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.connections import Address, connections
+from spark_client.transport.interface import LookupChannel
 
 KNOWN = 50  # of the keys of each round, cached from the second round on
 NEW = 10
@@ -66,9 +66,9 @@ def _take(channel: LookupChannel) -> None:
     channel.mark(_now_ms())
 
 
-def _asked(number: int, keys: list[int]) -> AskedKeys:
+def _asked(number: int, keys: list[int]) -> SentKeys:
     batch = pa.record_batch([pa.array(keys, pa.int64())], names=["id"])
-    return AskedKeys(QuestionId(number), batch, time.monotonic() + TIMEOUT_S)
+    return SentKeys(QuestionId(number), batch, time.monotonic() + TIMEOUT_S)
 
 
 def _now_ms() -> int:

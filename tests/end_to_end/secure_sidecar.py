@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from service.tls.certificate_files import CertificateFiles
+from service.tls.server_certificate import CertificateFiles
 from tests.end_to_end.parquet_sidecar import CUSTOMERS
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, free_port
 from tests.service.tls.certificates import Authority, authority

@@ -26,7 +26,7 @@ CALLERS = 16
 # Of its lookups only: what looks after the schema may wait for a lock, too.
 BLOCKED = """SELECT count(*) FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND strpos(query, 'WITH ORDINALITY') > 0"""
-FAILED = ("error", "upstream_unavailable")  # once the breaker is open
+FAILED = ("error", "backend_unavailable")  # once the breaker is open
 # Root without capabilities is a user like others: files of others are none of its own.
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
 OTHER_UID, OTHER_GID = 4321, 4322

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from service.observability.collector import Collector
-from service.observability.exposition import Exposition
-from service.resources.memory_guard import MemoryStatistics
-from service.resources.memory_pressure import PressureLevel
+from service.observability.prometheus_observer import Exposition
+from service.resources.memory_guard import MemoryStatistics, PressureLevel
 from tests.debian_tool import ToolUnavailable, debian_tool
 from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
 from tests.service.observability.test_refresh_families import FOLLOWED, LOADED

@@ -54,7 +54,7 @@ def test_lookups_tell_of_the_database(sidecar: SidecarProcess) -> None:
     problem = reply.json()
     assert (reply.status, problem["code"], problem["retryable"]) == (
         503,
-        "upstream_unavailable",
+        "backend_unavailable",
         True,
     )
     assert "secret" not in reply.text

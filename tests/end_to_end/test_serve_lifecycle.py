@@ -104,7 +104,7 @@ def test_request_under_way_is_answered(sidecar: SidecarProcess) -> None:
         answer = waiting.getresponse()
         told = (answer.status, json.load(answer)["code"])
 
-    assert told == (503, "upstream_unavailable")
+    assert told == (503, "backend_unavailable")
 
 
 def sent_lookup(

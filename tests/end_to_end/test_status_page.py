@@ -132,7 +132,7 @@ def test_phone_breaks_no_name_of_a_dimension(shown: Page) -> None:
     shown.set_viewport_size(PHONE)
     change_status(shown, _with_an_error)
 
-    error = shown.locator("#errors li", has_text="upstream_unavailable").first
+    error = shown.locator("#errors li", has_text="backend_unavailable").first
 
     expect(error.locator("p")).to_have_text("no connection")
     lines = "(name) => name.offsetHeight / parseFloat(getComputedStyle(name).lineHeight)"
@@ -234,7 +234,7 @@ def test_outage_shows_and_passes(shown: Page, busy: Busy) -> None:
         expect(shown.get_by_label("dimension places").locator(".mark").first).to_have_text(
             "store answers"
         )
-        errors = shown.locator("#errors li", has_text="upstream_unavailable")
+        errors = shown.locator("#errors li", has_text="backend_unavailable")
         expect(errors.first).to_contain_text("customers")
         expect(errors.first).to_contain_text(re.compile(r"\d keys"))
         assert min(contrasts(shown).values()) >= LEAST_CONTRAST
@@ -249,7 +249,7 @@ def test_outage_shows_and_passes(shown: Page, busy: Busy) -> None:
 
 def _with_an_error(status: Any) -> None:  # noqa: ANN401  # any JSON
     """A store was away."""
-    error = {"code": "upstream_unavailable", "detail": "no connection", "queries": 21, "keys": 1234}
+    error = {"code": "backend_unavailable", "detail": "no connection", "queries": 21, "keys": 1234}
     for dimension in status["dimensions"]:
         dimension["recent_errors"] = [error | {"first_ago_s": 95.0, "last_ago_s": 92.0}]
 

@@ -9,10 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.channel_session import IDLE_AFTER_S, ChannelSession
-from spark_client.connection import Connection, Timing
-from spark_client.endpoint import endpoint_of
-from spark_client.handshake import handshake
+from spark_client.transport.channel_session import IDLE_AFTER_S, ChannelSession
+from spark_client.transport.connection import Connection, Timing
+from spark_client.transport.endpoint import endpoint_of
+from spark_client.transport.handshake import handshake
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.until import until

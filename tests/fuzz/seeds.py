@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import META, ROWLESS, encode_batch, result_schema
 from lookup_core.protocol.frame_codec import encode_frame
-from lookup_core.version_columns import VersionColumns
 from tests.fuzz.frame_target import SCHEMAS
 
 CORPUS = Path(__file__).parent / "corpus"

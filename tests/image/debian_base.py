@@ -8,7 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from demo.download_cache import download_cache
+from demo.maven_libraries import download_cache
 from tests.debian_tool import ToolUnavailable, debian_tool
 
 SUITE = "bookworm"  # what the slim image of Python 3.11 is made of, too

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from demo.download_cache import download_cache
+from demo.maven_libraries import download_cache
 from tests.image.container import BUILD_CAPABILITIES, Container
 from tests.image.container_runtime import ContainerRuntime
 from tests.image.debian_base import debian_base

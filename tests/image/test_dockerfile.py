@@ -36,7 +36,7 @@ def test_exec_form_is_read_as_json() -> None:
     "path",
     [
         "requirements/service.txt",
-        "lookup_core/outcome.py",
+        "lookup_core/answer.py",
         "service/http/application.py",
         "examples/parquet.yaml",
         "examples/data/airports.parquet",

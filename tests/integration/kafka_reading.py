@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaProducer
 
-from lookup_core.changelog.change import Change, RowChanges, TableChange
-from lookup_core.changelog.change_decoder import ChangeDecoder
-from service.sources.interface import SplitPiece
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.kafka_enumerator import KafkaEnumerator
-from service.sources.kafka_reader import KafkaReader
-from service.sources.kafka_settings import KafkaSettings
+from lookup_core.changelog.change_decoder import Change, ChangeDecoder, RowChanges, TableChange
+from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator
+from service.connectors.kafka.reader import KafkaReader
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.ports.source import SplitPiece
 from tests.service.sources.keys_decoder import SCHEMA, KeysDecoder
 
 PATIENCE_S = 60.0

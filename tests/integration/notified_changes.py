@@ -12,14 +12,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import Change, RowChanges, TableChange
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
-from lookup_core.sources.split import Split
-from lookup_core.table_origin import TableOrigin
-from service.sources.interface import SplitPiece, SplitReader
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from lookup_core.sources.splits import Split
+from service.connectors.ports.source import SplitPiece, SplitReader
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import PostgresNotifications
 from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_server import Database
 
 _SQL_TYPES = (

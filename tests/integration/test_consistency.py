@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 import pytest
 
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.hand_clock import HandClock
 from tests.integration.postgres_server import Database

@@ -10,11 +10,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
-from service.config.changelog import Changelog
-from service.doctor.connection_findings import judged
-from service.doctor.examination import examine
+from service.config.refresh import Changelog
+from service.doctor.backends.database_check import judged
+from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
-from service.doctor.kafka_check import KafkaCheck
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_reading import POLL_INTERVAL_S
 from tests.integration.kafka_rights import allow_reading
@@ -24,7 +24,7 @@ async def examined(brokers: str, topic: str, **more: object) -> list[Finding]:
     """What is found of one dimension's changelog."""
     values = {"brokers": [brokers], "topic": topic, "format": "upsert_json", **more}
     check = KafkaCheck("orders", Changelog.model_validate(values))
-    return judged(await examine([[check]]), None)
+    return judged(await run_checks([[check]]), None)
 
 
 async def bad(brokers: str, topic: str, **more: object) -> list[Finding]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from service.config.settings import Settings
-from service.doctor.connection_findings import judged
-from service.doctor.examination import examine
+from service.connectors.postgres.triggers import trigger_sql
+from service.doctor.backends.database_check import judged
+from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
-from service.sources.trigger_sql import trigger_sql
 from tests.debian_tool import ToolUnavailable
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import PgBouncer, pgbouncer
@@ -43,7 +43,7 @@ async def examined(settings: Settings, deployment: Deployment | None = None) -> 
     """What the doctor finds, without a sidecar."""
     configured = Configured(Path("sidelook.yaml"), settings)
     deployment = deployment or Deployment(kubernetes="1.31")
-    return judged(await examine(plan(configured, None, deployment)), deployment.executors)
+    return judged(await run_checks(plan(configured, None, deployment)), deployment.executors)
 
 
 async def bad(settings: Settings, deployment: Deployment | None = None) -> list[Finding]:

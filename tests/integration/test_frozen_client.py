@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 from tests.grace import GRACE_S
 from tests.integration import asking_client
 from tests.service.stream.streaming import Setting, Streaming, streaming, until

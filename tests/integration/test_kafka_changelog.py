@@ -19,12 +19,11 @@ from demo.embedded_kafka.kafka_topics import (
     enlarge_topic,
     topic_names,
 )
-from lookup_core.changelog.change import RowChanges, TableChange
-from lookup_core.changelog.change_decoder import DecoderSettings
+from lookup_core.changelog.change_decoder import DecoderSettings, RowChanges, TableChange
 from lookup_core.changelog.format import ChangelogFormat, decoder_for
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_reading import changelog, producing, reading, send_keys
 from tests.service.sources.keys_decoder import NOT_UNDERSTOOD, SCHEMA
@@ -329,7 +328,7 @@ async def test_null_value_deletes_its_key(settings: KafkaSettings, topic: str) -
 
 @pytest.mark.parametrize(
     ("password", "code"),
-    [("hers", ErrorCode.UPSTREAM_AUTH), (GUEST_PASSWORD, ErrorCode.FORBIDDEN)],
+    [("hers", ErrorCode.BACKEND_AUTH), (GUEST_PASSWORD, ErrorCode.FORBIDDEN)],
     ids=["login", "topic"],
 )
 async def test_refusals_say_what_is_refused(

@@ -4,7 +4,7 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.kafka_reading import changelog, send_keys
 from tests.service.sources.keys_decoder import SCHEMA
 from tests.service.sources.source_contract import RepeatableSourceContract, SourceCase

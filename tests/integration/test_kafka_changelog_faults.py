@@ -11,11 +11,11 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.ports.source import SplitPiece
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.sources.interface import SplitPiece
-from service.sources.kafka_settings import KafkaSettings
 from tests.grace import GRACE_S
 from tests.integration.kafka_reading import changelog, eventually, reading, send_keys
 from tests.service.sources.keys_decoder import SCHEMA
@@ -53,7 +53,7 @@ async def test_broker_may_be_down_at_the_start(broker: KafkaBroker, topic: str) 
     async with reading(settings) as told:
         await told.until(lambda: told.is_caught_up)
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     assert broker.address in caught.value.detail
 
 
@@ -102,7 +102,7 @@ async def test_long_silence_is_an_error(
             ended_at = loop.time()
         closing_s = loop.time() - ended_at
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     assert closing_s < 2 * CLOSING_LIMIT_S + GRACE_S
     await eventually(lambda: asyncio.all_tasks() <= others)
 
@@ -119,7 +119,7 @@ async def test_opening_a_dead_broker_leaves_nothing(
             async with changelog(settings).reader(SCHEMA):
                 raise AssertionError
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     await eventually(lambda: asyncio.all_tasks() <= others)
 
 

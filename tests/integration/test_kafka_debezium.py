@@ -13,14 +13,13 @@ import pytest
 from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
-from demo.embedded_kafka.unix_relay import unix_relay
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges
-from lookup_core.changelog.change_decoder import DecoderSettings
+from demo.live.changelog import unix_relay
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, DecoderSettings, RowChanges
 from lookup_core.changelog.format import ChangelogFormat, decoder_for
 from lookup_core.dimension_schema import DimensionSchema
-from service.backends.postgres import PostgresBackend
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.postgres.backend import PostgresBackend
 from tests.end_to_end.until import until
 from tests.integration.kafka_reading import PATIENCE_S, Reading, reading
 from tests.integration.postgres_server import Database

@@ -9,11 +9,11 @@ import aiohttp
 import pyarrow as pa
 
 from lookup_core.settings import DimensionSettings, OnMissingSettings, RetrySettings
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
-from spark_client.connections import Address, Connections
 from spark_client.fake_sidecar import FakeSidecar
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+from spark_client.transport.connections import Address, Connections
 from tests.service.engine import running
 from tests.service.engine.late_backend import LateBackend
 from tests.service.stream.streaming import Setting, streaming

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_connections import PostgresConnections
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.connections import PostgresConnections
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 
@@ -126,7 +126,7 @@ async def test_sessions_stay_read_only(database: Database) -> None:
     await connections.close()
 
     assert [tuple(rows[0]) for rows in shown] == [("on", "2s", "sidelook", "off")] * 2
-    assert caught.value.code is ErrorCode.UPSTREAM_REJECTED
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
 
 
 async def test_pgbouncer_settings_work_without_a_pooler(settings: PostgresSettings) -> None:

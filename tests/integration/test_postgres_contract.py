@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 import pytest
 
-from service.backends.postgres import PostgresBackend
+from service.connectors.postgres.backend import PostgresBackend
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.backends.backend_contract import BackendContract, OpenBackend

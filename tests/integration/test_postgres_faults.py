@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_connections import PostgresConnections
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.connections import PostgresConnections
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
@@ -306,7 +306,7 @@ async def test_primary_is_no_standby(settings: PostgresSettings, attributes: str
         with pytest.raises(BackendError) as caught:
             await backend.describe(timeout_s=PATIENCE_S)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail.endswith("no server has the session attributes of the DSN")
 
 
@@ -388,7 +388,7 @@ async def test_vanished_server_is_unavailable(
     failure = await failure_of(backend)
     await backend.__aexit__(None, None, None)
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.BACKEND_UNAVAILABLE
     assert "nothing listens" in failure.detail
 
 

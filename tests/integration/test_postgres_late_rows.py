@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.settings import OnMissingSettings, RetrySettings
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
@@ -55,7 +55,7 @@ async def test_row_inserted_later_is_found(table: PostgresSettings, database: Da
         await diary.wait_for_queries(1 + retries)
 
     assert retries >= 1
-    expected = [QueryEnded(2, QueryResult.OK)] + [QueryEnded(1, QueryResult.OK)] * retries
+    expected = [QueryEnded(2, QueryStatus.OK)] + [QueryEnded(1, QueryStatus.OK)] * retries
     assert diary.queries == expected
 
 
@@ -69,4 +69,4 @@ async def test_row_that_is_never_inserted_is_missing(table: PostgresSettings) ->
         assert told(answers) == {0: "missing"}
         assert dimension.statistics().retries == 2
 
-    assert diary.queries == [QueryEnded(1, QueryResult.OK)] * 3
+    assert diary.queries == [QueryEnded(1, QueryStatus.OK)] * 3

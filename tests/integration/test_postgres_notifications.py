@@ -6,11 +6,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from lookup_core.changelog.change import RowChanges, TableChange
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from lookup_core.changelog.change_decoder import RowChanges, TableChange
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.notified_changes import (
     IS_LISTENING,
     PATIENCE_S,

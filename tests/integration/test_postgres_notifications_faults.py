@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.split import Split
+from lookup_core.sources.splits import Split
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import PostgresNotifications
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.sources.interface import SplitPiece
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
 from tests.debian_tool import ToolUnavailable
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
@@ -108,7 +108,7 @@ async def test_restarted_server_is_an_error() -> None:
             pass
 
     assert failure.value.code is ErrorCode.CONNECTION_LOST
-    assert absence.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert absence.code is ErrorCode.BACKEND_UNAVAILABLE
 
 
 async def test_waiting_commit_is_not_told_early() -> None:
@@ -207,7 +207,7 @@ async def test_standby_cannot_be_listened_to() -> None:
                 pass
 
     assert (failure.code, failure.detail) == (
-        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.BACKEND_UNAVAILABLE,
         "t: only the primary server can be listened to, and the DSN leads to a standby",
     )
 

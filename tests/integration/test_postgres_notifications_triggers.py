@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION
+from lookup_core.answer import Outcome
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.freshness.recent_changes import RecentChanges
 from lookup_core.keys.json_keys import typed_keys_from_json
-from lookup_core.outcome import Outcome
 from lookup_core.statistics import InvalidationOrigin
-from service.backends.interface import FetchedRows
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
-from service.engine.runner_refresh import RefreshSources
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from service.engine.refresher import RefreshSources
 from tests.integration.notified_changes import (
     PATIENCE_S,
     SCHEMA,
@@ -89,7 +89,7 @@ async def test_forgotten_triggers_refuse_the_reader(database: Database) -> None:
 
     failure = await failure_of(settings, schema_of(settings))
 
-    assert failure.code is ErrorCode.UPSTREAM_REJECTED
+    assert failure.code is ErrorCode.BACKEND_REJECTED
     assert (
         failure.detail
         == f"t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}".replace(
@@ -173,7 +173,7 @@ async def test_nothing_is_kept_without_triggers(
     assert answers == ["fetched old", "fetched old", "fetched old", "hit old"]
     assert (
         error
-        == f"upstream_rejected: t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}"
+        == f"backend_rejected: t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}"
     )
 
 

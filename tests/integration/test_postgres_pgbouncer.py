@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.debian_tool import ToolUnavailable
 from tests.end_to_end.until import until
 from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer, pgbouncer

@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_catalog import PostgresCatalog
-from service.backends.postgres_lookup import blocks_query, lookup_query, scanning_query
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_server import Database, PostgresServer
 
 PATIENCE_S = 10.0

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.postgres_server import Database, PostgresServer
 
@@ -41,7 +41,7 @@ async def test_wrong_password_is_refused(database: Database) -> None:
     refusal = await refusal_of(database.dsn(user="locked", password="wrong"))
     right = await refusal_of(database.dsn(user="locked", password="right"))
 
-    assert refusal.code is ErrorCode.UPSTREAM_AUTH
+    assert refusal.code is ErrorCode.BACKEND_AUTH
     assert refusal.detail == "things: the server refused the password"
     assert right.code is ErrorCode.TABLE_UNAVAILABLE
 
@@ -50,7 +50,7 @@ async def test_unknown_role_is_refused(database: Database) -> None:
     """A role that does not exist is told apart from a wrong password."""
     refusal = await refusal_of(database.dsn(user="nobody"))
 
-    assert refusal.code is ErrorCode.UPSTREAM_AUTH
+    assert refusal.code is ErrorCode.BACKEND_AUTH
     assert refusal.detail == "things: the server does not let the role of the DSN in"
 
 
@@ -58,7 +58,7 @@ async def test_missing_database_is_told(database: Database) -> None:
     """A database that does not exist is named as the reason."""
     refusal = await refusal_of(Database(database.socket_folder, "nowhere").dsn())
 
-    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.code is ErrorCode.BACKEND_UNAVAILABLE
     assert refusal.detail == "things: the database of the DSN does not exist"
 
 
@@ -68,7 +68,7 @@ async def test_full_server_is_told(database: Database) -> None:
 
     refusal = await refusal_of(database.dsn(user="crowd"))
 
-    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.code is ErrorCode.BACKEND_UNAVAILABLE
     assert refusal.detail == "things: the server has too many connections"
 
 
@@ -89,7 +89,7 @@ async def test_few_connections_serve_whom_they_can(database: Database) -> None:
     database.execute("DROP OWNED BY crowd", "DROP ROLE crowd")
 
     refusals = [str(each) for each in answers if isinstance(each, BackendError)]
-    reason = "upstream_unavailable: things: the server has too many connections"
+    reason = "backend_unavailable: things: the server has too many connections"
     assert refusals == [reason] * len(refusals)
     assert 1 <= len(refusals) <= 3
 
@@ -101,7 +101,7 @@ async def test_missing_tls_is_told(database: Database, postgres_server: Postgres
 
         refusal = await refusal_of(dsn)
 
-    assert refusal.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert refusal.code is ErrorCode.BACKEND_UNAVAILABLE
     server = f"127.0.0.1:{urlsplit(dsn).port}"
     assert refusal.detail == f"things: the server does not offer TLS, or broke off ({server})"
 

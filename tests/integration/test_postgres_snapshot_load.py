@@ -13,16 +13,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_queries import STORED_AT, PostgresSnapshotSplit
+from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.sources.interface import SplitPiece
-from service.sources.postgres_snapshot import PostgresSnapshot
-from service.sources.postgres_snapshot_reader import PostgresSnapshotReader
-from service.sources.postgres_snapshot_split import STORED_AT, PostgresSnapshotSplit
 from tests.debian_tool import ToolUnavailable
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import pgbouncer
@@ -328,7 +327,7 @@ async def test_lost_snapshot_fails_for_good(numbers: PostgresSettings, database:
             with pytest.raises(BackendError) as caught:
                 await reader.assign(split, position=None)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_REJECTED
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
     assert not caught.value.is_retryable
 
 

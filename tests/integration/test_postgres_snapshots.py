@@ -12,17 +12,17 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from service.backends.interface import FetchedRows
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_catalog import PostgresCatalog
-from service.backends.postgres_lookup import (
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.queries import (
     blocks_query,
     lookup_query,
     scanning_query,
     telling_blocks_query,
     telling_query,
 )
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.integration.test_postgres_plans import as_sent, nodes_of

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_core.table_origin import TableOrigin
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from lookup_core.dimension_schema import TableOrigin
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_server import Database, PostgresServer
 
 PLAIN = "CREATE TABLE things (id int4 PRIMARY KEY, other int4, name text)"

@@ -12,9 +12,9 @@ import pytest
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.json_keys import typed_keys_from_json
-from service.backends.interface import FetchedRows
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.service.engine import running

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.connections import Address, Connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.connections import Address, Connections
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
 from tests.integration.postgres_server import Database
 
@@ -112,7 +112,7 @@ def test_channel_has_lists(invoices: SidecarProcess, source: str) -> None:
     session = Connections().to(Address(f"unix://{invoices.socket}")).open(request)
 
     keys = pa.record_batch([pa.array([7, 8], pa.int64())], schema=key)
-    session.ask(AskedKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.ask(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
     answers = [each.answer for each in session.answers(PATIENCE_S)]
     session.close()
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_client.connections import Address
-from spark_client.join_keys import JoinKeys
-from spark_client.lookup_settings import LookupSettings
+from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import LookupJoinTask, LookupTarget
+from spark_client.transport.connections import Address
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
 from tests.integration.postgres_server import Database

@@ -13,11 +13,11 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
-from service.backends.fake import FakeBackend
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 from tests.grace import GRACE_S
 from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.postgres_tables import put_table

@@ -128,4 +128,4 @@ def test_refused_login_is_told_as_such(sidecar: SidecarProcess, database: Databa
     headers = {"Authorization": "Bearer first"}
     replies = [sidecar.post(LOOKUP, {"keys": [7]}, headers=headers).json() for _ in range(4)]
 
-    assert [each["errors"]["0"]["code"] for each in replies] == ["upstream_auth"] * 4
+    assert [each["errors"]["0"]["code"] for each in replies] == ["backend_auth"] * 4

@@ -13,16 +13,15 @@ import pytest
 from demo.embedded_kafka.debezium_connector import CapturedTable, debezium_connector
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
-from demo.embedded_kafka.unix_relay import unix_relay
-from lookup_core.changelog.change import RowChanges
-from lookup_core.changelog.change_decoder import DecoderSettings
+from demo.live.changelog import unix_relay
+from lookup_core.changelog.change_decoder import DecoderSettings, RowChanges
 from lookup_core.changelog.debezium_json import DebeziumDecoder
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.table.same_rows import same_rows
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.kafka_settings import KafkaSettings
+from lookup_core.table.reload import same_rows
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.kafka_reading import Reading, reading
 from tests.integration.postgres_server import Database
 from tests.integration.told_values import LONG_TEXT, NO_NUMBER, ToldValues

@@ -11,9 +11,9 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from lookup_core.trace_parent import TraceParent
-from spark_client.connections import Address, Connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.trace_parent import TraceParent
+from spark_client.transport.connections import Address, Connections
 from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ
 from tests.integration.postgres_server import Database
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
@@ -66,7 +66,7 @@ def ask_by_stream(sidecar: SidecarProcess, key: int) -> list[str]:
     request = ChannelRequest("customers", ("name",), "a test", KEY, trace=trace)
     session = Connections().to(Address(f"unix://{sidecar.socket}")).open(request)
     keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-    session.ask(AskedKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.ask(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
     (answer,) = session.answers(PATIENCE_S)
     session.close()
     return ["fetched" if answer.answer.rows is not None else "none"]

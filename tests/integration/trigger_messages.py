@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from service.sources.trigger_sql import trigger_sql
+from service.connectors.postgres.triggers import trigger_sql
 from tests.integration.postgres_server import Database
 
 CHANNEL = "Changes"

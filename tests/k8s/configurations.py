@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lookup_core.errors import ConfigurationError
-from service.config.inline_secrets import inline_secrets
-from service.config.loading import load_settings
+from service.config.loading import inline_secrets, load_settings
 from service.config.yaml_document import read_yaml_document
 from tests.k8s.manifests import Manifest
 

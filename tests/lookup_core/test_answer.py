@@ -4,9 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
 
 
 def plain(answer: Answer) -> tuple[list[int], list[int], list[int], object, object]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from lookup_core.default_row import default_row
+from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
 
 COLUMNS = pa.schema(

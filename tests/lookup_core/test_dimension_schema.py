@@ -3,10 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.table_origin import TableOrigin
-from lookup_core.version_columns import VersionColumns
 
 SCHEMA = DimensionSchema(
     key=pa.schema({"id": pa.int64()}),

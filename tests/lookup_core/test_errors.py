@@ -68,9 +68,9 @@ def test_only_passing_troubles_are_retryable() -> None:
 
     assert retryable == {
         ErrorCode.TIMEOUT,
-        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.BACKEND_UNAVAILABLE,
         ErrorCode.CONNECTION_LOST,
-        ErrorCode.UPSTREAM_AUTH,
+        ErrorCode.BACKEND_AUTH,
         ErrorCode.TABLE_UNAVAILABLE,
         ErrorCode.OVERLOADED,
         ErrorCode.DRAINING,

@@ -1,6 +1,6 @@
 """The hint names one near name, or else what there is."""
 
-from lookup_core.nearest_name import nearest_name
+from lookup_core.errors import nearest_name
 
 
 def test_near_name_is_suggested() -> None:

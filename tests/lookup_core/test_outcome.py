@@ -1,6 +1,6 @@
 """The terminal outcomes: their numbers on the wire, their words, and which of them have a row."""
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 
 
 def test_numbers_never_change() -> None:

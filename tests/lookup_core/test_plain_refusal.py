@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.plain_refusal import plain_refusal
+from lookup_core.protocol.tls_hints import plain_refusal
 
 
 def test_plain_address_may_have_tls() -> None:

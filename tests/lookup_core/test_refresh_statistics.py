@@ -1,6 +1,6 @@
 """What is told of loads and feeds."""
 
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics, RefreshStatistics
+from lookup_core.statistics import LoadResult, LoadStatistics, RefreshStatistics
 
 
 def test_every_result_is_counted_from_the_start() -> None:

@@ -1,6 +1,6 @@
 """Snapshots of a dimension: every label is there from the start, at zero."""
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
 from lookup_core.statistics import (

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
     DimensionStatistics,
     EvictionReason,
     InvalidationOrigin,
     no_statistics,
+    summed_statistics,
 )
-from lookup_core.summed_statistics import summed_statistics
 
 NOTHING = no_statistics(DimensionSettings("customers"))
 

@@ -1,6 +1,6 @@
 """What is known of the table behind a dimension."""
 
-from lookup_core.table_origin import TableOrigin
+from lookup_core.dimension_schema import TableOrigin
 
 
 def test_name_is_written_without_quotes() -> None:

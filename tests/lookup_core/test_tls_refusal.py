@@ -2,10 +2,10 @@
 
 import pytest
 
-from lookup_core.tls_refusal import TlsRefusal
+from lookup_core.protocol.tls_hints import TlsHint
 
-REFUSAL = TlsRefusal("sidecar.example", "/ca.crt", "/tls.crt")
-NAMELESS = TlsRefusal("sidecar.example", None, None, "--ca-file", "--cert-file and --key-file")
+REFUSAL = TlsHint("sidecar.example", "/ca.crt", "/tls.crt")
+NAMELESS = TlsHint("sidecar.example", None, None, "--ca-file", "--cert-file and --key-file")
 
 
 @pytest.mark.parametrize(

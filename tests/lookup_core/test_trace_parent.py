@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.trace_parent import TraceParent
+from lookup_core.protocol.trace_parent import TraceParent
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

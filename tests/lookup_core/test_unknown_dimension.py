@@ -2,8 +2,7 @@
 
 import pytest
 
-from lookup_core.errors import ErrorCode
-from lookup_core.unknown_dimension import unknown_dimension
+from lookup_core.errors import ErrorCode, unknown_dimension
 
 
 @pytest.mark.parametrize(("configured", "listed"), [({"b", "a"}, "a, b"), ((), "none")])

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.version_columns import VersionColumns, version_columns
+from lookup_core.dimension_schema import VersionColumns, version_columns
 
 COLUMNS = pa.schema(
     [

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from lookup_core.version_columns import VersionColumns
+from lookup_core.dimension_schema import VersionColumns
 from service.adapter_settings import (
     kafka_settings,
     notifications_settings,
     postgres_settings,
     trigger_script,
 )
-from service.backends.postgres_settings import PostgresSettings
-from service.config.changelog import Changelog
-from service.config.notifications import Notifications
+from service.config.refresh import Changelog, Notifications
 from service.config.source import PostgresSource
+from service.connectors.postgres.settings import PostgresSettings
 from tests.service.config.configuration import table
 
 SOURCE = {"kind": "postgres", "table": "shop.t", "dsn": "postgresql://h/d", "require_index": True}

@@ -18,7 +18,7 @@ import structlog
 
 from lookup_core.errors import ConfigurationError
 from service import app
-from service.commands.event_loop import run_on_event_loop
+from service.commands.serve import run_on_event_loop
 from service.config.settings import Settings
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler

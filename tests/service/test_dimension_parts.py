@@ -9,20 +9,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.changelog.change_decoder import ChangeDecoder
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.statistics import InvalidationOrigin
-from lookup_core.table_origin import TableOrigin
-from service.backends.parquet import ParquetBackend
-from service.backends.parquet_scan import ParquetScan
-from service.backends.postgres import PostgresBackend
-from service.backends.row_match import RowMatch
-from service.backends.row_versions import RowVersions
 from service.config.dimension import DimensionConfig
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.parquet.backend import ParquetBackend, ParquetScan
+from service.connectors.parquet.row_groups import ParquetRowGroups
+from service.connectors.ports.several_rows import RowMatch, RowVersions
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from service.dimension_parts import dimension_backend, refresh_sources
-from service.engine.runner_refresh import RefreshSources
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.parquet_row_groups import ParquetRowGroups
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_snapshot import PostgresSnapshot
+from service.engine.refresher import RefreshSources
 from tests.lookup_core.changelog.change_messages import message, schema_of, told
 from tests.service.config.configuration import dimension, table
 from tests.service.config.test_changelog import CHANGELOG

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.engine.tracer import NullTracer
 from service.http.readiness import Readiness
 from service.instruments import Instruments
-from service.observability.event_loop_lag import EventLoopLag
+from service.observability.event_loop import EventLoopLag
 from service.observability.prometheus_observer import PrometheusObserver
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import MemoryReading

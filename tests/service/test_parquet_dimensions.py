@@ -12,8 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.statistics import InvalidationOrigin, LoadResult, LoadStatistics
 from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from tests.service.config.configuration import dimension as configured

@@ -2,8 +2,8 @@
 
 from service.config.settings import Settings
 from service.engine.tracer import NullTracer
+from service.instruments import opened_tracer, stores
 from service.observability.tracing import OpenTelemetryTracer
-from service.tracer_parts import opened_tracer, stores
 from tests.service.config.configuration import AIRPORTS, CUSTOMERS, MINIMAL
 
 NOBODY = "http://127.0.0.1:9"  # nothing is sent there, as nothing is followed

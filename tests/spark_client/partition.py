@@ -12,14 +12,12 @@ import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.as_of import AsOfPlan, single_columns, version_pick
-from spark_client.column_casts import column_casts
-from spark_client.connection import Connection, Timing
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_sidecar import URL, FakeSidecar
-from spark_client.interface import LookupChannel
-from spark_client.joined_output import joined_output
+from spark_client.fake_sidecar import URL, FakeDimension, FakeSidecar
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import LookupSettings
+from spark_client.output_columns import column_casts, joined_output
+from spark_client.transport.connection import Connection, Timing
+from spark_client.transport.interface import LookupChannel
 
 CUSTOMERS = pa.table(
     {

@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.channel_answer import ChannelAnswer
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from lookup_core.answer import Answer, Outcome
+from lookup_core.protocol.backlog import ChannelAnswer
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
 COLUMNS = pa.schema({"value": pa.int64()})
 _MOST_PARTS = 3  # that come at once
@@ -35,7 +34,7 @@ class ShufflingChannel:
         self._asked: dict[QuestionId, pa.RecordBatch] = {}
         self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
 
-    def ask(self, asked: AskedKeys) -> None:
+    def ask(self, asked: SentKeys) -> None:
         """See `LookupChannel`."""
         self._asked[asked.question] = asked.keys
         self._open[asked.question] = list(range(asked.count))

@@ -6,11 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
-from lookup_core.operator.moments import NEVER_US
-from lookup_core.operator.version_pick import VersionPick
+from lookup_core.operator.as_of import NEVER_US, VersionPick
 from lookup_core.protocol import frames
-from lookup_core.version_columns import VersionColumns
 from spark_client.as_of import (
     AsOfPlan,
     check_versions,
@@ -18,9 +17,7 @@ from spark_client.as_of import (
     single_columns,
     version_pick,
 )
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_peer import Behaviour
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_settings import LookupSettings, OutputMode
 from tests.spark_client.partition import Partition
 

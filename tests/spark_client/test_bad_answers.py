@@ -7,17 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.outcome import Outcome
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import ChannelSession
-from spark_client.connection import Connection
-from spark_client.fake_peer import Behaviour
-from spark_client.fake_sidecar import FakeSidecar
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.fake_sidecar import Behaviour, FakeSidecar
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import Connection
 from tests.lookup_core.protocol import forged_arrow
 from tests.lookup_core.protocol.forged_arrow import ForgedBatch
 from tests.spark_client.partition import DIMENSIONS, connection_to
@@ -76,7 +74,7 @@ ANSWERS = {
 def ask(channel: ChannelSession, *ids: int) -> None:
     """Ask for keys, with all the time there is."""
     keys = pa.record_batch([pa.array(ids, pa.int64())], KEY)
-    channel.ask(AskedKeys(QuestionId(1), keys, deadline_s=1e9))
+    channel.ask(SentKeys(QuestionId(1), keys, deadline_s=1e9))
 
 
 @pytest.fixture

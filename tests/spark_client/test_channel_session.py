@@ -7,16 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import rowless_answer
+from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.backoff import ReconnectBackoff
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidecarUnreachable
-from lookup_core.outcome import Outcome
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import IDLE_AFTER_S, ChannelSession, Wire
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import IDLE_AFTER_S, ChannelSession, Wire
 
 KEY = pa.schema({"id": pa.int64()})
 OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
@@ -58,7 +57,7 @@ def line() -> Line:
         line.session.reopen()
     line.hear(OPENED)
     keys = pa.record_batch([pa.array([1, 2])], KEY)
-    line.session.ask(AskedKeys(QuestionId(1), keys, 99.0))
+    line.session.ask(SentKeys(QuestionId(1), keys, 99.0))
     return line
 
 
@@ -87,7 +86,7 @@ def test_answers_survive_their_connection(line: Line) -> None:
     """Answers of the old connection belong to its sequences, which begin anew on the next."""
     for question in (2, 3):
         keys = pa.record_batch([pa.array([question])], KEY)
-        line.session.ask(AskedKeys(QuestionId(question), keys, 99.0))
+        line.session.ask(SentKeys(QuestionId(question), keys, 99.0))
     line.hear(result(1, 0, 1, is_last=True))
     assert answered(line.session) == [(1, [0, 1])]
     line.hear(result(2, 0, is_last=True))  # not fetched before the loss
@@ -213,7 +212,7 @@ def test_refused_channel_is_asked_for_in_time(line: Line) -> None:
 def test_credit_releases_the_backlog(line: Line) -> None:
     """What waited for credit is sent by the thread that hears of it."""
     keys = pa.record_batch([pa.array(range(30))], KEY)
-    line.session.ask(AskedKeys(QuestionId(2), keys, 99.0))
+    line.session.ask(SentKeys(QuestionId(2), keys, 99.0))
     line.sent.clear()
 
     line.hear(frames.Credit(1, 12, 800))

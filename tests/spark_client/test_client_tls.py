@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import InvalidRequest
-from spark_client.client_tls import SYSTEMS_TLS, ClientTls
+from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls
 from tests.service.tls.certificates import authority
 
 

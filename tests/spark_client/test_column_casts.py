@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import InvalidRequest
-from spark_client.column_casts import column_casts
+from spark_client.output_columns import column_casts
 
 
 def test_same_types_are_left_alone() -> None:

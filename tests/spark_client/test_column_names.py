@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import InvalidRequest
-from spark_client.column_names import ColumnNames
+from spark_client.lookup_join import ColumnNames
 
 
 def test_case_matters_only_if_spark_says_so() -> None:

@@ -19,12 +19,11 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.channel_session import IDLE_AFTER_S, ChannelSession
-from spark_client.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
-from spark_client.fake_peer import Behaviour
-from spark_client.fake_sidecar import URL, FakeSidecar
-from spark_client.memory_transport import MemoryTransport
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.fake_sidecar import URL, Behaviour, FakeSidecar
+from spark_client.transport.channel_session import IDLE_AFTER_S, ChannelSession
+from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
+from spark_client.transport.memory_transport import MemoryTransport
 from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, connection_to
 
 KEY = pa.schema({"id": pa.int64()})
@@ -36,7 +35,7 @@ WAIT_S = 10.0
 def ask(channel: ChannelSession, question: int, *ids: int) -> None:
     """Ask for keys."""
     keys = pa.record_batch([pa.array(ids, pa.int64())], KEY)
-    channel.ask(AskedKeys(QuestionId(question), keys, FAR_S))
+    channel.ask(SentKeys(QuestionId(question), keys, FAR_S))
 
 
 def names(channel: ChannelSession, count: int) -> dict[int, list[str | None]]:

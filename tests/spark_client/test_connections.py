@@ -9,8 +9,8 @@ import pytest
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.connections import Address, Connections, connections
 from spark_client.fake_sidecar import FakeSidecar
+from spark_client.transport.connections import Address, Connections, connections
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 from tests.spark_client.test_channel_session import KEY

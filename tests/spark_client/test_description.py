@@ -5,13 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
-from lookup_core.version_columns import VersionColumns
-from spark_client.connections import Address
-from spark_client.description import ANY_KEY, described_columns, described_key
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.schemas import ANY_KEY, described_columns, described_key
+from spark_client.transport.connections import Address
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_client.duration import duration_ms
+from spark_client.sidecar import duration_ms
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import SidecarUnreachable
-from spark_client.endpoint import Endpoint, endpoint_of, limit_wait
+from spark_client.transport.endpoint import Endpoint, endpoint_of, limit_wait
 
 
 def test_urls_of_all_kinds_are_parsed() -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.operator.event_time_watermarks import MIN_EVENT_TIME_MS
-from spark_client.event_times import event_times, is_event_time, latest_event_time
+from spark_client.lookup_operator import event_times, is_event_time, latest_event_time
 
 MOMENT = dt.datetime(2013, 1, 1, 5, 0, 0, 999, tzinfo=dt.UTC)
 MOMENT_MS = 1_357_016_400_000

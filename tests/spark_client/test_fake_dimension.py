@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from lookup_core.version_columns import VersionColumns
-from spark_client.fake_dimension import FakeDimension
+from spark_client.fake_sidecar import FakeDimension
 
 TABLE = pa.table({"a": [1, 1, 2], "b": ["x", "y", None], "name": ["1x", "1y", "2"]})
 NAMES = pa.list_(pa.utf8())

@@ -9,8 +9,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_peer import AGENT, Behaviour, FakePeer, Memory
+from spark_client.fake_sidecar import AGENT, Behaviour, FakeDimension, FakePeer, Memory
 
 KEY = pa.schema({"id": pa.int64()})
 TABLE = pa.table({"id": [1, 2], "name": ["one", "two"]})

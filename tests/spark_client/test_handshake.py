@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.client_tls import ClientTls
-from spark_client.endpoint import endpoint_of
 from spark_client.fake_sidecar import FakeSidecar
-from spark_client.handshake import handshake
+from spark_client.transport.endpoint import ClientTls, endpoint_of
+from spark_client.transport.handshake import handshake
 from tests.grace import GRACE_S
 from tests.service.tls.certificates import authority
 from tests.spark_client.fake_server import FakeServer

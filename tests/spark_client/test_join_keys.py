@@ -2,8 +2,8 @@
 
 import pytest
 
-from lookup_core.keys.named_key import EXACT_NAMES
-from spark_client.join_keys import JoinKeys, join_keys
+from lookup_core.keys.typed_keys import EXACT_NAMES
+from spark_client.lookup_settings import JoinKeys, join_keys
 
 
 def test_all_forms_of_on_are_pairs() -> None:

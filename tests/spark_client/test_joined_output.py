@@ -4,11 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.operator.element_queue import Positions
 from lookup_core.operator.question import Question
-from lookup_core.outcome import Outcome
-from spark_client.joined_output import JoinedOutput, joined_output
+from spark_client.output_columns import JoinedOutput, joined_output
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 RECORDS = pa.record_batch({"id": [7, 8, 7, 9], "n": [0, 1, 2, 3]})

@@ -9,11 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
-from lookup_core.version_columns import VersionColumns
 from spark_client import Sidecar
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 

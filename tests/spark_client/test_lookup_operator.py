@@ -15,21 +15,19 @@ from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.channel_session import IDLE_AFTER_S
-from spark_client.connection import Connection, Timing
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_peer import Behaviour
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
     WatermarkSettings,
 )
+from spark_client.transport.channel_session import IDLE_AFTER_S
+from spark_client.transport.connection import Connection, Timing
 from tests.spark_client.partition import CUSTOMERS, DIMENSIONS, Partition, batch, connection_to
 
 KEY = pa.schema({"id": pa.int64()})
-FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.UPSTREAM_UNAVAILABLE})}
+FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
 
 
 def lookups(sidecar: FakeSidecar) -> list[frames.Lookup]:
@@ -139,10 +137,10 @@ def test_errors_fail_the_task() -> None:
     with pytest.raises(LookupFailed) as caught:
         Partition(FakeSidecar(FAILING)).rows(batch(1, 3, 3))
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
         "2 lookups of 'customers' failed"
-        " (upstream_unavailable: the database cannot be reached); on_error is 'fail'"
+        " (backend_unavailable: the database cannot be reached); on_error is 'fail'"
     )
 
 
@@ -153,7 +151,7 @@ def test_errors_may_give_nulls() -> None:
     rows = Partition(FakeSidecar(FAILING), settings, status_column="_s").rows(batch(1, 3))
 
     assert names(rows) == [(1, "Ann"), (3, None)]
-    assert rows[1]["_s"] == {"outcome": "error", "age_ms": None, "error": "upstream_unavailable"}
+    assert rows[1]["_s"] == {"outcome": "error", "age_ms": None, "error": "backend_unavailable"}
 
 
 def test_watermarks_reach_the_sidecar() -> None:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from lookup_core.operator.event_time_watermarks import Cut
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
-from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from spark_client.lookup_settings import LookupSettings, OutputMode, WatermarkSettings
 
 

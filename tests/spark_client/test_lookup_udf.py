@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_client import Sidecar
-from spark_client.fake_dimension import FakeDimension
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 

@@ -6,7 +6,7 @@ from queue import Queue
 import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from spark_client.memory_transport import MemoryTransport
+from spark_client.transport.memory_transport import MemoryTransport
 from tests.spark_client.transport_contract import WAIT_S, Pair, TransportContract
 
 

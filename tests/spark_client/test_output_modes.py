@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
-from spark_client.column_casts import column_casts
-from spark_client.joined_output import joined_output
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     FailurePolicy,
@@ -20,6 +18,7 @@ from spark_client.lookup_settings import (
     OutputMode,
     WatermarkSettings,
 )
+from spark_client.output_columns import column_casts, joined_output
 from tests.spark_client.shuffling_channel import COLUMNS, ShufflingChannel
 
 RECORDS = pa.schema({"id": pa.int64(), "at": pa.int64(), "number": pa.int64()})

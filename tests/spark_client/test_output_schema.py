@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from spark_client.output_schema import (
+from spark_client.schemas import (
     STATUS,
     arrow_columns,
     chosen_columns,

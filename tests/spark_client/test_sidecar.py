@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from lookup_core.trace_parent import TraceParent
+from lookup_core.protocol.trace_parent import TraceParent
 from spark_client import Sidecar
-from spark_client.client_tls import ClientTls
-from spark_client.connections import Address
-from spark_client.join_keys import JoinKeys
 from spark_client.lookup_join import EventTime, LookupJoin
-from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+from spark_client.lookup_settings import FailurePolicy, JoinKeys, LookupSettings, OutputMode
+from spark_client.transport.connections import Address
+from spark_client.transport.endpoint import ClientTls
 
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 URL = "unix:///run/sidelook/sidelook.sock"

@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import types as spark
 
 from lookup_core.errors import InvalidRequest
-from spark_client.spark_types import arrow_type, key_field, spark_type
+from spark_client.schemas import arrow_type, key_field, spark_type
 
 MAPPING = [
     (pa.bool_(), spark.BooleanType()),

@@ -3,10 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.operator.question import Question
-from lookup_core.outcome import Outcome
-from spark_client.struct_output import StructOutput
+from spark_client.output_columns import StructOutput
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 RECORDS = pa.record_batch({"id": [1, 2]})

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lookup_core.trace_parent import TraceParent
-from spark_client.task_trace import task_trace, trace_parent
+from lookup_core.protocol.trace_parent import TraceParent
+from spark_client.lookup_task import task_trace, trace_parent
 
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 

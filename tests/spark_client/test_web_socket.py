@@ -15,9 +15,9 @@ from websockets.typing import Subprotocol
 
 from lookup_core.errors import ProtocolViolation, SidecarUnreachable
 from lookup_core.protocol.frames import SUBPROTOCOL
-from spark_client.endpoint import endpoint_of
-from spark_client.handshake import handshake
-from spark_client.web_socket import LOST_AFTER_S, PING_AFTER_S, WebSocket
+from spark_client.transport.endpoint import endpoint_of
+from spark_client.transport.handshake import handshake
+from spark_client.transport.web_socket import LOST_AFTER_S, PING_AFTER_S, WebSocket
 from tests.spark_client.transport_contract import WAIT_S, Pair, TransportContract, received
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from lookup_core.errors import SidecarUnreachable
-from spark_client.interface import Transport
+from spark_client.transport.interface import Transport
 
 WAIT_S = 10.0
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.embedded_kafka.kafka_broker import KafkaBroker
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable
+from demo.embedded_kafka.kafka_broker import KafkaBroker, KafkaUnavailable
 from demo.embedded_kafka.kafka_topics import create_topic, delete_topic, enlarge_topic, topic_names
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.embedded_kafka.kafka_libraries import KafkaUnavailable, kafka_libraries
+from demo.embedded_kafka.kafka_broker import KafkaUnavailable, kafka_libraries
 from tests.demo.embedded_kafka.stub_programs import environ_of, put_program
 
 # It makes one library in the folder that the last argument names, and counts its calls.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.embedded_kafka.unix_relay import unix_relay
+from demo.live.changelog import unix_relay
 
 LARGE = bytes(range(256)) * 4096
 

@@ -1,9 +1,7 @@
 """How long changes took, and what a live run may have done wrong."""
 
-from demo.live.change_delays import ChangeDelays, change_delays, live_faults
-from demo.live.change_writer import Commit
-from demo.live.planned_change import ARRIVED, PlannedChange
-from demo.live.sighting import Sighting
+from demo.live.changes import ARRIVED, Commit, PlannedChange
+from demo.live.live_report import ChangeDelays, Sighting, change_delays, live_faults
 
 PLANE, AIRPORT = ("planes", "N1"), ("airports", "BQN")
 FIRST, SECOND = 101, 102  # versions

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from demo.live.change_writer import ChangeWriter
-from demo.live.planned_change import MISSING_AIRPORTS, PlannedChange
+from demo.live.changes import MISSING_AIRPORTS, ChangeWriter, PlannedChange
 from demo.postgres import Postgres, running_postgres
 
 pytestmark = pytest.mark.integration

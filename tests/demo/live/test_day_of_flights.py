@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 import pytest
 
 from demo.flights import flights
-from demo.live.day_of_flights import DAY, busiest_planes, day_of_flights
-from demo.live.planned_change import MISSING_AIRPORTS
+from demo.live.changes import MISSING_AIRPORTS
+from demo.live.live_run import DAY, busiest_planes, day_of_flights
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ import io
 
 from rich.console import Console
 
-from demo.live.change_delays import ChangeDelays
-from demo.live.live_report import live_report
-from demo.live.sighting import Sighting
+from demo.live.live_report import ChangeDelays, Sighting, live_report
 
 SIGHTINGS = [
     Sighting(1.0, 5, {("airports", "SJU"): {0: 2}, ("airports", "BQN"): {0: 1, 1: 1}}),

@@ -1,7 +1,7 @@
 """What a live run changes, and in which order."""
 
 from demo.dimension import AIRPORTS, PLANES
-from demo.live.planned_change import (
+from demo.live.changes import (
     ARRIVED,
     FIRST_VERSION,
     MISSING_AIRPORTS,

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from demo.live.planned_change import PlannedChange
-from demo.live.sighting import Sighting, sight, watched_keys
+from demo.live.changes import PlannedChange
+from demo.live.live_report import Sighting, sight, watched_keys
 
 ENRICHED = pa.table(
     {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from demo.live.stream_observer import StreamObserver
+from demo.live.live_run import StreamObserver
 
 WATCHED = frozenset({("planes", "N1")})
 

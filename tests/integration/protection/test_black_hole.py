@@ -75,7 +75,7 @@ async def test_black_hole_is_survived_under_load(scene: Scene) -> None:
 
     await asyncio.sleep(HOLE_S)  # as long as the fault lasts
 
-    assert scene.load.codes() <= {"upstream_unavailable", "timeout"}
+    assert scene.load.codes() <= {"backend_unavailable", "timeout"}
     await scene.check_recovery()
 
 

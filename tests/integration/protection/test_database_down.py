@@ -15,7 +15,7 @@ from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgre
 STALE_WITHIN_S = 1.0 + GRACE_S  # from the first question on; the ttl is 200 ms
 AT_ONCE_S = 2.5  # half of the time that a lookup has
 TIMEOUT_MS = 500
-UNREACHABLE = {"upstream_unavailable", "connection_lost", "timeout"}
+UNREACHABLE = {"backend_unavailable", "connection_lost", "timeout"}
 LONG_CACHED = {"cache": {"ttl": "1h", "negative_ttl": "1h"}}
 STALE_IF_ERROR = {"cache": {"ttl": "200ms", "stale_if_error": "1h"}}
 STALE_WHILE_REVALIDATE = {"cache": {"ttl": "200ms", "stale_while_revalidate": "1h"}}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.channel_answer import ChannelAnswer
+from lookup_core.answer import Outcome
+from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from spark_client.connections import Address, Connections
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.connections import Address, Connections
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.poison import PoisonedKeys, put_words
@@ -79,7 +79,7 @@ def ask_on_channel(folder: Path, keys: Sequence[str]) -> list[ChannelAnswer]:
     batch = pa.record_batch({"id": pa.array(keys)})
     request = ChannelRequest("words", ("name",), "poison", batch.schema)
     session = Connections().to(Address(f"unix://{folder}/sidelook.sock")).open(request)
-    session.ask(AskedKeys(QuestionId(1), batch, time.monotonic() + PATIENCE_S))
+    session.ask(SentKeys(QuestionId(1), batch, time.monotonic() + PATIENCE_S))
     answers: list[ChannelAnswer] = []
     while sum(each.answer.size for each in answers) < len(keys):
         answers += session.answers(PATIENCE_S)

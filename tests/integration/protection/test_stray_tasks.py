@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, CacheMode, CacheSettings, DimensionSettings
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy

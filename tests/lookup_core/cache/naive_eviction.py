@@ -4,7 +4,7 @@ The test that scans are resisted must fail with it.
 """
 
 from lookup_core.cache.eviction import Eviction
-from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.segments import RowQueue
 from lookup_core.statistics import EvictionReason
 
 

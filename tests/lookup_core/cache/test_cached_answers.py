@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
 from lookup_core.cache.cached_answers import cached_answers
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import CacheSettings
 
 SCHEMA = DimensionSchema(

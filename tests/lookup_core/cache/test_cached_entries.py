@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
-from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.segments import RowQueue
 from lookup_core.keys.key_index import ABSENT
 from tests.lookup_core.cache.row_caches import KINDS, OVERHEAD_BYTES, CacheKind
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.eviction import Eviction, segment_bytes
-from lookup_core.cache.lifetimes import Lifetimes
-from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.segments import RowQueue
 from lookup_core.keys.key_index import ABSENT
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import EvictionReason

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lookup_core.cache.ghost_keys import GhostKeys
+from lookup_core.cache.cached_entries import GhostKeys
 from lookup_core.keys.canonical_keys import Hashes
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from lookup_core.cache.kept_rows import KeptRows
+from lookup_core.cache.cached_answers import KeptRows
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.settings import CacheSettings

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lookup_core.cache.lifetimes import Lifetimes
+from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.settings import CacheSettings
 
 ROW = np.array([False])

@@ -1,6 +1,6 @@
 """The queues' names."""
 
-from lookup_core.cache.row_queue import RowQueue
+from lookup_core.cache.segments import RowQueue
 
 
 def test_queues_are_those_of_the_paper() -> None:

@@ -7,10 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.row_store import Gathered, RowStore
-from lookup_core.cache.segment import stored_bytes
-from lookup_core.cache.stored_row import Place
+from lookup_core.cache.row_store import Gathered, Place, RowStore
+from lookup_core.cache.segments import RowQueue, stored_bytes
 from lookup_core.keys.key_index import Slots
 
 SMALL, MAIN = RowQueue.SMALL, RowQueue.MAIN

@@ -3,8 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.row_queue import RowQueue
-from lookup_core.cache.segment import Segment, stored_bytes
+from lookup_core.cache.segments import RowQueue, Segment, stored_bytes
 
 
 def test_bytes_are_buffers_bitmaps_and_slots() -> None:

@@ -1,6 +1,6 @@
 """How large the segments of a queue may become."""
 
-from lookup_core.cache.segment_queue import SegmentQueue
+from lookup_core.cache.segments import SegmentQueue
 
 
 def test_small_queue_has_segments_of_its_bound() -> None:

@@ -1,6 +1,6 @@
 """What leads back to a row says in which numbering it does."""
 
-from lookup_core.cache.stored_row import Place
+from lookup_core.cache.row_store import Place
 
 
 def test_places_of_two_eras_differ() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from lookup_core.changelog.change import Change, RowChanges
+from lookup_core.changelog.change_decoder import Change, RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 
 _CAPTURED = json.loads(Path(__file__).with_name("debezium_messages.json").read_text())

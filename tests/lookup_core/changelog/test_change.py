@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges, TableChange
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
 
 
 def test_table_change_may_lack_a_transaction() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.changelog.debezium_document import DebeziumDocument, debezium_document
+from lookup_core.changelog.debezium_json import DebeziumDocument, debezium_document
 
 ID = {"field": "id", "type": "int64"}
 ROW = {"field": "after", "type": "struct", "fields": [ID]}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.changelog.debezium_forms import plain_json
+from lookup_core.changelog.debezium_values import plain_json
 from lookup_core.changelog.json_column import UNUSABLE, json_column
 
 DECIMAL = pa.decimal128(10, 2)

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.changelog.change import TableChange
-from lookup_core.changelog.change_decoder import Decoded, DecoderSettings
+from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, ReplayFilter, TableChange
 from lookup_core.changelog.debezium_json import DebeziumDecoder
-from lookup_core.changelog.told_log import ToldLog
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.key_casts import UUID_FIELD
@@ -76,7 +74,7 @@ def decoded(
     schema: DimensionSchema = BY_ID,
     *,
     settings: DecoderSettings = SETTINGS,
-    log: ToldLog | None = None,
+    log: ReplayFilter | None = None,
 ) -> Decoded:
     """What they say."""
     return DebeziumDecoder(schema, settings, loads=orjson.loads).decode(messages, log)
@@ -339,7 +337,7 @@ def test_unnameable_keys_are_refused() -> None:
 
 def test_replayed_rows_are_not_told() -> None:
     """What was told before the newest record of the log is no news when it is told again."""
-    log, messages = ToldLog(), captured("plain t")[:6]  # the last but one is a tombstone
+    log, messages = ReplayFilter(), captured("plain t")[:6]  # the last but one is a tombstone
     first = decoded(messages, log=log)
 
     again = decoded(messages, log=log)
@@ -350,7 +348,7 @@ def test_replayed_rows_are_not_told() -> None:
 
 def test_mixed_transactions_are_told() -> None:
     """What was written earlier by a transaction that ended later is news."""
-    said = decoded([at('["10","25"]'), at('["30","15"]'), at('["30","40"]')], log=ToldLog())
+    said = decoded([at('["10","25"]'), at('["30","15"]'), at('["30","40"]')], log=ReplayFilter())
 
     assert words(said) == ["row"] * 3
 
@@ -362,7 +360,7 @@ def test_rows_that_were_read_are_told(sequence: str | None, expected: str) -> No
     """A snapshot shows what had ended by then; the changes that follow are told as before."""
     read = at(sequence, "r", snapshot="incremental")
 
-    said = decoded([at('["20","25"]'), read, at('["20","26"]')], log=ToldLog())
+    said = decoded([at('["20","25"]'), read, at('["20","26"]')], log=ReplayFilter())
 
     assert words(said) == ["row", expected, "row"]
 
@@ -371,7 +369,7 @@ def test_old_snapshots_are_not_told() -> None:
     """Rows that were read before the newest change are not told."""
     read = at('[null,"19"]', "r", snapshot="incremental")
 
-    said = decoded([at('["20","25"]'), read], log=ToldLog())
+    said = decoded([at('["20","25"]'), read], log=ReplayFilter())
 
     assert words(said) == ["row", "changed"]
 
@@ -394,7 +392,7 @@ def test_restored_database_changes_the_table(settings: DecoderSettings) -> None:
     """A former place at a later time is of another log; the rows after it are news."""
     restored = [at('["2","5"]', ts_ms=100_000), at('["7","8"]', ts_ms=100_001)]
 
-    said = decoded([at('["20","25"]'), *restored], settings=settings, log=ToldLog())
+    said = decoded([at('["20","25"]'), *restored], settings=settings, log=ReplayFilter())
 
     row = "row" if settings.with_rows else "changed"
     assert told(list(said.changes))[1] == ("table", 0)
@@ -404,14 +402,14 @@ def test_restored_database_changes_the_table(settings: DecoderSettings) -> None:
 
 def test_lone_tombstones_may_be_replayed() -> None:
     """A tombstone stands nowhere; where changes do, it ends no row."""
-    said = decoded([at('["20","25"]', ts_ms=None), message({"id": 1})], log=ToldLog())
+    said = decoded([at('["20","25"]', ts_ms=None), message({"id": 1})], log=ReplayFilter())
 
     assert words(said) == ["row", "changed"]
 
 
 def test_keys_are_told_wherever_they_stand() -> None:
     """If no rows are told, what is told again is the same."""
-    said = decoded([at('["20","25"]'), at('["2","5"]')], settings=KEYS, log=ToldLog())
+    said = decoded([at('["20","25"]'), at('["2","5"]')], settings=KEYS, log=ReplayFilter())
 
     assert words(said) == ["changed"] * 2
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.changelog.change import RowChanges, TableChange
-from lookup_core.changelog.change_decoder import Decoded
+from lookup_core.changelog.change_decoder import Decoded, RowChanges, TableChange
 from lookup_core.changelog.gathered_changes import (
     Forms,
     GatheredChanges,

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from lookup_core.changelog.json_documents import JsonDocuments
+from lookup_core.changelog.json_column import JsonDocuments
 
 DOCUMENTS = JsonDocuments(orjson.loads, max_bytes=9)
 

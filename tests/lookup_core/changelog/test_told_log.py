@@ -2,9 +2,9 @@
 
 import pytest
 
-from lookup_core.changelog.told_log import (
+from lookup_core.changelog.change_decoder import (
     LogPosition,
-    ToldLog,
+    ReplayFilter,
     level,
     log_position,
     snapshot_position,
@@ -14,9 +14,9 @@ TOLD_MS = 100_000
 LATER_MS = TOLD_MS + 60_001
 
 
-def told(*positions: LogPosition | None) -> ToldLog:
+def told(*positions: LogPosition | None) -> ReplayFilter:
     """A log of which these were told, at one moment."""
-    log = ToldLog()
+    log = ReplayFilter()
     for position in positions:
         log.note(position, TOLD_MS)
     return log
@@ -114,7 +114,7 @@ def test_rows_after_changes_begin_a_snapshot(
     before: str, *, is_first: bool, expected: bool
 ) -> None:
     """Rows that follow rows are of one snapshot, but for the first of another."""
-    log = ToldLog()
+    log = ReplayFilter()
     if before == "row":
         log.note_snapshot(is_first=True)
     if before == "change":

@@ -20,9 +20,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lookup_core.changelog.change_decoder import DecoderSettings
+from lookup_core.changelog.change_decoder import DecoderSettings, LogPosition, ReplayFilter, level
 from lookup_core.changelog.debezium_json import DebeziumDecoder
-from lookup_core.changelog.told_log import LogPosition, ToldLog, level
 from tests.lookup_core.changelog.change_messages import Message, schema_of, told
 from tests.lookup_core.changelog.logged_table import MINUTE_MS, LogConnector, LoggedTable
 
@@ -31,7 +30,7 @@ SCHEMA = schema_of({"id": pa.int64()}, {"version": pa.int64()})
 DECODER = DebeziumDecoder(SCHEMA, DecoderSettings("public.t", with_rows=True), loads=orjson.loads)
 
 
-class ForgetfulLog(ToldLog):
+class ForgetfulLog(ReplayFilter):
     """Whatever is told once more is believed."""
 
     def note(self, position: LogPosition | None, time_ms: int) -> bool:  # noqa: ARG002  as below
@@ -39,14 +38,14 @@ class ForgetfulLog(ToldLog):
         return False
 
 
-class AloneLog(ToldLog):
+class AloneLog(ReplayFilter):
     """Other partitions do not matter."""
 
-    def catch_up(self, other: ToldLog) -> None:
+    def catch_up(self, other: ReplayFilter) -> None:
         """Learn nothing."""
 
 
-class GaplessLog(ToldLog):
+class GaplessLog(ReplayFilter):
     """Rows are read beside a log that lacks nothing."""
 
     def note_snapshot(self, *, is_first: bool) -> bool:  # noqa: ARG002  of the broken method
@@ -57,14 +56,14 @@ class GaplessLog(ToldLog):
 class TellingMachine(RuleBasedStateMachine):
     """Writers, a connector, and a sidecar that reads its partitions one by one."""
 
-    make_log: Callable[[], ToldLog] = ToldLog
+    make_log: Callable[[], ReplayFilter] = ReplayFilter
 
     def __init__(self) -> None:
         super().__init__()
         self.table = LoggedTable()
         self.connector = LogConnector(self.table)
         self.unread: list[list[Message]] = []  # of each partition
-        self.logs: list[ToldLog] = []
+        self.logs: list[ReplayFilter] = []
         self.applied = dict.fromkeys(KEYS, 0)  # {key: the latest version that was told as it is}
         self.known: dict[int, int | None] = dict.fromkeys(KEYS, 0)  # None: a hole
         self.may_have_holes = False
@@ -176,7 +175,7 @@ class TellingMachine(RuleBasedStateMachine):
             self.apply(self.unread[partition], log)
             self.unread[partition] = []
 
-    def apply(self, messages: list[Message], log: ToldLog) -> None:
+    def apply(self, messages: list[Message], log: ReplayFilter) -> None:
         """Believe what is told; it is never older than what was told before."""
         versions = iter(messages)
         for key, word, *_ in told([*DECODER.decode(messages, log).changes]):

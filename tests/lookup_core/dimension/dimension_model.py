@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lookup_core.errors import ErrorCode
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 from tests.lookup_core.dimension.dimension_script import FAULTY, Key, Order, Seen, Told
 
 TTL_S = 10.0
@@ -54,7 +54,7 @@ class NaiveDimension:
     """All flights in a list, the cache in a dictionary; one retry of errors, one of absences."""
 
     max_keys: int
-    guard: StoreGuard
+    guard: BackendGuard
     cache: dict[int, tuple[str | None, float]] = field(
         default_factory=dict
     )  # {key: (name or absence, since)}
@@ -141,7 +141,7 @@ class NaiveDimension:
         if code is ErrorCode.KEY_REJECTED and len(query.keys) == 1:
             self.refused[query.keys[0]] = now + REFUSED_S
         elif code is ErrorCode.KEY_REJECTED:
-            code = ErrorCode.UPSTREAM_REJECTED
+            code = ErrorCode.BACKEND_REJECTED
         seen = Seen()
         for flight in self._of(query):
             for waiter in flight.waiters:

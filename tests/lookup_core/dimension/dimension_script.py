@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION, RowChanges, TableChange
+from lookup_core.answer import Answer, Outcome
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import Effects, LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState
@@ -20,7 +20,6 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import (
     BatchSettings,
     CacheMode,
@@ -182,7 +181,7 @@ class DimensionScript:
         return self._seen(effects)
 
     def fail(
-        self, batch: int, code: ErrorCode = ErrorCode.UPSTREAM_UNAVAILABLE, *, jitter: float = 1.0
+        self, batch: int, code: ErrorCode = ErrorCode.BACKEND_UNAVAILABLE, *, jitter: float = 1.0
     ) -> Seen:
         """A query fails; with this jitter its retry waits for the whole delay."""
         return self._seen(

@@ -1,6 +1,6 @@
 """Keys that may be asked, and those that never reach a backend."""
 
-from lookup_core.dimension.askable_keys import askable_keys, unaskable_answers
+from lookup_core.dimension.local_resolver import askable_keys, unaskable_answers
 from tests.lookup_core.dimension.dimension_script import FAULTY, told, typed
 
 

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.dimension.batcher import Batcher, ChannelId
+from lookup_core.dimension.batcher import QUERY_BYTES, Batcher, ChannelId
 from lookup_core.dimension.flight_table import FlightTable, LookupId
-from lookup_core.dimension.query_size import QUERY_BYTES
 from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.key_runs import joined_run, keys_of, run_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import Change, TableChange
+from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings

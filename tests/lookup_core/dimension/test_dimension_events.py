@@ -5,10 +5,9 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from lookup_core.answer import rowless_answer
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.dimension.dimension_events import Delivery, Effects
 from lookup_core.dimension.flight_table import LookupId
-from lookup_core.outcome import Outcome
 
 
 def test_effects_share_nothing() -> None:

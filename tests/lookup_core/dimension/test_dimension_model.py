@@ -22,17 +22,16 @@ from hypothesis.stateful import (
 
 from lookup_core.dimension.dimension_events import Effects
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.known_answers import KnownAnswers
-from lookup_core.dimension.landing import Landing
+from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.query_results import QueryResult
 from lookup_core.dimension.query_table import Query
-from lookup_core.dimension.retry_policy import NEVER
+from lookup_core.dimension.retries import NEVER, FailedQueryRetries
 from lookup_core.dimension.waiting_lookups import WaitingLookups
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import BatchSettings, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension import dimension_script
 from tests.lookup_core.dimension.dimension_model import (
@@ -64,7 +63,7 @@ SETTINGS = dimension_script.settings(
 )
 KEYS = range(5)
 CODES = (
-    ErrorCode.UPSTREAM_UNAVAILABLE,
+    ErrorCode.BACKEND_UNAVAILABLE,
     ErrorCode.CONNECTION_LOST,
     ErrorCode.TIMEOUT,
     ErrorCode.FORBIDDEN,
@@ -82,7 +81,7 @@ class DimensionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.script = DimensionScript(SETTINGS, state_class=self.state_class)
-        self.model = NaiveDimension(max_keys=MAX_KEYS, guard=StoreGuard(MAX_IN_FLIGHT))
+        self.model = NaiveDimension(max_keys=MAX_KEYS, guard=BackendGuard(MAX_IN_FLIGHT))
         self.table: dict[int, int | None] = dict.fromkeys(KEYS)  # {key: version; None: no row}
         self.versions = 0
         self.floor = dict.fromkeys(KEYS, 0)  # {key: versions below are known to be out of date}
@@ -141,7 +140,7 @@ class DimensionMachine(RuleBasedStateMachine):
         self._check(self.script.fail(batch, code), self.model.fail(batch, code, self.script.now))
 
     @precondition(lambda self: self._is_probe_due())
-    @rule(error=st.sampled_from([None, None, ErrorCode.UPSTREAM_UNAVAILABLE]))
+    @rule(error=st.sampled_from([None, None, ErrorCode.BACKEND_UNAVAILABLE]))
     def probe(self, error: ErrorCode | None) -> None:
         """The store is asked for a sign of life."""
         now = self.script.now
@@ -301,7 +300,7 @@ class CachesErrors(DimensionState):
         query = self._queries._at_backend[batch_id]
         no_rows = pa.record_batch([pa.nulls(0, pa.utf8())], SCHEMA.columns)
         none = np.zeros(0, np.int32)
-        nothing = Landing.of_rows(len(query.flights), none, rows=no_rows, age_ms=0)
+        nothing = QueryResult.of_rows(len(query.flights), none, rows=no_rows, age_ms=0)
         may_keep = np.ones(len(query.flights), np.bool_)
         self._known.keep(query, nothing, may_keep=may_keep, is_last_try=True, now=now)
         return super().on_failure(batch_id, code=code, now=now, jitter=jitter)
@@ -377,7 +376,7 @@ class AsksWhileTheStoreIsDown(DimensionState):
         self._guard.has_slot = lambda in_flight: in_flight < MAX_IN_FLIGHT  # type: ignore[method-assign]
 
 
-class _NeverParts(FailedTries):
+class _NeverParts(FailedQueryRetries):
     def retry_at(
         self, query: Query, code: ErrorCode, *, latest_s: float, now: float, jitter: float
     ) -> float:
@@ -386,11 +385,11 @@ class _NeverParts(FailedTries):
         return NEVER if code is ErrorCode.KEY_REJECTED else at
 
 
-class _KeepsAll(KnownAnswers):
+class _KeepsAll(LocalResolver):
     def keep(
         self,
         query: Query,
-        landing: Landing,
+        landing: QueryResult,
         *,
         may_keep: npt.NDArray[np.bool_],
         is_last_try: bool,
@@ -401,11 +400,11 @@ class _KeepsAll(KnownAnswers):
         super().keep(query, landing, may_keep=all_keys, is_last_try=is_last_try, now=now)
 
 
-class _BelievesAll(KnownAnswers):
+class _BelievesAll(LocalResolver):
     def keep(
         self,
         query: Query,
-        landing: Landing,
+        landing: QueryResult,
         *,
         may_keep: npt.NDArray[np.bool_],
         is_last_try: bool,

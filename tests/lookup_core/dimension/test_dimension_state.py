@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState
@@ -13,7 +14,6 @@ from lookup_core.dimension.explanation import KeyState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, CacheMode, RetrySettings
 from lookup_core.statistics import InvalidationOrigin
 from tests.lookup_core.dimension.dimension_script import (

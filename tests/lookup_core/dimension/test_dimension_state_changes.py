@@ -130,7 +130,7 @@ def test_last_failure_is_told() -> None:
     script.now = 1.0
     script.order()
 
-    assert script.fail(1) == Seen({1: {0: "error upstream_unavailable"}}, ended=[1])
+    assert script.fail(1) == Seen({1: {0: "error backend_unavailable"}}, ended=[1])
     assert script.submit(2, 7) == {}
     assert script.order() == Order(2, [7])
 

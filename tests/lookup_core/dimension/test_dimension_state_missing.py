@@ -274,7 +274,7 @@ def test_error_of_a_retry_is_an_error(script: DimensionScript) -> None:
     script.now = 2.0
     script.order()
 
-    assert script.fail(2) == Seen({1: {0: "error upstream_unavailable"}}, ended=[1])
+    assert script.fail(2) == Seen({1: {0: "error backend_unavailable"}}, ended=[1])
     assert script.submit(2, 7) == {}
 
 

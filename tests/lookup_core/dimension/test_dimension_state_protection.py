@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings, RetrySettings
 from lookup_core.statistics import InvalidationOrigin
@@ -130,7 +130,7 @@ def test_old_row_stands_in_for_a_failure(script: DimensionScript) -> None:
     seen = script.fail(2)
 
     assert seen == Seen(
-        {1: {0: "stale Ada", 1: "error upstream_unavailable"}},
+        {1: {0: "stale Ada", 1: "error backend_unavailable"}},
         ended=[1],
     )
     assert script.ages[1, 0] == 13.0
@@ -205,7 +205,7 @@ def test_search_for_refused_keys_is_bounded(script: DimensionScript) -> None:
     words = list(seen.answers[1].values())
 
     assert len(words) == 500
-    assert set(words) == {"error key_rejected", "error upstream_rejected"}
+    assert set(words) == {"error key_rejected", "error backend_rejected"}
     assert script.order() is None
 
 
@@ -286,7 +286,7 @@ def test_waiting_ends_with_what_is_wrong(script: DimensionScript) -> None:
     script.submit(1, 7, deadline=2.0)
     script.now = 2.0
 
-    assert script.expire().answers == {1: {0: "error upstream_unavailable"}}
+    assert script.expire().answers == {1: {0: "error backend_unavailable"}}
 
 
 def test_keys_given_up_make_room_in_an_outage(script: DimensionScript) -> None:

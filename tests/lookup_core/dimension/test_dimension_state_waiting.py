@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.settings import BatchSettings, RetrySettings
 from tests.lookup_core.dimension.dimension_script import (
     NOTHING,

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.changelog.change import RowChanges, TableChange
+from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState

@@ -2,9 +2,9 @@
 
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
 from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension.dimension_script import FAULTY, DimensionScript, Key, settings
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lookup_core.dimension.failed_tries import FailedTries
 from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.dimension.query_table import Bisection, Query, QueryTable
-from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.retries import NEVER, FailedQueryRetries, RetryPolicy
 from lookup_core.errors import ErrorCode
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import RetrySettings
 from tests.lookup_core.dimension.key_runs import run_of
 
@@ -18,19 +17,19 @@ from tests.lookup_core.dimension.key_runs import run_of
 class Tries:
     """One try after a failure, 1 s later; somebody waits until 100 s."""
 
-    guard: StoreGuard = field(default_factory=lambda: StoreGuard(8))
+    guard: BackendGuard = field(default_factory=lambda: BackendGuard(8))
 
     def retry_at(self, query: Query, code: ErrorCode, *, now: float = 5.0) -> float:
         """When the query is tried again, after the failure of a try that was sent 1 s before."""
         policy = RetryPolicy(RetrySettings(max_retries=1, initial_s=1.0))
         query.sent_at = now - 1
-        rules = FailedTries(policy, self.guard)
+        rules = FailedQueryRetries(policy, self.guard)
         return rules.retry_at(query, code, latest_s=100.0, now=now, jitter=1.0)
 
     def open_breaker(self) -> None:
         """The store is known to be away."""
         for _ in range(3):
-            self.guard.on_failure(ErrorCode.UPSTREAM_UNAVAILABLE, sent_at=0.0, now=0.0)
+            self.guard.on_failure(ErrorCode.BACKEND_UNAVAILABLE, sent_at=0.0, now=0.0)
 
 
 def query_of(*keys: int) -> Query:
@@ -43,8 +42,8 @@ def test_failure_waits_for_its_next_try() -> None:
     """A passing trouble is tried again by the rules, then no more."""
     tries, query = Tries(), query_of(1)
 
-    assert tries.retry_at(query, ErrorCode.UPSTREAM_UNAVAILABLE) == 6.0
-    assert tries.retry_at(query, ErrorCode.UPSTREAM_UNAVAILABLE) == NEVER
+    assert tries.retry_at(query, ErrorCode.BACKEND_UNAVAILABLE) == 6.0
+    assert tries.retry_at(query, ErrorCode.BACKEND_UNAVAILABLE) == NEVER
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FORBIDDEN, ErrorCode.INTERNAL])
@@ -84,7 +83,7 @@ def test_queries_are_held_while_the_store_is_away() -> None:
     query.failures = 9
     tries.open_breaker()
 
-    assert tries.retry_at(query, ErrorCode.UPSTREAM_UNAVAILABLE) == 5.0
+    assert tries.retry_at(query, ErrorCode.BACKEND_UNAVAILABLE) == 5.0
     assert tries.retry_at(query, ErrorCode.FORBIDDEN) == NEVER
 
 
@@ -106,6 +105,6 @@ def test_single_refused_key_is_found() -> None:
 
 def test_only_batches_that_are_too_much_are_parted() -> None:
     """A refused value and a query that took too long go on in halves."""
-    parted = {code for code in ErrorCode if FailedTries.is_parted(code)}
+    parted = {code for code in ErrorCode if FailedQueryRetries.is_parted(code)}
 
     assert parted == {ErrorCode.KEY_REJECTED, ErrorCode.TIMEOUT}

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.answer import Answer
-from lookup_core.dimension.landing import NO_ROW, SEVERAL_ROWS, Landing
+from lookup_core.answer import Answer, Outcome
+from lookup_core.dimension.query_results import NO_ROW, SEVERAL_ROWS, QueryResult
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
 
 ROWS = pa.record_batch({"name": ["Ada", "Bert", "Cora"], "tier": [1, 2, 3]})
 
@@ -22,9 +21,11 @@ def numbers(*values: int) -> npt.NDArray[np.int32]:
     return np.array(values, np.int32)
 
 
-def landing_of(key_count: int, ordinals: npt.NDArray[np.int32], rows: pa.RecordBatch) -> Landing:
+def landing_of(
+    key_count: int, ordinals: npt.NDArray[np.int32], rows: pa.RecordBatch
+) -> QueryResult:
     """Rows that were read 30 ms ago."""
-    return Landing.of_rows(key_count, ordinals, rows=rows, age_ms=30)
+    return QueryResult.of_rows(key_count, ordinals, rows=rows, age_ms=30)
 
 
 def plain(answers: Iterable[Answer]) -> list[tuple[list[int], set[int], object, object]]:

@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.dimension.dimension_state import LookupShares
 from lookup_core.dimension.flight_table import FlightTable, LookupId
-from lookup_core.dimension.known_answers import KnownAnswers
-from lookup_core.dimension.landing import Landing
-from lookup_core.dimension.lookup_shares import LookupShares
+from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.dimension.query_results import QueryResult
 from lookup_core.dimension.query_table import Query, QueryTable
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.errors import ErrorCode
@@ -15,7 +15,7 @@ from tests.lookup_core.dimension.dimension_script import SCHEMA, settings, told
 from tests.lookup_core.dimension.key_runs import LATE_S, joined_run
 
 ADA, BERT = LookupId(1), LookupId(2)
-KNOWN = KnownAnswers(settings(default={"name": "nobody"}), SCHEMA, seed=0)
+KNOWN = LocalResolver(settings(default={"name": "nobody"}), SCHEMA, seed=0)
 
 
 def shared_query() -> tuple[Query, LookupShares]:
@@ -33,7 +33,7 @@ def test_rows_are_shared() -> None:
     """Each lookup gets its own keys' rows at its own positions; absences are the default row."""
     query, lookup_shares = shared_query()
     rows = pa.record_batch([pa.array(["row 8"])], SCHEMA.columns)
-    landing = Landing.of_rows(2, np.array([1], np.int32), rows=rows, age_ms=0)
+    landing = QueryResult.of_rows(2, np.array([1], np.int32), rows=rows, age_ms=0)
 
     waiters = lookup_shares.flights.waiters(query.flights)
     shares = lookup_shares.of_rows(landing, waiters)

@@ -5,23 +5,21 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension.flight_table import FlightTable, LookupId
-from lookup_core.dimension.landing import Landing
-from lookup_core.dimension.missing_tries import MissingTries
-from lookup_core.dimension.postponement import Postponement
+from lookup_core.dimension.query_results import QueryResult
 from lookup_core.dimension.query_table import Query, QueryTable
-from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.retries import NEVER, MissingKeyRetries, MissingKeySelection, RetryPolicy
 from lookup_core.dimension.totals import Totals
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.settings import OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension.key_runs import LATE_S, joined_run
 
 ADA = LookupId(1)
-NO_ROWS = Landing.of_rows(
+NO_ROWS = QueryResult.of_rows(
     2, np.zeros(0, np.int32), rows=pa.record_batch({"name": pa.array([], pa.utf8())}), age_ms=0
 )
 
 
-class Tries(MissingTries):
+class Tries(MissingKeyRetries):
     """Two tries, 4 s apart; Ada waits for two keys for long."""
 
     def __init__(self) -> None:
@@ -37,7 +35,7 @@ class Tries(MissingTries):
         query.misses, query.hastened_from = misses, hastened_from
         return query
 
-    def after(self, query: Query, *, now: float) -> Postponement:
+    def after(self, query: Query, *, now: float) -> MissingKeySelection:
         """What becomes of its keys, which have no rows."""
         return self.postponed(query, NO_ROWS, self.flights.waiters(query.flights), now=now)
 

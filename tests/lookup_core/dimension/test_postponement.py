@@ -5,9 +5,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.dimension.flight_table import LookupId, Waiters
-from lookup_core.dimension.landing import Landing
-from lookup_core.dimension.postponement import Postponement
-from lookup_core.dimension.retry_policy import NEVER
+from lookup_core.dimension.query_results import QueryResult
+from lookup_core.dimension.retries import NEVER, MissingKeySelection
 
 ADA, BERT = LookupId(1), LookupId(2)
 
@@ -18,7 +17,7 @@ def numbers(*values: int) -> npt.NDArray[np.int32]:
 
 
 # Key 0 has a row, key 1 has two, keys 2 and 3 have none.
-LANDING = Landing.of_rows(
+LANDING = QueryResult.of_rows(
     4, numbers(0, 1, 1), rows=pa.record_batch({"name": ["a", "b", "c"]}), age_ms=0
 )
 WAITERS: Waiters = {
@@ -34,7 +33,7 @@ def plain(waiters: Waiters) -> dict[LookupId, tuple[list[int], list[int]]]:
 
 def test_only_missing_keys_are_postponed() -> None:
     """Rows and ambiguous keys are answers; what has no row waits, if somebody waits for it."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
+    postponed = MissingKeySelection.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
 
     assert postponed.is_postponed.tolist() == [False, False, True, False]
     assert not postponed.is_last_try
@@ -42,7 +41,7 @@ def test_only_missing_keys_are_postponed() -> None:
 
 def test_patient_lookups_wait_on() -> None:
     """Who waits on is told what there is; who does not is told of the absences, too."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
+    postponed = MissingKeySelection.of_missing(LANDING, WAITERS, patient={ADA}, retry_at=2.0)
 
     assert plain(postponed.answered_now(WAITERS)) == {
         ADA: ([10, 11], [0, 1]),
@@ -52,7 +51,7 @@ def test_patient_lookups_wait_on() -> None:
 
 def test_nobody_patient_postpones_nothing() -> None:
     """Where nobody would be there for another try, all is answered now."""
-    postponed = Postponement.of_missing(LANDING, WAITERS, patient=set(), retry_at=NEVER)
+    postponed = MissingKeySelection.of_missing(LANDING, WAITERS, patient=set(), retry_at=NEVER)
 
     assert not postponed.is_postponed.any()
     assert postponed.is_last_try

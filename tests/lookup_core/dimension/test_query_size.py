@@ -1,6 +1,6 @@
 """How many keys are asked for at once, by the rows that came before."""
 
-from lookup_core.dimension.query_size import QUERY_BYTES, QuerySize
+from lookup_core.dimension.batcher import QUERY_BYTES, QuerySize
 
 MAX_KEYS = 500
 

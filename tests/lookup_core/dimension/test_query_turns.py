@@ -4,11 +4,10 @@ import pytest
 
 from lookup_core.dimension.batcher import Batcher, ChannelId
 from lookup_core.dimension.flight_table import FlightTable
-from lookup_core.dimension.query_table import QueryTable
-from lookup_core.dimension.query_turns import QueryTurns
+from lookup_core.dimension.query_table import QueryTable, QueryTurns
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
-from lookup_core.protection.store_guard import StoreGuard
+from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.key_runs import run_of
 
@@ -19,7 +18,7 @@ class Turns(QueryTurns):
     def __init__(self, settings: BatchSettings) -> None:
         self.flights = FlightTable()
         batcher, queries = Batcher(settings, self.flights), QueryTable(self.flights)
-        super().__init__(batcher, queries, StoreGuard(3))
+        super().__init__(batcher, queries, BackendGuard(3))
 
     def put(self, *keys: int) -> None:
         """Keys that are asked for the first time."""
@@ -77,6 +76,6 @@ def test_open_breaker_holds_all(turns: Turns) -> None:
     """While the store is away nothing goes, and nothing is due."""
     turns.put(1)
     for _ in range(3):
-        turns.guard.on_failure(ErrorCode.UPSTREAM_UNAVAILABLE, sent_at=0.0, now=0.0)
+        turns.guard.on_failure(ErrorCode.BACKEND_UNAVAILABLE, sent_at=0.0, now=0.0)
 
     assert (turns.sent(9.0), turns.next_due()) == ([], None)

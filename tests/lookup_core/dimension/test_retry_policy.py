@@ -2,11 +2,11 @@
 
 import pytest
 
-from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.retries import NEVER, RetryPolicy
 from lookup_core.errors import ErrorCode
 from lookup_core.settings import OnMissingSettings, RetrySettings
 
-DOWN = ErrorCode.UPSTREAM_UNAVAILABLE
+DOWN = ErrorCode.BACKEND_UNAVAILABLE
 POLICY = RetryPolicy(
     RetrySettings(
         max_retries=3,

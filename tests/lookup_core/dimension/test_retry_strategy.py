@@ -6,7 +6,7 @@ The delays of each kind of strategy stand in the conformance cases; here is what
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.dimension.retry_strategy import RetryStrategy
+from lookup_core.backoff import RetryStrategy
 
 strategies = st.builds(
     RetryStrategy,

@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.dimension.stale_rows import StaleRows, all_stale
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import CacheSettings
 from tests.lookup_core.dimension.dimension_script import SCHEMA
 
@@ -110,7 +110,7 @@ def test_no_window_serves_no_untrusted_row(stale: StaleRows) -> None:
     ("code", "is_served"),
     [
         (ErrorCode.TIMEOUT, True),
-        (ErrorCode.UPSTREAM_UNAVAILABLE, True),
+        (ErrorCode.BACKEND_UNAVAILABLE, True),
         (ErrorCode.FORBIDDEN, False),
         (ErrorCode.SCHEMA_CHANGED, False),
         (ErrorCode.KEY_REJECTED, False),

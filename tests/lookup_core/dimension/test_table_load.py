@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.errors import BackendError
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings

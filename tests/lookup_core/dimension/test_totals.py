@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from lookup_core.answer import rowless_answer
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.dimension.totals import Totals
-from lookup_core.outcome import Outcome
 from lookup_core.statistics import InvalidationOrigin
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lookup_core.dimension.waiter_table import WaiterTable
+from lookup_core.dimension.flight_table import WaiterTable
 
 ADA, BERT = 1, -2
 

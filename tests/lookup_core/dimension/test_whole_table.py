@@ -4,10 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import RowChanges, TableChange
+from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.table_load import TableLoad
-from lookup_core.dimension.whole_table import WholeTable
+from lookup_core.dimension.full_mode import FullMode, TableLoad
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
@@ -27,7 +26,7 @@ def state() -> DimensionState:
 
 
 @pytest.fixture
-def whole(state: DimensionState) -> WholeTable:
+def whole(state: DimensionState) -> FullMode:
     """Its table."""
     assert state.whole is not None
     return state.whole
@@ -59,7 +58,7 @@ def read(load: TableLoad, names: dict[int, str | None], snapshot: TableSnapshot 
     load.take([changes(names)], snapshot, now=2.0)
 
 
-def known(whole: WholeTable, *keys: int) -> dict[int, str] | None:
+def known(whole: FullMode, *keys: int) -> dict[int, str] | None:
     """The names of those keys that have a row; None if not all is known."""
     rows = whole.rows_of(ids(*keys), now=5.0)
     if rows is None:
@@ -68,7 +67,7 @@ def known(whole: WholeTable, *keys: int) -> dict[int, str] | None:
     return {keys[at]: name for at, name in zip(rows.ordinals.tolist(), names, strict=True)}
 
 
-def test_picture_counts_when_it_is_whole(whole: WholeTable) -> None:
+def test_picture_counts_when_it_is_whole(whole: FullMode) -> None:
     """Before its end nothing of it is known, then all is, absences included."""
     load = whole.begin_load(1.0)
     read(load, {1: "Ada"}, SEES_ALL)
@@ -80,7 +79,7 @@ def test_picture_counts_when_it_is_whole(whole: WholeTable) -> None:
     assert known(whole, 2, 9, 1) == {2: "Bob", 1: "Ada"}
 
 
-def test_dropped_load_changes_nothing(whole: WholeTable) -> None:
+def test_dropped_load_changes_nothing(whole: FullMode) -> None:
     """What it brought is gone, and it cannot be finished."""
     load = whole.begin_load(1.0)
     read(load, {1: "Ada"}, SEES_ALL)
@@ -91,7 +90,7 @@ def test_dropped_load_changes_nothing(whole: WholeTable) -> None:
     assert known(whole, 1) is None
 
 
-def test_change_that_a_picture_does_not_show_wins(state: DimensionState, whole: WholeTable) -> None:
+def test_change_that_a_picture_does_not_show_wins(state: DimensionState, whole: FullMode) -> None:
     """The event was told first, its row not yet visible to the picture: the key stays unknown."""
     tell(state, changes({1: None}))
     load = whole.begin_load(2.0)
@@ -101,7 +100,7 @@ def test_change_that_a_picture_does_not_show_wins(state: DimensionState, whole: 
     assert (known(whole, 1), known(whole, 2)) == (None, {2: "Bob"})
 
 
-def test_change_during_a_load_wins(state: DimensionState, whole: WholeTable) -> None:
+def test_change_during_a_load_wins(state: DimensionState, whole: FullMode) -> None:
     """What the picture shows of that key is older, whenever its row is read."""
     load = whole.begin_load(1.0)
     tell(state, changes({1: "Zoe"}))
@@ -111,7 +110,7 @@ def test_change_during_a_load_wins(state: DimensionState, whole: WholeTable) -> 
     assert known(whole, 1) == {1: "Zoe"}
 
 
-def test_doubt_outdates_a_load(state: DimensionState, whole: WholeTable) -> None:
+def test_doubt_outdates_a_load(state: DimensionState, whole: FullMode) -> None:
     """A picture that does not show what may have changed anything is of no use."""
     load = whole.begin_load(1.0)
     tell(state, TableChange("truncated", 700), now=1.5)
@@ -121,9 +120,7 @@ def test_doubt_outdates_a_load(state: DimensionState, whole: WholeTable) -> None
     assert not whole.is_whole
 
 
-def test_picture_after_a_doubt_is_taken_late_enough(
-    state: DimensionState, whole: WholeTable
-) -> None:
+def test_picture_after_a_doubt_is_taken_late_enough(state: DimensionState, whole: FullMode) -> None:
     """Where no transaction is told, only time can say that a picture shows it."""
     tell(state, TableChange("nobody knows"), now=1.0)
 
@@ -131,7 +128,7 @@ def test_picture_after_a_doubt_is_taken_late_enough(
     assert whole.loads_from(7.0) == 7.0
 
 
-def test_untrusted_table_knows_nothing(state: DimensionState, whole: WholeTable) -> None:
+def test_untrusted_table_knows_nothing(state: DimensionState, whole: FullMode) -> None:
     """Its rows may have changed without a word; they are there again with the trust."""
     load = whole.begin_load(1.0)
     read(load, {1: "Ada"}, None)
@@ -144,7 +141,7 @@ def test_untrusted_table_knows_nothing(state: DimensionState, whole: WholeTable)
     assert (untrusted, known(whole, 1)) == (None, {1: "Ada"})
 
 
-def test_hole_is_not_known(state: DimensionState, whole: WholeTable) -> None:
+def test_hole_is_not_known(state: DimensionState, whole: FullMode) -> None:
     """One key that has to be fetched lets all of its query be."""
     load = whole.begin_load(1.0)
     read(load, {1: "Ada", 2: "Bob"}, None)
@@ -155,7 +152,7 @@ def test_hole_is_not_known(state: DimensionState, whole: WholeTable) -> None:
     assert (known(whole, 1, 2), known(whole, 2)) == (None, {2: "Bob"})
 
 
-def test_hold_ends_with_the_load(state: DimensionState, whole: WholeTable) -> None:
+def test_hold_ends_with_the_load(state: DimensionState, whole: FullMode) -> None:
     """No query is sent before, and the time till then is not asked for again."""
     whole.hold_until(10.0)
     held = (whole.holds(1.0), whole.held_until, state.next_deadline())
@@ -170,14 +167,14 @@ def test_hold_ends_with_the_load(state: DimensionState, whole: WholeTable) -> No
     assert (after_failure, whole.held_until, whole.holds(3.0)) == (10.0, None, False)
 
 
-def test_hold_ends_in_time(whole: WholeTable) -> None:
+def test_hold_ends_in_time(whole: FullMode) -> None:
     """A table that cannot be loaded does not hold lookups for ever."""
     whole.hold_until(10.0)
 
     assert [whole.holds(9.9), whole.holds(10.0), whole.holds(9.9)] == [True, False, False]
 
 
-def test_proof_of_the_feed_makes_rows_younger(state: DimensionState, whole: WholeTable) -> None:
+def test_proof_of_the_feed_makes_rows_younger(state: DimensionState, whole: FullMode) -> None:
     """What is told up to a moment shows that all rows were the table's then."""
     load = whole.begin_load(1.0)
     read(load, {1: "Ada"}, None)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION
-from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
+from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lookup_core.freshness.recent_changes import RecentChanges
+from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lookup_core.freshness.staleness_limit import served_for_s, staleness_limit_s
+from lookup_core.freshness.feed_health import served_for_s, staleness_limit_s
 from lookup_core.settings import (
     CacheMode,
     CacheSettings,

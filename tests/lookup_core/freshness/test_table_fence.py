@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lookup_core.changelog.change import UNKNOWN_TRANSACTION
-from lookup_core.freshness.table_fence import TableFence
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
+from lookup_core.freshness.change_fence import TableFence
 from lookup_core.freshness.table_snapshot import TableSnapshot
 
 

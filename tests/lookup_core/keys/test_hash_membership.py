@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.keys.hash_membership import is_among
+from lookup_core.keys.canonical_keys import is_among
 
 hashes = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**16, 2**16 + 1]))
 

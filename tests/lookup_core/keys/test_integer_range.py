@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.keys.integer_range import integer_range
+from lookup_core.keys.key_casts import integer_range
 
 
 @pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint64"])

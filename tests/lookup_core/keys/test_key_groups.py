@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.keys.key_groups import KEY_GROUPS, key_groups, shards_of_groups
+from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
 
 ALL = np.arange(KEY_GROUPS, dtype=np.int32)
 

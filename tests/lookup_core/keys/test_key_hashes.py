@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.keys.key_hashes import NULL_HASH, key_hashes
+from lookup_core.keys.canonical_keys import NULL_HASH, key_hashes
 
 
 def hashes(*columns: pa.Array) -> list[int]:

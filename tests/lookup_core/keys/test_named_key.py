@@ -5,7 +5,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.named_key import EXACT_NAMES, named_key
+from lookup_core.keys.typed_keys import EXACT_NAMES, named_key
 
 WEATHER = DimensionSchema(
     pa.schema({"origin": pa.utf8(), "time_hour": pa.int64()}), pa.schema({"wind": pa.float64()})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.operator.answered_rows import AnsweredRows
+from lookup_core.operator.question import AnsweredRows
 
 COLUMNS = pa.schema({"name": pa.utf8(), "size": pa.int32()})
 

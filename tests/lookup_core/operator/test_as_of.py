@@ -4,9 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.operator.as_of import AsOf
-from lookup_core.operator.moments import NEVER_US
-from lookup_core.operator.version_pick import VersionPick
+from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 
 PICK = VersionPick(pa.schema([]), 0, None)
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.operator.batch_pool import QUICK_S, BatchPool
+from lookup_core.operator.batch_intake import QUICK_S, BatchPool
 
 
 def batch(*numbers: int) -> pa.RecordBatch:

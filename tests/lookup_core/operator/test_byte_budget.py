@@ -1,6 +1,6 @@
 """How many rows fit when rows and answers are large."""
 
-from lookup_core.operator.byte_budget import ByteBudget
+from lookup_core.operator.batch_intake import ByteBudget
 
 
 def test_rows_fit_by_their_own_size() -> None:

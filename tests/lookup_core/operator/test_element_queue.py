@@ -26,9 +26,8 @@ from lookup_core.operator.element_queue import (
     Slice,
     SlotId,
 )
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
-from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from tests.lookup_core.operator.naive_queue import NaiveQueue
 
 QUEUES = [OrderedQueue, UnorderedQueue, KeyOrderedQueue]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.operator.equal_numbers import Numbers, first_equal_rows
+from lookup_core.operator.encoded_keys import Numbers, first_equal_rows
 
 INT64 = np.iinfo(np.int64)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lookup_core.operator.element_queue import KeyHashes, Mark, Segment, Slice, SlotId
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
+from lookup_core.operator.segmented_queue import KeyOrderedQueue
 
 
 def put(queue: KeyOrderedQueue, *keys: int, deadline_s: float = math.inf) -> SlotId:

@@ -6,13 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.operator.moments import (
-    EARLIEST_US,
-    LATEST_US,
-    NEVER_US,
-    is_moment,
-    moments_us,
-)
+from lookup_core.operator.as_of import EARLIEST_US, LATEST_US, NEVER_US, is_moment, moments_us
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 NOON_US = 1_709_208_000_000_000

@@ -6,13 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.operator.as_of import AsOf
-from lookup_core.operator.moments import NEVER_US
+from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 from lookup_core.operator.question import Question
-from lookup_core.operator.version_pick import VersionPick
-from lookup_core.outcome import Outcome
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 ROWS = np.arange(6)

@@ -4,18 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode
-from lookup_core.operator.batch_intake import BatchIntake
-from lookup_core.operator.byte_budget import ByteBudget
+from lookup_core.operator.batch_intake import BatchIntake, ByteBudget
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import Cut
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
-from lookup_core.operator.unordered_queue import UnorderedQueue
-from lookup_core.outcome import Outcome
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.sent_lookups import QuestionId
 
 COLUMNS = pa.schema({"name": pa.utf8()})

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lookup_core.operator.element_queue import Mark, Segment, Slice
-from lookup_core.operator.key_ordered_queue import KeyOrderedQueue
-from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 
 
 @pytest.mark.parametrize("new_queue", [UnorderedQueue, KeyOrderedQueue])

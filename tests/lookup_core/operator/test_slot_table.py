@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lookup_core.operator.element_queue import Mark, Slice, SlotId
-from lookup_core.operator.slot_table import SlotTable
+from lookup_core.operator.element_queue import Mark, Slice, SlotId, SlotTable
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from lookup_core.operator.element_queue import Mark, Segment, Slice, SlotId
-from lookup_core.operator.unordered_queue import UnorderedQueue
+from lookup_core.operator.segmented_queue import UnorderedQueue
 
 
 def put(queue: UnorderedQueue, element: Slice | Mark) -> SlotId:

@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lookup_core.errors import ProtocolViolation
-from lookup_core.operator.moments import NEVER_US, moments_us
-from lookup_core.operator.version_pick import NO_VERSION, VersionPick
+from lookup_core.operator.as_of import NEVER_US, NO_VERSION, VersionPick, moments_us
 
 TIME = pa.timestamp("us")
 NAME = pa.schema({"name": pa.utf8()})

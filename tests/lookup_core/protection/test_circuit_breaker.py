@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lookup_core.errors import ErrorCode
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
 
-AWAY = ErrorCode.UPSTREAM_UNAVAILABLE
-REFUSED = ErrorCode.UPSTREAM_AUTH
+AWAY = ErrorCode.BACKEND_UNAVAILABLE
+REFUSED = ErrorCode.BACKEND_AUTH
 CODES = (AWAY, REFUSED, ErrorCode.TIMEOUT)
 
 
@@ -87,7 +87,7 @@ def test_next_outage_begins_with_short_pauses() -> None:
 
 def test_refused_logins_pause_for_longer() -> None:
     """A server that refuses the login is asked every 30 s at last: it may lock the role out."""
-    assert pauses(ErrorCode.UPSTREAM_AUTH, 11)[-2:] == [30.0, 30.0]
+    assert pauses(ErrorCode.BACKEND_AUTH, 11)[-2:] == [30.0, 30.0]
 
 
 def test_jitter_shortens_pauses_by_half_at_most() -> None:

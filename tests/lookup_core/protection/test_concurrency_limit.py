@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.protection.concurrency_limit import ConcurrencyLimit
+from lookup_core.protection.backend_guard import ConcurrencyLimit
 
 
 def lowered() -> ConcurrencyLimit:

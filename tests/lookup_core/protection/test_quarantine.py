@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lookup_core.protection.quarantine import Quarantine
+from lookup_core.protection.backend_guard import Quarantine
 
 KEYS = list(range(8))
 

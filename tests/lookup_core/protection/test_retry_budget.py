@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.protection.retry_budget import RetryBudget
+from lookup_core.protection.backend_guard import RetryBudget
 
 
 def spent(budget: RetryBudget, now: float = 0.0) -> int:

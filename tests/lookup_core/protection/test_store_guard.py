@@ -3,20 +3,20 @@
 import pytest
 
 from lookup_core.errors import ErrorCode
+from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.protection.circuit_breaker import BreakerState
-from lookup_core.protection.store_guard import StoreGuard
 
 OF_THE_STORE = {
     ErrorCode.TIMEOUT,
-    ErrorCode.UPSTREAM_UNAVAILABLE,
-    ErrorCode.UPSTREAM_AUTH,
+    ErrorCode.BACKEND_UNAVAILABLE,
+    ErrorCode.BACKEND_AUTH,
     ErrorCode.CONNECTION_LOST,
 }
 
 
-def failing(code: ErrorCode, times: int = 3) -> StoreGuard:
+def failing(code: ErrorCode, times: int = 3) -> BackendGuard:
     """A guard whose store has failed so, in queries one after the other."""
-    guard = StoreGuard(10)
+    guard = BackendGuard(10)
     for now in range(times):
         guard.on_failure(code, sent_at=float(now), now=now + 0.5)
     return guard
@@ -32,15 +32,15 @@ def test_only_the_stores_own_failures_open_it(code: ErrorCode) -> None:
     ("failures", "told"),
     [
         ([], ErrorCode.TIMEOUT),
-        ([ErrorCode.UPSTREAM_AUTH] * 2, ErrorCode.TIMEOUT),
-        ([ErrorCode.UPSTREAM_AUTH] * 3, ErrorCode.UPSTREAM_AUTH),
-        ([ErrorCode.TIMEOUT] * 3, ErrorCode.UPSTREAM_UNAVAILABLE),
-        ([ErrorCode.CONNECTION_LOST] * 3, ErrorCode.UPSTREAM_UNAVAILABLE),
+        ([ErrorCode.BACKEND_AUTH] * 2, ErrorCode.TIMEOUT),
+        ([ErrorCode.BACKEND_AUTH] * 3, ErrorCode.BACKEND_AUTH),
+        ([ErrorCode.TIMEOUT] * 3, ErrorCode.BACKEND_UNAVAILABLE),
+        ([ErrorCode.CONNECTION_LOST] * 3, ErrorCode.BACKEND_UNAVAILABLE),
     ],
 )
 def test_late_ones_hear_what_is_wrong(failures: list[ErrorCode], told: ErrorCode) -> None:
     """A login that is refused is no store that cannot be reached: who mends it is another one."""
-    guard = StoreGuard(10)
+    guard = BackendGuard(10)
     for code in failures:
         guard.on_failure(code, sent_at=0.0, now=0.0)
 
@@ -49,13 +49,13 @@ def test_late_ones_hear_what_is_wrong(failures: list[ErrorCode], told: ErrorCode
 
 def test_probe_finds_another_cause() -> None:
     """A store that comes back and refuses the login is no more away; then, it is mended."""
-    guard, told = failing(ErrorCode.UPSTREAM_UNAVAILABLE), []
-    for now, found in ((3.0, ErrorCode.UPSTREAM_AUTH), (4.0, None)):
+    guard, told = failing(ErrorCode.BACKEND_UNAVAILABLE), []
+    for now, found in ((3.0, ErrorCode.BACKEND_AUTH), (4.0, None)):
         assert guard.start_probe_if_due(now)
         guard.on_probe(found, now=now, jitter=0.0)
         told.append(guard.late_code)
 
-    assert told == [ErrorCode.UPSTREAM_AUTH, ErrorCode.TIMEOUT]
+    assert told == [ErrorCode.BACKEND_AUTH, ErrorCode.TIMEOUT]
 
 
 def test_refusals_are_signs_of_life() -> None:
@@ -73,16 +73,16 @@ def test_refusals_are_signs_of_life() -> None:
 
 def test_slots_are_those_of_the_limit() -> None:
     """As many queries as the limit says; none while the breaker is open."""
-    guard = StoreGuard(2)
+    guard = BackendGuard(2)
 
     assert (guard.has_slot(1), guard.has_slot(2)) == (True, False)
-    assert not failing(ErrorCode.UPSTREAM_UNAVAILABLE).has_slot(0)
+    assert not failing(ErrorCode.BACKEND_UNAVAILABLE).has_slot(0)
 
 
 def test_timeouts_lower_the_limit() -> None:
     """A store that is slow gets fewer queries; one that is away gets none, and keeps its limit."""
     assert failing(ErrorCode.TIMEOUT, 1).limit == 7
-    assert failing(ErrorCode.UPSTREAM_UNAVAILABLE, 1).limit == 10
+    assert failing(ErrorCode.BACKEND_UNAVAILABLE, 1).limit == 10
 
 
 def test_success_is_told_to_all() -> None:
@@ -96,7 +96,7 @@ def test_success_is_told_to_all() -> None:
 
 def test_retries_are_earned() -> None:
     """Ten at first; each five queries one more."""
-    guard = StoreGuard(8)
+    guard = BackendGuard(8)
     taken = [guard.take_retry(0.0) for _ in range(11)]
     for _ in range(5):
         guard.on_sent(0.0)
@@ -107,8 +107,8 @@ def test_retries_are_earned() -> None:
 
 def test_probe_starts_when_due() -> None:
     """No probe while the breaker is closed; then each one at its time, and once."""
-    assert not StoreGuard(1).start_probe_if_due(1e9)
-    guard = failing(ErrorCode.UPSTREAM_UNAVAILABLE)
+    assert not BackendGuard(1).start_probe_if_due(1e9)
+    guard = failing(ErrorCode.BACKEND_UNAVAILABLE)
     due_at = guard.next_probe_at()
     assert due_at is not None
 
@@ -120,7 +120,7 @@ def test_probe_starts_when_due() -> None:
 
 def test_probes_go_on_until_one_is_answered() -> None:
     """A probe that fails is followed by another, one that is answered by queries."""
-    guard, states = failing(ErrorCode.UPSTREAM_UNAVAILABLE), []
+    guard, states = failing(ErrorCode.BACKEND_UNAVAILABLE), []
     for now, error in ((10.0, ErrorCode.TIMEOUT), (20.0, None)):
         assert guard.start_probe_if_due(now)
         guard.on_probe(error, now=now, jitter=0.5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.protocol.answer_size import AnswerSize
+from lookup_core.protocol.answer_budget import AnswerSize
 
 KIB = 1024
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protocol.arrow_message import RECORD_BATCH, SCHEMA, read_message
+from lookup_core.protocol.arrow_payload import RECORD_BATCH, SCHEMA, read_message
 from tests.lookup_core.protocol import forged_arrow
 from tests.lookup_core.protocol.forged_arrow import ForgedBatch, ForgedField, forged_schema
 

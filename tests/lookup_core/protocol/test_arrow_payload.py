@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.outcome import Outcome
 from lookup_core.protocol.arrow_payload import (
     MAX_FIELDS,
     META,

@@ -4,14 +4,14 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol.backlog import Backlog
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentWatermark
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentWatermark
 
 KEY = pa.schema({"id": pa.utf8()})
 
 
-def asked(question: int, *keys: str) -> AskedKeys:
+def asked(question: int, *keys: str) -> SentKeys:
     """A question's keys."""
-    return AskedKeys(QuestionId(question), pa.record_batch([pa.array(keys)], KEY), 9.0)
+    return SentKeys(QuestionId(question), pa.record_batch([pa.array(keys)], KEY), 9.0)
 
 
 def drained(backlog: Backlog) -> list[tuple[int, list[str]] | int]:

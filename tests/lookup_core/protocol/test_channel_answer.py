@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from lookup_core.answer import rowless_answer
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.channel_answer import ChannelAnswer
+from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId
 
 

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
-from lookup_core.outcome import Outcome
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistics, ClientChannel
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
-from lookup_core.version_columns import VersionColumns
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
 KEY = pa.schema({"id": pa.int64()})
 COLUMNS = pa.schema({"name": pa.utf8()})
@@ -29,9 +28,9 @@ def keys(*values: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(values, pa.int64())], KEY)
 
 
-def asked(question: int, *values: int, deadline_s: float = 9.0) -> AskedKeys:
+def asked(question: int, *values: int, deadline_s: float = 9.0) -> SentKeys:
     """A question's keys."""
-    return AskedKeys(QuestionId(question), keys(*values), deadline_s)
+    return SentKeys(QuestionId(question), keys(*values), deadline_s)
 
 
 def opened(records: int = 100, size: int = 100_000) -> frames.Opened:
@@ -203,7 +202,7 @@ def test_too_large_key_is_answered_at_once() -> None:
     channel = ClientChannel(1, ChannelRequest("customers", ("name",), "a test", key))
     batch = pa.record_batch([pa.array(["a", "b" * 9000, "c"])], key)
     channel.open()
-    assert channel.ask(AskedKeys(QuestionId(4), batch, 9.0), now_s=0.0) == []
+    assert channel.ask(SentKeys(QuestionId(4), batch, 9.0), now_s=0.0) == []
     assert channel.pop_refused() == []  # what is too large is known once the channel stands
 
     sent = channel.on_opened(opened(size=8000), now_s=0.0)

@@ -11,14 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lookup_core.answer import rowless_answer
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from lookup_core.protocol.server_channel import ServerChannel
 
 KEY = pa.schema({"id": pa.utf8()})
@@ -61,7 +60,7 @@ class Line:
         """Ask for keys of these sizes."""
         self.unanswered[question] = set(range(len(keys)))
         batch = pa.record_batch([pa.array(["x" * size for size in keys])], KEY)
-        self.send(self.client.ask(AskedKeys(QuestionId(question), batch, 9.0), now_s=0.0))
+        self.send(self.client.ask(SentKeys(QuestionId(question), batch, 9.0), now_s=0.0))
 
     def arrive(self) -> None:
         """The service takes the next frame; a violation is the end of this test."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation
 from lookup_core.protocol import frames
 from lookup_core.protocol.described_frames import (
@@ -14,8 +15,7 @@ from lookup_core.protocol.described_frames import (
     encode_described,
 )
 from lookup_core.protocol.frames import FrameKind
-from lookup_core.trace_parent import TraceParent
-from lookup_core.version_columns import VersionColumns
+from lookup_core.protocol.trace_parent import TraceParent
 
 KEY = pa.schema({"id": pa.int64()})
 OPEN = frames.Open(7, "d", ("name",), "a test", KEY)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_schema
+from lookup_core.protocol.described_frames import encode_description
 from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
-from lookup_core.protocol.frame_description import encode_description
 from lookup_core.protocol.frames import Frame, FrameKind
-from lookup_core.trace_parent import TraceParent
-from lookup_core.version_columns import VersionColumns
+from lookup_core.protocol.trace_parent import TraceParent
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
 LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protocol.frame_description import (
+from lookup_core.protocol.described_frames import (
     MAX_BYTES,
     MAX_COUNT,
     FrameDescription,

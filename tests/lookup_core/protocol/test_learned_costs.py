@@ -1,7 +1,6 @@
 """What a new channel starts with."""
 
-from lookup_core.protocol.chunk_pace import ChunkPace
-from lookup_core.protocol.learned_costs import Costs, LearnedCosts
+from lookup_core.protocol.lookup_scheduler import Costs, LearnedCosts, Quantum
 
 
 def learn(costs: Costs) -> None:
@@ -39,4 +38,4 @@ def test_dimensions_share_nothing() -> None:
     learned = LearnedCosts()
     learn(learned.newcomer("customers"))
 
-    assert seen(learned.newcomer("orders")) == (ChunkPace().records, Costs().size.record_bytes)
+    assert seen(learned.newcomer("orders")) == (Quantum().records, Costs().size.record_bytes)

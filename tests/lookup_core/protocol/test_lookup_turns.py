@@ -3,14 +3,14 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lookup_core.protocol.lookup_turns import LookupPart, LookupTurns, Ticket
+from lookup_core.protocol.lookup_scheduler import LookupPart, LookupScheduler, Ticket
 
 LATE = 1000.0
 
 
-def turns_of(**lookups: list[int]) -> LookupTurns[str]:
+def turns_of(**lookups: list[int]) -> LookupScheduler[str]:
     """Lookups of so many records by channel; their tickets count from 1."""
-    turns = LookupTurns[str]()
+    turns = LookupScheduler[str]()
     for channel, sizes in lookups.items():
         for records in sizes:
             turns.add(channel, records=records, deadline_s=LATE)
@@ -18,7 +18,7 @@ def turns_of(**lookups: list[int]) -> LookupTurns[str]:
 
 
 def carried_out(
-    turns: LookupTurns[str], *, quantum: int, room: int = 10**6
+    turns: LookupScheduler[str], *, quantum: int, room: int = 10**6
 ) -> list[tuple[int, int, int]]:
     """(ticket, first record, how many) of all parts, in the order of the turns."""
     parts: list[tuple[int, int, int]] = []
@@ -68,7 +68,7 @@ def test_head_is_all_that_is_left() -> None:
     turns.take(quantum=5, room=5)
 
     assert turns.head() == LookupPart(Ticket(1), range(5, 15))
-    assert LookupTurns[str]().head() is None
+    assert LookupScheduler[str]().head() is None
 
 
 def test_stalled_channel_is_passed_over() -> None:
@@ -104,7 +104,7 @@ def test_stalled_lookup_may_be_removed() -> None:
 
 def test_overdue_lookup_leaves_the_line() -> None:
     """Stalled or not, when its time is over what is left of it is told."""
-    turns = LookupTurns[str]()
+    turns = LookupScheduler[str]()
     turns.add("a", records=9, deadline_s=3.0)
     turns.add("b", records=5, deadline_s=2.0)
     turns.take(quantum=4, room=9)
@@ -124,7 +124,7 @@ class TurnsMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         """Nobody is in line."""
-        self.turns = LookupTurns[str]()
+        self.turns = LookupScheduler[str]()
         self.left: dict[Ticket, tuple[str, range]] = {}
         self.stalled: set[str] = set()
         self.now = 0.0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protocol.open_positions import OpenPositions
+from lookup_core.protocol.sent_lookups import OpenPositions
 
 DISTINCT = "an answer's positions must be distinct and below 3"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.protocol.reconnect_backoff import ReconnectBackoff
+from lookup_core.backoff import ReconnectBackoff
 
 
 def test_delays_double_up_to_a_bound() -> None:

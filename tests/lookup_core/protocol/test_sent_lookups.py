@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.protocol.sent_lookups import AskedKeys, QuestionId, SentLookups, SentWatermark
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups, SentWatermark
 
 
-def asked(question: int, count: int = 2) -> AskedKeys:
+def asked(question: int, count: int = 2) -> SentKeys:
     """Keys of a question."""
-    return AskedKeys(QuestionId(question), pa.record_batch({"k": list(range(count))}), 1.0)
+    return SentKeys(QuestionId(question), pa.record_batch({"k": list(range(count))}), 1.0)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.protocol.arrow_payload import encode_batch
-from lookup_core.protocol.too_large_keys import too_large_keys
+from lookup_core.protocol.backlog import too_large_keys
 
 MOST_BYTES = 4096
 

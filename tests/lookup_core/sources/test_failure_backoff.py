@@ -1,6 +1,6 @@
 """Pauses after failures."""
 
-from lookup_core.sources.failure_backoff import FailureBackoff
+from lookup_core.backoff import FailureBackoff
 
 
 def test_pauses_double_up_to_half_a_minute() -> None:

@@ -1,6 +1,6 @@
 """The three ways to read splits."""
 
-from lookup_core.sources.reading_mode import ReadingMode
+from lookup_core.sources.splits import ReadingMode
 
 
 def test_modes_are_those_of_the_design() -> None:

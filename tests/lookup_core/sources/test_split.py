@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lookup_core.sources.split import Split
+from lookup_core.sources.splits import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.split import Split
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
-from lookup_core.sources.split_progress import SplitProgress, SplitState
+from lookup_core.sources.splits import Split, SplitProgress, SplitState
 
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "columns went")

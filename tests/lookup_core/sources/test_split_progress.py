@@ -1,6 +1,6 @@
 """What is shown of a split."""
 
-from lookup_core.sources.split_progress import SplitProgress, SplitState
+from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 

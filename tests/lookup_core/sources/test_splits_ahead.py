@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.sources.splits_ahead import splits_ahead
+from lookup_core.sources.split_watermarks import splits_ahead
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lookup_core.keys.canonical_keys import CanonicalKeys
-from lookup_core.table.key_repeats import key_repeats, last_of_each
+from lookup_core.table.reload import key_repeats, last_of_each
 from tests.lookup_core.cache.row_caches import KINDS, CacheKind
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.settings import ReloadSettings
-from lookup_core.table.load_schedule import next_load_at
+from lookup_core.table.reload import next_load_at
 
 NOON_S = 1_000 * 86_400.0 + 43_200.0
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.table.same_rows import same_rows
+from lookup_core.table.reload import same_rows
 
 NAN = float("nan")
 COLUMNS = [

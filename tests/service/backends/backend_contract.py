@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.backends.interface import Backend, FetchedRows
+from service.connectors.ports.backend import Backend, FetchedRows
 
 # (rows, key columns) -> the backend of a store that holds these rows; not yet described
 OpenBackend = Callable[[pa.Table, Sequence[str]], AbstractAsyncContextManager[Backend]]

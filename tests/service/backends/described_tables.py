@@ -2,8 +2,12 @@
 
 import pyarrow as pa
 
-from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import KeySending, PostgresType, column_reading
+from service.connectors.postgres.table import (
+    KeySending,
+    PostgresTable,
+    PostgresType,
+    column_reading,
+)
 
 
 def builtin(name: str) -> PostgresType:

@@ -3,10 +3,10 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.around_backend import AroundBackend
+from service.connectors.ports.several_rows import AroundBackend
 from tests.service.engine.running import customers
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 
 
 async def test_backend_within_is_asked() -> None:

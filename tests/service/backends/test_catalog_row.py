@@ -1,7 +1,7 @@
 """Types out of rows of the catalog."""
 
-from service.backends.catalog_row import postgres_type
-from service.backends.postgres_types import PostgresType
+from service.connectors.postgres.catalog import postgres_type
+from service.connectors.postgres.table import PostgresType
 
 
 def test_type_is_that_of_its_row() -> None:

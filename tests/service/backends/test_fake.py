@@ -7,7 +7,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from tests.service.backends.backend_contract import (
     AIRPORTS,
     TIMEOUT_S,
@@ -15,7 +15,7 @@ from tests.service.backends.backend_contract import (
     OpenBackend,
 )
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "airports: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "airports: down")
 JFK = pa.record_batch({"code": ["JFK"]})
 EWR = pa.record_batch({"code": ["EWR"]})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.backends.file_identity import FileIdentity
+from service.connectors.parquet.file import FileIdentity
 
 
 def test_replaced_file_is_another_one(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.file_thread import FileThread, IsLeft
+from service.connectors.parquet.file_thread import FileThread, IsLeft
 
 PATIENCE_S = 10.0
 HUNG = """
 import asyncio, pathlib, threading
-from service.backends.file_thread import FileThread
+from service.connectors.parquet.file_thread import FileThread
 
 async def main():
     thread = FileThread(pathlib.Path("file"))

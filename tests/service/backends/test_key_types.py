@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from service.backends.key_types import is_key_type
+from service.connectors.parquet.file import is_key_type
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.interface import FetchedRows
-from service.backends.parquet import ParquetBackend
-from service.backends.parquet_file import ParquetFile, load_parquet_file
+from service.connectors.parquet.backend import ParquetBackend
+from service.connectors.parquet.file import ParquetFile, load_parquet_file
+from service.connectors.ports.backend import FetchedRows
 from tests.service.backends.backend_contract import (
     AIRPORTS,
     TIMEOUT_S,

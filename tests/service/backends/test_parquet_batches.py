@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
-from service.backends.parquet_batches import parquet_batches
+from service.connectors.parquet.rows import parquet_batches
 
 SCHEMA = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))
 

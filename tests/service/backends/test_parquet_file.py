@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.file_identity import FileIdentity
-from service.backends.parquet_file import (
+from service.connectors.parquet.file import (
+    FileIdentity,
     load_parquet_file,
     parquet_errors,
     parquet_identities,

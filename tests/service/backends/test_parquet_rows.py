@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from lookup_core.dimension_schema import DimensionSchema
-from service.backends.parquet_rows import ParquetRows, row_fields
+from service.connectors.parquet.rows import ParquetRows, row_fields
 
 FIELDS = pa.schema({"id": pa.int64(), "name": pa.utf8()})
 

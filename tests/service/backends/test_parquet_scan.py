@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.parquet_scan import ParquetScan
+from service.connectors.parquet.backend import ParquetScan
 from tests.service.backends.backend_contract import (
     AIRPORTS,
     TIMEOUT_S,

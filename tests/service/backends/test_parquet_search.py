@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.interface import FetchedRows
-from service.backends.parquet_file import load_parquet_file, parquet_schema
-from service.backends.parquet_search import parquet_search
+from service.connectors.parquet.file import load_parquet_file, parquet_schema
+from service.connectors.parquet.search import parquet_search
+from service.connectors.ports.backend import FetchedRows
 
 DAY = dt.datetime(2013, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
 STORED = {  # what a key is stored as: in the order of its values

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from service.backends.parquet_types import plain_type
+from service.connectors.parquet.file import plain_type
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres import PostgresBackend
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.grace import GRACE_S
 
 PATIENCE_S = 10.0  # beyond which the fault would be another one
@@ -32,7 +32,7 @@ async def test_describing_a_dead_database_fails(tmp_path: Path) -> None:
         with pytest.raises(BackendError) as caught:
             await backend.describe(timeout_s=PATIENCE_S)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.is_retryable
     assert caught.value.detail.startswith("public.customers: ")
 
@@ -51,4 +51,4 @@ async def test_dead_database_gives_no_sign_of_life(tmp_path: Path) -> None:
             await backend.probe(timeout_s=PATIENCE_S)
 
         assert backend.uses_index is None
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.backends.postgres_arrays import BinaryArray, element_oid
+from service.connectors.postgres.blocks import BinaryArray, element_oid
 from tests.service.backends.sent_arrays import sent_array
 
 FORMATS = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64}

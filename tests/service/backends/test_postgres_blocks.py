@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.interface import FetchedRows
-from service.backends.postgres_blocks import rows_of_blocks
-from service.backends.postgres_types import PostgresType
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.postgres.blocks import rows_of_blocks
+from service.connectors.postgres.table import PostgresType
 from tests.service.backends.described_tables import builtin, table_of
 from tests.service.backends.sent_arrays import sent_array, sent_bytes
 
@@ -180,5 +180,5 @@ def test_text_that_is_none_is_refused() -> None:
     """A database without an encoding may hold bytes that are no text."""
     error = fault_of(sent_bytes([b"\xff"]), builtin("text"))
 
-    assert error.code is ErrorCode.UPSTREAM_REJECTED
+    assert error.code is ErrorCode.BACKEND_REJECTED
     assert error.detail == "the table holds text that is not UTF-8"

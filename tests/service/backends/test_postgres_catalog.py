@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.table_origin import TableOrigin
-from service.backends.postgres_catalog import PostgresCatalog
-from service.backends.postgres_settings import PostgresSettings
-from service.backends.postgres_table import PostgresTable
+from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table import PostgresTable
 
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
 FOLLOWED = replace(SETTINGS, is_followed=True)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres_columns import as_described, checked_rows
+from service.connectors.postgres.rows import as_described, checked_rows
 from tests.service.backends.described_tables import builtin, table_of
 
 TABLE = table_of(builtin("int4"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres_connections import PostgresConnections
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.connections import PostgresConnections
+from service.connectors.postgres.settings import PostgresSettings
 from tests.end_to_end.sidecar_process import free_port
 from tests.grace import GRACE_S
 
@@ -50,7 +50,7 @@ async def test_missing_socket_is_unavailable(tmp_path: Path) -> None:
     """A Unix socket that is not there is named as the reason."""
     failure = await failure_of(f"postgresql://postgres@/shop?host={tmp_path}")
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.BACKEND_UNAVAILABLE
     assert (
         failure.detail
         == "public.customers: there is no Unix socket at the place that the DSN names"
@@ -63,7 +63,7 @@ async def test_refused_connection_is_unavailable() -> None:
     failure = await failure_of(f"postgresql://postgres:geheim@127.0.0.1:{port}/shop")
 
     told = f"public.customers: nothing listens at the address of the DSN (127.0.0.1:{port})"
-    assert (failure.code, failure.detail) == (ErrorCode.UPSTREAM_UNAVAILABLE, told)
+    assert (failure.code, failure.detail) == (ErrorCode.BACKEND_UNAVAILABLE, told)
 
 
 async def test_unknown_host_is_unavailable() -> None:
@@ -71,7 +71,7 @@ async def test_unknown_host_is_unavailable() -> None:
     failure = await failure_of("postgresql://postgres@nowhere.invalid/shop")
 
     told = "public.customers: the host name of the DSN does not resolve (nowhere.invalid)"
-    assert (failure.code, failure.detail) == (ErrorCode.UPSTREAM_UNAVAILABLE, told)
+    assert (failure.code, failure.detail) == (ErrorCode.BACKEND_UNAVAILABLE, told)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_malformed_dsn_is_unavailable(dsn: str) -> None:
     """A DSN that cannot be read shows how one looks, and not itself: it may hold a password."""
     failure = await failure_of(dsn)
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.BACKEND_UNAVAILABLE
     assert "the DSN is malformed" in failure.detail
 
 
@@ -96,7 +96,7 @@ async def test_stranger_at_the_port_is_unavailable() -> None:
         port = server.sockets[0].getsockname()[1]
         failure = await failure_of(f"postgresql://postgres@127.0.0.1:{port}/shop?sslmode=disable")
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.BACKEND_UNAVAILABLE
 
 
 async def test_silent_server_ends_at_connect_timeout(silent_port: int) -> None:
@@ -110,7 +110,7 @@ async def test_silent_server_ends_at_connect_timeout(silent_port: int) -> None:
             await connections.run("SELECT 1", [], timeout_s=5.0)
 
         assert loop.time() - start_s < 0.1 + GRACE_S
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     told = f"public.customers: no connection in time (127.0.0.1:{silent_port})"
     assert caught.value.detail == told
 
@@ -126,7 +126,7 @@ async def test_silent_server_ends_at_the_deadline(silent_port: int) -> None:
             await connections.run("SELECT 1", [], timeout_s=0.1)
 
         assert loop.time() - start_s < 0.1 + GRACE_S
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
 
 
 async def test_cancelled_connect_ends_at_once(silent_port: int) -> None:

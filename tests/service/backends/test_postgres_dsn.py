@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from service.backends.postgres_dsn import RotatedDsn
-from service.config.secret_file import read_secret
+from service.config.secrets import read_secret
+from service.connectors.postgres.settings import RotatedDsn
 
 OLD, NEW = "postgresql://u:old@h/shop", "postgresql://u:new@h/shop"
 

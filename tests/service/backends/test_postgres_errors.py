@@ -8,29 +8,29 @@ import asyncpg
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres_errors import explained, mapped_errors
+from service.connectors.postgres.errors import explained, mapped_errors
 
 STATES = {
-    "08003": ErrorCode.UPSTREAM_UNAVAILABLE,
+    "08003": ErrorCode.BACKEND_UNAVAILABLE,
     "0A000": ErrorCode.SCHEMA_CHANGED,
     "22P02": ErrorCode.KEY_REJECTED,
-    "26000": ErrorCode.UPSTREAM_REJECTED,
-    "28000": ErrorCode.UPSTREAM_AUTH,
-    "28P01": ErrorCode.UPSTREAM_AUTH,
-    "3D000": ErrorCode.UPSTREAM_UNAVAILABLE,
-    "40001": ErrorCode.UPSTREAM_UNAVAILABLE,
+    "26000": ErrorCode.BACKEND_REJECTED,
+    "28000": ErrorCode.BACKEND_AUTH,
+    "28P01": ErrorCode.BACKEND_AUTH,
+    "3D000": ErrorCode.BACKEND_UNAVAILABLE,
+    "40001": ErrorCode.BACKEND_UNAVAILABLE,
     "42501": ErrorCode.FORBIDDEN,
     "42703": ErrorCode.SCHEMA_CHANGED,
     "42P01": ErrorCode.SCHEMA_CHANGED,
-    "53300": ErrorCode.UPSTREAM_UNAVAILABLE,
+    "53300": ErrorCode.BACKEND_UNAVAILABLE,
     "54000": ErrorCode.KEY_REJECTED,
-    "55P03": ErrorCode.UPSTREAM_UNAVAILABLE,
+    "55P03": ErrorCode.BACKEND_UNAVAILABLE,
     "57014": ErrorCode.TIMEOUT,
-    "57P01": ErrorCode.UPSTREAM_UNAVAILABLE,
-    "57P03": ErrorCode.UPSTREAM_UNAVAILABLE,
-    "58030": ErrorCode.UPSTREAM_UNAVAILABLE,
-    "P0001": ErrorCode.UPSTREAM_REJECTED,
-    "XX000": ErrorCode.UPSTREAM_UNAVAILABLE,
+    "57P01": ErrorCode.BACKEND_UNAVAILABLE,
+    "57P03": ErrorCode.BACKEND_UNAVAILABLE,
+    "58030": ErrorCode.BACKEND_UNAVAILABLE,
+    "P0001": ErrorCode.BACKEND_REJECTED,
+    "XX000": ErrorCode.BACKEND_UNAVAILABLE,
 }
 
 UNREACHABLE = [
@@ -78,7 +78,7 @@ def test_unreachable_servers_have_distinct_reasons() -> None:
     """Whoever reads the log sees which part of the way to the server is broken."""
     explanations = [explained(error) for error in UNREACHABLE]
 
-    assert {code for code, _ in explanations} == {ErrorCode.UPSTREAM_UNAVAILABLE}
+    assert {code for code, _ in explanations} == {ErrorCode.BACKEND_UNAVAILABLE}
     reasons = [reason for _, reason in explanations]
     assert len(set(reasons)) == len(reasons)
 
@@ -93,8 +93,8 @@ def test_unknown_kind_takes_its_base() -> None:
     [
         (asyncpg.DataError("invalid input for query argument $1"), ErrorCode.KEY_REJECTED),
         (asyncpg.OutdatedSchemaCacheError("type changed"), ErrorCode.SCHEMA_CHANGED),
-        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.UPSTREAM_REJECTED),
-        (ValueError("invalid port"), ErrorCode.UPSTREAM_UNAVAILABLE),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.BACKEND_REJECTED),
+        (ValueError("invalid port"), ErrorCode.BACKEND_UNAVAILABLE),
     ],
     ids=lambda value: str(value)[:20],
 )

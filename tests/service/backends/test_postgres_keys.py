@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.backends.postgres_keys import key_arguments, key_order
+from service.connectors.postgres.queries import key_arguments, key_order
 
 LAST_US = 253_402_300_799_999_999
 

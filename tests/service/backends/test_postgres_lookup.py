@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lookup_core.version_columns import VersionColumns
-from service.backends.postgres_lookup import (
+from lookup_core.dimension_schema import VersionColumns
+from service.connectors.postgres.queries import (
     blocks_query,
     index_statement,
     lookup_query,

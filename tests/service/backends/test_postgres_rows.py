@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres_rows import rows_of_records
+from service.connectors.postgres.rows import rows_of_records
 from tests.service.backends.described_tables import builtin, table_of
 
 LAST_INSTANT = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)

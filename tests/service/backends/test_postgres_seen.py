@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from service.backends.postgres_seen import Column, seen_snapshot, split_seen
+from service.connectors.postgres.rows import Column, split_seen, visible_snapshot
 
 
 def plain(snapshot: TableSnapshot) -> tuple[int, int, list[int], bool]:
@@ -21,7 +21,7 @@ def plain(snapshot: TableSnapshot) -> tuple[int, int, list[int], bool]:
 )
 def test_text_tells_server_and_snapshot(text: str, parts: tuple[int, int, list[int], bool]) -> None:
     """Whether a standby answered stands before what its statement saw."""
-    assert plain(seen_snapshot(text)) == parts
+    assert plain(visible_snapshot(text)) == parts
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.backends.postgres_settings import PostgresSettings
+from service.connectors.postgres.settings import PostgresSettings
 
 SETTINGS = PostgresSettings("postgresql://user:secret@db/shop", "public.customers", ("id",))
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lookup_core.version_columns import VersionColumns
-from service.backends.postgres_table import quoted
+from lookup_core.dimension_schema import VersionColumns
+from service.connectors.postgres.table import quoted
 from tests.service.backends.described_tables import builtin, table_of
 from tests.service.backends.weather_table import WEATHER
 

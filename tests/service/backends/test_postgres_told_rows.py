@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.backends.postgres_told_rows import tells_rows
+from service.connectors.postgres.catalog import tells_rows
 
 TABLE: dict[str, Any] = {
     "primary_key": [1],

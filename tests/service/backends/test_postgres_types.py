@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
-from service.backends.postgres_types import KeySending, PostgresType, column_reading, key_sending
+from service.connectors.postgres.table import KeySending, PostgresType, column_reading, key_sending
 
 
 def numeric(precision: int, scale: int) -> PostgresType:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.backends.row_index import RowIndex
+from service.connectors.ports.row_index import RowIndex
 
 NUMBERS = (None, -1, 0, 1)
 TEXTS = (None, "", "a", "é")

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from service.backends.row_lists import list_columns, row_lists
+from service.connectors.ports.several_rows import list_columns, row_lists
 
 COLUMNS = pa.schema({"name": pa.utf8(), "size": pa.int32()})
 

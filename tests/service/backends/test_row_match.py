@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import Match
-from lookup_core.table_origin import TableOrigin
-from service.backends.fake import FakeBackend
-from service.backends.interface import FetchedRows
-from service.backends.row_match import RowMatch
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.ports.several_rows import RowMatch
 
 SCHEMA = DimensionSchema(
     key=pa.schema({"id": pa.int64()}), columns=pa.schema({"name": pa.utf8(), "size": pa.int32()})

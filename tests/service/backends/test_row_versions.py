@@ -7,14 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import (
+    DimensionSchema,
+    TableOrigin,
+    VersionColumns,
+    version_columns,
+)
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.table_origin import TableOrigin
-from lookup_core.version_columns import VersionColumns, version_columns
-from service.backends.fake import FakeBackend
-from service.backends.interface import FetchedRows
-from service.backends.row_lists import list_columns
-from service.backends.row_versions import RowVersions
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.ports.several_rows import RowVersions, list_columns
 
 DAYS = [dt.date(2013, 1, day) for day in range(1, 10)]
 SCHEMA = DimensionSchema(

@@ -23,7 +23,7 @@ DIMENSION: dict[str, Any] = {
     "recent_errors": [],
 }
 ERROR: dict[str, Any] = {
-    "code": "upstream_unavailable",
+    "code": "backend_unavailable",
     "detail": "no connection",
     "queries": 2,
     "keys": 1234,

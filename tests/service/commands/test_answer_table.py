@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lookup_core.errors import ErrorCode
-from service.commands.answer_table import answer_table, failures, outcomes, shown, shown_age
-from service.commands.key_value import KeyField
+from service.commands.key_arguments import KeyField
+from service.commands.tables import answer_table, failures, outcomes, shown, shown_age
 
 KEY = [KeyField("faa", "string")]
 

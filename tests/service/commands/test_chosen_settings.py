@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.commands.chosen_settings import chosen_settings
+from service.commands.configuration import chosen_settings
 from service.config.loading import EMBEDDED, load_settings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from service.commands.client_files import ClientFiles
+from service.commands.endpoint import ClientFiles
 from tests.service.tls.certificates import authority
 
 

@@ -3,10 +3,9 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.commands.dimension_client import DimensionClient
 from service.commands.endpoint import parse_endpoint
-from service.commands.key_value import KeyField
-from service.commands.sidecar_client import SidecarClient
+from service.commands.key_arguments import KeyField
+from service.commands.sidecar_client import DimensionClient, SidecarClient
 from tests.service.commands.fake_sidecar import FakeSidecar
 
 

@@ -6,8 +6,7 @@ import pytest
 import typer
 from yarl import URL
 
-from service.commands.client_files import ClientFiles
-from service.commands.endpoint import DEFAULT, Endpoint, parse_endpoint
+from service.commands.endpoint import DEFAULT, ClientFiles, Endpoint, parse_endpoint
 from service.config.listen import Listen
 
 

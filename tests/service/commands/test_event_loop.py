@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.commands.event_loop import run_on_event_loop
+from service.commands.serve import run_on_event_loop
 
 
 def test_uvloop_runs_the_sidecar() -> None:

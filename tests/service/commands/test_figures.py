@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
-from service.commands.figures import (
+from service.commands.tables import (
     shown_ago,
     shown_count,
     shown_share,

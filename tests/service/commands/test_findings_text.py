@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.commands.findings_text import findings_text, print_findings, summary_line
-from service.doctor.finding import Matter
+from service.commands.doctor_io import findings_text, print_findings, summary_line
+from service.doctor.finding import Subject
 
-TABLE, DATABASE = Matter("table", "a"), Matter("database", "h")
+TABLE, DATABASE = Subject("table", "a"), Subject("database", "h")
 SKIPPED = TABLE.skipped("is unknown", "look")
 
 
@@ -31,7 +31,7 @@ def test_narrow_terminals_cut_nothing(
     monkeypatch.setenv("COLUMNS", "20")
     subject, command = "/long" * 30, "run this " * 30 + "now"
 
-    print_findings([Matter("configuration", subject).error("is wrong", command)])
+    print_findings([Subject("configuration", subject).error("is wrong", command)])
 
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"✗ error   configuration {subject}: is wrong", f"  → {command}"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.commands.application import run
-from service.sources.trigger_sql import trigger_sql
+from service.connectors.postgres.triggers import trigger_sql
 
 Printed = pytest.CaptureFixture[str]
 

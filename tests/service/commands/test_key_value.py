@@ -7,7 +7,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.commands.key_value import KeyField, key_value
+from service.commands.key_arguments import KeyField, key_value
 
 TEXT = KeyField("t", "string")
 WHOLE = KeyField("w", "int64")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from service.commands.own_endpoint import OwnEndpoint, own_endpoint
+from service.commands.endpoint import OwnEndpoint, own_endpoint
 from service.config.settings import Settings
 
 

@@ -3,7 +3,7 @@
 import pytest
 from rich.table import Table
 
-from service.commands.print_table import print_table
+from service.commands.tables import print_table
 
 
 def test_pipes_get_the_whole_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidelookError
-from service.commands.problem import GIVE_ANOTHER, GIVE_IT, USE_SOCKET, problem
+from service.commands.sidecar_client import GIVE_ANOTHER, GIVE_IT, USE_SOCKET, problem
 
 
 @pytest.mark.parametrize(

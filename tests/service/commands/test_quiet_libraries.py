@@ -5,7 +5,7 @@ import logging
 import structlog
 from structlog.testing import capture_logs
 
-from service.commands.quiet_libraries import quiet_libraries
+from service.commands.doctor_io import quiet_libraries
 
 
 def test_nobody_logs_meanwhile() -> None:

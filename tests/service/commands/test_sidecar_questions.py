@@ -6,9 +6,8 @@ import pytest
 from aiohttp import web
 
 from lookup_core.errors import SidecarUnreachable
-from service.commands.client_files import ClientFiles
-from service.commands.endpoint import parse_endpoint
-from service.commands.sidecar_questions import sidecar_questions
+from service.commands.doctor_io import sidecar_questions
+from service.commands.endpoint import ClientFiles, parse_endpoint
 from tests.service.commands.fake_sidecar import FakeSidecar
 from tests.service.tls.certificates import authority
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
-from service.commands import status_health
-from service.commands.status_health import health_lines
+from lookup_core.statistics import FeedStatistics, LoadStatistics, RefreshStatistics
+from service.commands import status as status_health
+from service.commands.status import health_lines
 from service.http import status_page
-from service.http.freshness import freshness
+from service.http.routes.dimensions import freshness
 from tests.service.commands.status_answer import DIMENSION, ERROR, STATUS
 
 PAGE = Path(status_page.__file__).parent / "page" / "health.js"
@@ -59,7 +59,7 @@ def test_drain_is_told() -> None:
         ),
         ({"backend": {"breaker": "open"}, "recent_errors": [ERROR]}, HELD_BACK),
         ({"backend": {"breaker": "half_open"}}, "the store is being probed"),
-        ({"recent_errors": [ERROR]}, "lookups fail (upstream_unavailable)"),
+        ({"recent_errors": [ERROR]}, "lookups fail (backend_unavailable)"),
         (
             of_refresh(feed=FeedStatistics(FeedState.SILENT)),
             "its feed is silent, so the cache is passed by",

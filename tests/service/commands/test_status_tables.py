@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics, RefreshStatistics
+from lookup_core.statistics import FeedStatistics, LoadStatistics, RefreshStatistics
 from service.commands.status_tables import (
     caches_table,
     channels_table,
@@ -18,7 +18,7 @@ from service.commands.status_tables import (
     stores_table,
     summary_line,
 )
-from service.http.freshness import freshness
+from service.http.routes.dimensions import freshness
 from tests.service.commands.status_answer import CHANNEL, DIMENSION, ERROR, STATUS
 
 
@@ -115,7 +115,7 @@ def test_latest_errors_come_first() -> None:
 
     assert cells(errors_table(both)) == {
         "dimension": ["b", "airports"],
-        "code": ["timeout", "upstream_unavailable"],
+        "code": ["timeout", "backend_unavailable"],
         "keys": ["1", "1,234"],
         "queries": ["0", "2"],
         "last": ["now", "3 s ago"],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from service.commands.token_file import ShownToken, read_token, shown_token
+from service.commands.endpoint import ShownToken, read_token, shown_token
 from service.config.settings import Settings
 
 DIMENSIONS = {"a": {"source": {"kind": "parquet", "path": "/x"}, "key": ["k"]}}

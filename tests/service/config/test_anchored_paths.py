@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from service.config.anchored_paths import PATH_KEYS, anchored_paths
+from service.config.loading import PATH_KEYS, anchored_paths
 from service.config.settings import Settings
 
 FOLDER = Path("/etc/sidelook")

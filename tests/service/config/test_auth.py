@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.config.auth import Auth
+from service.config.settings import Auth
 from tests.service.config.configuration import faults
 
 

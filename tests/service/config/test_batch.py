@@ -1,7 +1,7 @@
 """How keys become queries."""
 
 from lookup_core.settings import BatchSettings
-from service.config.batch import Batch
+from service.config.dimension import Batch
 from tests.service.config.configuration import dimension_faults
 
 

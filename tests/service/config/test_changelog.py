@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.changelog.format import ChangelogFormat
-from service.config.changelog import Changelog, Security
+from service.config.refresh import Changelog, Security
 from tests.service.config.configuration import table_faults
 
 CHANGELOG = {"brokers": ["kafka:9092"], "topic": "shop.customers", "format": "upsert_json"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config.dimension_name import check_dimension_name
+from service.config.settings import check_dimension_name
 
 
 @pytest.mark.parametrize("name", ["customers", "A", "9", "a_b", "a-b", "a.b", "a" * 63])

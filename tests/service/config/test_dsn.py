@@ -3,7 +3,7 @@
 import pytest
 from pydantic import SecretStr
 
-from service.config.dsn import check_dsn, holds_password
+from service.config.secrets import check_dsn, holds_password
 
 
 @pytest.mark.parametrize(

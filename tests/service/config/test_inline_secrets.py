@@ -1,6 +1,6 @@
 """Passwords in the file itself."""
 
-from service.config.inline_secrets import inline_secrets
+from service.config.loading import inline_secrets
 
 
 def test_each_password_is_a_fault() -> None:

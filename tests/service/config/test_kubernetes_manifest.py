@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.config.kubernetes_manifest import manifest_fault
-from service.config.yaml_document import read_yaml_document
+from service.config.yaml_document import manifest_fault, read_yaml_document
 
 SHIPPED = Path(__file__).parents[3] / "k8s/base/config-map.yaml"
 FILE = Path("my maps.yaml")

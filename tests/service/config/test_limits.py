@@ -1,6 +1,6 @@
 """The bounds of the process."""
 
-from service.config.limits import Limits
+from service.config.settings import Limits
 from tests.service.config.configuration import faults
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.config.listen_tls import ListenTls
-from service.tls.certificate_files import CertificateFiles
+from service.config.listen import ListenTls
+from service.tls.server_certificate import CertificateFiles
 from tests.service.config.configuration import faults
 from tests.service.tls.certificates import Authority, authority, yesterday
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config.notifications import Notifications
+from service.config.refresh import Notifications
 from tests.service.config.configuration import table_faults
 
 

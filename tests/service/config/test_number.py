@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import TypeAdapter
 
-from service.config.number import count, factor
+from service.config.quantity import count, factor
 
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (1000, 1000), ("8", 8), ("0008", 8)])

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.settings import ReloadSettings
-from service.config.reload import Reload
+from service.config.refresh import Reload
 from tests.service.config.configuration import dimension_faults
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from lookup_core.dimension.retry_policy import NEVER, RetryPolicy
+from lookup_core.dimension.retries import NEVER, RetryPolicy
 from lookup_core.errors import ErrorCode
 from lookup_core.settings import OnMissingSettings, RetrySettings
-from service.config.retry import Retry
+from service.config.dimension import Retry
 from tests.service.config.configuration import dimension_faults
 
 
@@ -67,7 +67,7 @@ def test_retries_are_bounded() -> None:
 def test_each_strategy_can_be_written(written: dict[str, Any], delays_s: list[float]) -> None:
     """No retries, retries at a fixed delay, and at one that grows."""
     policy = RetryPolicy(Retry.model_validate(written).engine_settings())
-    code = ErrorCode.UPSTREAM_UNAVAILABLE
+    code = ErrorCode.BACKEND_UNAVAILABLE
     numbers = range(1, len(delays_s) + 1)
 
     assert [policy.after_failure(n, code=code, now=0.0, jitter=1.0) for n in numbers] == delays_s

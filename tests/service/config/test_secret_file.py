@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.config.secret_file import check_secret_file, read_secret
+from service.config.secrets import check_secret_file, read_secret
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from service.config.limits import Limits
 from service.config.section import Section, written
+from service.config.settings import Limits
 
 
 class Secretive(Section):

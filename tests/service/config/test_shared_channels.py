@@ -1,6 +1,6 @@
 """Channels of notifications are told the keys of one table."""
 
-from service.config.shared_channels import shared_channel
+from service.config.settings import shared_channel
 from tests.service.config.configuration import CUSTOMERS, POSTGRES, faults, table
 
 LISTEN = {"refresh": {"listen": {"channel": "shop"}}}

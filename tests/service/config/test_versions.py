@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.config.versions import Versions
+from service.config.dimension import Versions
 from tests.service.config.configuration import dimension, dimension_faults
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from service.doctor.manifest import Manifest, read_manifests
-from service.doctor.pod_template import PodTemplate
+from service.doctor.deployment.manifest import Manifest, read_manifests
+from service.doctor.deployment.pod_template import PodTemplate
 
 TEMPLATE = Path(__file__).parents[3] / "k8s/base/executor-pod/executor-pod-template.yaml"
 SOCKET = Path("/run/sidelook/sidelook.sock")

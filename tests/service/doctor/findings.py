@@ -5,10 +5,10 @@ Not a test.
 
 from collections.abc import AsyncIterator, Iterable
 
-from service.doctor.finding import Finding, Matter
-from service.doctor.interface import Seen
+from service.doctor.check import Seen
+from service.doctor.finding import Finding, Subject
 
-MATTER = Matter("check", "subject")
+MATTER = Subject("check", "subject")
 
 
 def severities(findings: Iterable[Finding]) -> list[str]:

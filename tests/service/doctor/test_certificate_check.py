@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.config.listen_tls import ListenTls
-from service.doctor.certificate_check import CertificateCheck, end_finding
+from service.config.listen import ListenTls
+from service.doctor.sidecar.secrets_check import CertificateCheck, end_finding
 from tests.service.doctor.findings import MATTER, gathered, severities
 from tests.service.tls.certificates import Authority, authority, yesterday
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.doctor.clock import ClockReading, clock_findings
+from service.doctor.sidecar.clock import ClockReading, clock_findings
 from tests.service.doctor.findings import MATTER, severities
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.config.settings import Settings
-from service.doctor.configuration_check import ConfigurationCheck, configuration_findings
+from service.doctor.sidecar.configuration_check import ConfigurationCheck, configuration_findings
 from tests.service.doctor.findings import gathered, severities
 
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from service.doctor.clock import ClockReading
-from service.doctor.connection_findings import connection_findings, judged
+from service.doctor.backends.database_check import connection_findings, judged
+from service.doctor.backends.postgres_server import PostgresServer, Room
+from service.doctor.check import Seen, ServerDemand
 from service.doctor.finding import Finding
-from service.doctor.interface import Seen
-from service.doctor.postgres_server import PostgresServer, Room
-from service.doctor.server_demand import ServerDemand
+from service.doctor.sidecar.clock import ClockReading
 from tests.service.doctor.findings import MATTER, severities
 
 NOW = ClockReading(0.0, 0.0, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.config.settings import Settings
-from service.doctor.container_findings import SidecarNeeds, container_findings
+from service.doctor.deployment.container_findings import SidecarNeeds, container_findings
 from service.doctor.finding import Finding
 from tests.service.doctor.executor_pod import template
 from tests.service.doctor.findings import MATTER

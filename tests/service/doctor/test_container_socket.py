@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from service.doctor.container_socket import (
+from service.doctor.deployment.container_findings import (
     IMAGE_SOCKET,
     VARIABLE,
     ContainerSocket,
     container_socket,
     override_findings,
 )
-from service.doctor.manifest import Manifest
+from service.doctor.deployment.manifest import Manifest
 from tests.service.doctor.findings import MATTER, severities
 
 DOCKERFILE = Path(__file__).parents[3] / "Dockerfile"

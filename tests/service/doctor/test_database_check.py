@@ -1,8 +1,8 @@
 """The check of a database; a real one is in tests/integration/test_doctor_postgres.py."""
 
-from service.backends.postgres_settings import PostgresSettings
-from service.doctor.database_check import DatabaseCheck
-from service.doctor.postgres_place import PostgresPlace
+from service.connectors.postgres.settings import PostgresSettings
+from service.doctor.backends.database_check import DatabaseCheck
+from service.doctor.backends.postgres_server import PostgresPlace
 from tests.service.doctor.findings import gathered
 
 

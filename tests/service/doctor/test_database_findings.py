@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.doctor.clock import ClockReading
-from service.doctor.database_findings import server_findings
+from service.doctor.backends.database_check import server_findings
+from service.doctor.backends.postgres_server import PostgresServer, Room
 from service.doctor.finding import Finding
-from service.doctor.postgres_server import PostgresServer, Room
+from service.doctor.sidecar.clock import ClockReading
 from tests.service.doctor.findings import MATTER, severities
 
 NOW = ClockReading(0.0, 0.0, 0.0)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from service.doctor.connection_findings import judged
-from service.doctor.examination import Stages, examine
-from service.doctor.finding import Finding, Matter
+from service.doctor.backends.database_check import judged
+from service.doctor.check_runner import Stages, run_checks
+from service.doctor.finding import Finding, Subject
 from tests.service.doctor.findings import severities
 
 
@@ -18,9 +18,9 @@ class Told:
     then: str = ""  # "hang", "hang on", or "break"
 
     @property
-    def matter(self) -> Matter:
+    def matter(self) -> Subject:
         """Its name."""
-        return Matter(self.name, "x")
+        return Subject(self.name, "x")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
         """One, and what comes then."""
@@ -37,7 +37,7 @@ class Told:
 
 async def findings_of(stages: Stages, *, timeout_s: float = 5.0) -> list[Finding]:
     """What is found in these stages."""
-    return judged(await examine(stages, timeout_s=timeout_s), None)
+    return judged(await run_checks(stages, timeout_s=timeout_s), None)
 
 
 async def test_findings_keep_the_order_of_checks() -> None:

@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from service.doctor.examination_apart import examine_apart, run_group
-from service.doctor.finding import Finding, Matter
-from service.doctor.interface import Seen
+from service.doctor.check import Seen
+from service.doctor.check_runner import run_checks_apart, run_group
+from service.doctor.finding import Finding, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Told:
     then: str = ""  # "spin": no loop, and no other thread, gets a turn; "die"
 
     @property
-    def matter(self) -> Matter:
+    def matter(self) -> Subject:
         """Its name."""
-        return Matter(self.name, "x")
+        return Subject(self.name, "x")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
         """One, and what comes then."""
@@ -41,7 +41,7 @@ def test_spinning_check_ends_in_time() -> None:
     """What it saw is told, that it hangs, what was not begun, and all that other groups saw."""
     begun_s = time.monotonic()
 
-    seen = examine_apart([[[Told("a", "spin")], [Told("b")]], [[Told("c")]]], timeout_s=0.5)
+    seen = run_checks_apart([[[Told("a", "spin")], [Told("b")]], [[Told("c")]]], timeout_s=0.5)
 
     assert told(seen) == [
         ("a", "ok", "seen"),
@@ -54,7 +54,7 @@ def test_spinning_check_ends_in_time() -> None:
 
 def test_group_that_dies_hides_no_other() -> None:
     """A library that ends its process is a finding of the check that was under way."""
-    seen = examine_apart([[[Told("a", "die")]], [[], [Told("b")]]])
+    seen = run_checks_apart([[[Told("a", "die")]], [[], [Told("b")]]])
 
     assert told(seen) == [
         ("a", "ok", "seen"),

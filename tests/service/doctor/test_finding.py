@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.doctor.finding import Finding, Matter, Severity
+from service.doctor.finding import Finding, Severity, Subject
 
-MATTER = Matter("socket", "/s")
+MATTER = Subject("socket", "/s")
 
 
 def test_well_needs_no_remedy() -> None:

@@ -2,10 +2,14 @@
 
 import pytest
 
-from service.config.changelog import Changelog
-from service.doctor.kafka_check import KafkaCheck, retention_finding, topic_findings
-from service.doctor.kafka_topic import KafkaTopicFacts
-from service.sources.kafka_settings import KafkaSettings
+from service.config.refresh import Changelog
+from service.connectors.kafka.settings import KafkaSettings
+from service.doctor.backends.kafka_check import (
+    KafkaCheck,
+    KafkaTopicFacts,
+    retention_finding,
+    topic_findings,
+)
 from tests.service.doctor.findings import MATTER, gathered, severities
 
 SETTINGS = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")

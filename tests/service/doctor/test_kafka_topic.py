@@ -3,8 +3,8 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.doctor.kafka_topic import read_kafka_topic
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.settings import KafkaSettings
+from service.doctor.backends.kafka_check import read_kafka_topic
 
 
 async def test_brokers_that_are_away_are_an_error() -> None:
@@ -12,4 +12,4 @@ async def test_brokers_that_are_away_are_an_error() -> None:
     with pytest.raises(BackendError) as caught:
         await read_kafka_topic(KafkaSettings(("127.0.0.1:1",), "t"))
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE

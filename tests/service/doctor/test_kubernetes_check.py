@@ -9,7 +9,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from service.doctor.kubernetes_check import ACCOUNT, KubernetesCheck
+from service.doctor.deployment.kubernetes_check import ACCOUNT, KubernetesCheck
 from tests.service.doctor.findings import gathered
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.kubernetes_version import kubernetes_version, version_finding
+from service.doctor.deployment.kubernetes_check import kubernetes_version, version_finding
 from tests.service.doctor.findings import MATTER
 
 CLIENT = {"clientVersion": {"gitVersion": "v1.33.0"}}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.manifest import Manifest, quantity, read_manifests
+from service.doctor.deployment.manifest import Manifest, quantity, read_manifests
 
 
 @pytest.mark.parametrize(

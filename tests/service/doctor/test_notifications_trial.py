@@ -2,10 +2,9 @@
 
 import pyarrow as pa
 
-from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import KeySending
-from service.doctor.notifications_trial import try_notifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.table import KeySending, PostgresTable
+from service.doctor.backends.table_check import try_notifications
 from tests.service.doctor.findings import MATTER
 
 TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.doctor.parquet_check import ParquetCheck
+from service.doctor.backends.parquet_check import ParquetCheck
 from tests.service.config.configuration import dimension
 from tests.service.doctor.findings import gathered
 

@@ -3,10 +3,17 @@
 from pathlib import Path
 
 from service.config.settings import Settings
-from service.doctor.plan import Configured, Deployment, RunningSidecar, groups, plan
-from service.doctor.pod_template_check import PodTemplateCheck
-from service.doctor.sidecar_check import SidecarAnswer
-from service.doctor.skipped_check import SkippedCheck, unknown_sidecar
+from service.doctor.deployment.pod_template import PodTemplateCheck
+from service.doctor.plan import (
+    Configured,
+    Deployment,
+    RunningSidecar,
+    SkippedCheck,
+    groups,
+    plan,
+    unknown_sidecar,
+)
+from service.doctor.sidecar.sidecar_check import SidecarAnswer
 from tests.service.tls.certificates import authority
 
 FILE = Path("c.yaml")

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from service.doctor.deployment.manifest import Manifest
+from service.doctor.deployment.pod_template import PodTemplate, pod_findings
 from service.doctor.finding import Finding
-from service.doctor.manifest import Manifest
-from service.doctor.pod_findings import pod_findings
-from service.doctor.pod_template import PodTemplate
 from tests.service.doctor.executor_pod import SOCKET, make_ordinary, template
 from tests.service.doctor.findings import MATTER, severities
 

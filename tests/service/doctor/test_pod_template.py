@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.manifest import Manifest
-from service.doctor.pod_template import PodTemplate, read_pod_template
+from service.doctor.deployment.manifest import Manifest
+from service.doctor.deployment.pod_template import PodTemplate, read_pod_template
 from tests.service.doctor.executor_pod import TEMPLATE, make_ordinary, template
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.doctor.pod_template_check import PodTemplateCheck
+from service.doctor.deployment.pod_template import PodTemplateCheck
 from tests.service.doctor.executor_pod import SOCKET, TEMPLATE
 from tests.service.doctor.findings import gathered, severities
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.backends.postgres_settings import PostgresSettings
-from service.doctor.postgres_place import PostgresPlace, connections_of, postgres_places
+from service.connectors.postgres.settings import PostgresSettings
+from service.doctor.backends.postgres_server import PostgresPlace, connections_of, postgres_places
 from tests.service.config.configuration import table
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.postgres_settings import PostgresSettings
-from service.doctor.postgres_server import visit_postgres_server
+from service.connectors.postgres.settings import PostgresSettings
+from service.doctor.backends.postgres_server import visit_postgres_server
 
 
 async def test_server_that_is_away_is_an_error() -> None:
@@ -14,4 +14,4 @@ async def test_server_that_is_away_is_an_error() -> None:
     with pytest.raises(BackendError) as caught:
         await visit_postgres_server(settings)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE

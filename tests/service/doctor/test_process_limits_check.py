@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.doctor.process_limits_check import (
+from service.doctor.sidecar.process_limits_check import (
     ProcessLimits,
     ProcessLimitsCheck,
     limit_findings,

@@ -2,10 +2,9 @@
 
 import json
 
-from service.doctor.finding import Matter
-from service.doctor.report import Report
+from service.doctor.finding import Report, Subject
 
-MATTER = Matter("socket", "/s")
+MATTER = Subject("socket", "/s")
 
 
 def test_every_severity_is_counted() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.config.settings import Settings
-from service.doctor.secrets_check import (
+from service.doctor.sidecar.secrets_check import (
     SecretFacts,
     SecretsCheck,
     read_secret_facts,

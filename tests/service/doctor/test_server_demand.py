@@ -2,9 +2,9 @@
 
 import pickle
 
-from service.doctor.clock import ClockReading
-from service.doctor.postgres_server import PostgresServer, Room
-from service.doctor.server_demand import ServerDemand
+from service.doctor.backends.postgres_server import PostgresServer, Room
+from service.doctor.check import ServerDemand
+from service.doctor.sidecar.clock import ClockReading
 
 
 def test_demand_is_told_to_another_process() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lookup_core.errors import SidecarUnreachable
-from service.doctor.sidecar_check import (
+from service.doctor.sidecar.sidecar_check import (
     SidecarAnswer,
     SidecarCheck,
     dimension_findings,

@@ -1,6 +1,6 @@
 """What is said where something cannot be looked at with what was given."""
 
-from service.doctor.skipped_check import missing_configuration, unknown_sidecar
+from service.doctor.plan import missing_configuration, unknown_sidecar
 from tests.service.doctor.findings import gathered
 
 

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from service.doctor.socket_check import SocketCheck, SocketFacts, read_socket, socket_findings
-from service.http.unix_socket import unix_socket
+from service.doctor.sidecar.socket_check import (
+    SocketCheck,
+    SocketFacts,
+    read_socket,
+    socket_findings,
+)
+from service.http.sockets import unix_socket
 from tests.service.doctor.findings import MATTER, gathered, severities
 
 WELL = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))

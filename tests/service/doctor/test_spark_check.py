@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.doctor.spark_check import SparkCheck
+from service.doctor.deployment.spark_check import SparkCheck
 from tests.service.doctor.executor_pod import TEMPLATE
 from tests.service.doctor.findings import gathered, severities
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.spark_conf import SparkConf, read_spark_conf
+from service.doctor.deployment.spark_check import SparkConf, read_spark_conf
 
 
 def test_forms_of_lines_are_read(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 import pytest
 
-from service.doctor.finding import Finding
-from service.doctor.manifest import Manifest
-from service.doctor.spark_conf import SparkConf
-from service.doctor.spark_findings import (
+from service.doctor.deployment.manifest import Manifest
+from service.doctor.deployment.spark_check import (
+    SparkConf,
     grace_finding,
     isolation_finding,
     lets_in,
     spark_findings,
 )
+from service.doctor.finding import Finding
 from tests.service.doctor.findings import MATTER, severities
 
 TEMPLATE = {"spark.kubernetes.executor.podTemplateFile": "t.yaml"}

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.doctor.store_trouble import trouble
+from service.doctor.finding import trouble
 from tests.service.doctor.findings import MATTER
 
 MISSING = BackendError(ErrorCode.TABLE_UNAVAILABLE, "t: no such table; did you mean u?")

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from service.backends.postgres_settings import PostgresSettings
-from service.doctor.database_check import DatabaseCheck
-from service.doctor.postgres_place import PostgresPlace
-from service.doctor.table_check import TableCheck
+from service.connectors.postgres.settings import PostgresSettings
+from service.doctor.backends.database_check import DatabaseCheck
+from service.doctor.backends.postgres_server import PostgresPlace
+from service.doctor.backends.table_check import TableCheck
 from tests.service.config.configuration import table
 from tests.service.doctor.findings import gathered
 

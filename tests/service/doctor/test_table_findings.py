@@ -5,10 +5,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import KeySending
 from service.config.cache import Cache
-from service.doctor.table_findings import (
+from service.connectors.postgres.table import KeySending, PostgresTable
+from service.doctor.backends.table_check import (
     TableFacts,
     rights_findings,
     size_findings,

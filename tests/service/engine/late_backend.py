@@ -6,8 +6,8 @@ Late by count, not by the clock: what is asked often enough finds it.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.backends.fake import FakeBackend
-from service.backends.interface import FetchedRows
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.backend import FetchedRows
 from tests.service.engine.running import ROWS, SCHEMA
 
 LATE_KEY = 8  # Bert

@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, FullSettings
 from lookup_core.statistics import InvalidationOrigin
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.engine.runner_refresh import RefreshSources
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
+from service.engine.refresher import RefreshSources
 from tests.service.engine.running import PATIENCE_S, SCHEMA, settings, told, typed
 
 SEES_ALL = TableSnapshot(1_000, 1_000, np.zeros(0, np.uint32))

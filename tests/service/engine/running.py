@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
-from service.engine.observer import QueryResult
-from service.engine.runner_refresh import RefreshSources
+from service.engine.observer import QueryStatus
+from service.engine.refresher import RefreshSources
 from service.engine.tracer import Tracer
 
 SCHEMA = DimensionSchema(
@@ -89,7 +88,7 @@ class QueryEnded:
     """An entry of the diary."""
 
     keys: int
-    result: QueryResult
+    result: QueryStatus
 
 
 class DiaryObserver:
@@ -100,7 +99,7 @@ class DiaryObserver:
         self.lookups = 0
 
     def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
         """Note it."""
         assert dimension == "customers"

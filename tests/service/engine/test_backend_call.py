@@ -8,7 +8,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.engine.backend_call import backend_call
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 
 
 async def answer(result: str) -> str:

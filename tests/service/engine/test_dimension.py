@@ -6,18 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, Overloaded
-from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings, RetrySettings
 from lookup_core.statistics import InvalidationOrigin, no_statistics
-from service.backends.fake import FakeBackend
-from service.backends.interface import FetchedRows
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.backend import FetchedRows
 from service.engine.dimension import Dimension
-from service.engine.observer import QueryResult
-from service.engine.submitted import Submitted
+from service.engine.gathering import Submitted
+from service.engine.observer import QueryStatus
 from tests.hand_clock import HandClock
 from tests.service.engine.running import (
     PATIENCE_S,
@@ -32,7 +31,7 @@ from tests.service.engine.running import (
     typed,
 )
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 ONE_BY_ONE = settings(batch=BatchSettings(max_keys=1, max_in_flight=1))
 RETRY_AT_ONCE = settings(retry=RetrySettings(max_retries=1, initial_s=0.0))
 RETRY_MUCH_LATER = settings(retry=RetrySettings(max_retries=1, initial_s=5.0, max_s=5.0))
@@ -229,7 +228,7 @@ async def test_lookup_ends_at_its_deadline() -> None:
         assert await late == {0: "timeout timeout"}
         await diary.wait_for_queries(1)
 
-    assert diary.queries == [QueryEnded(1, QueryResult.CANCELLED)]
+    assert diary.queries == [QueryEnded(1, QueryStatus.CANCELLED)]
     assert (store.cancelled_total, diary.lookups) == (1, 1)
 
 
@@ -380,17 +379,17 @@ async def test_failed_query_is_tried_again() -> None:
         await diary.wait_for_queries(2)
         assert dimension.statistics().retries == 1
 
-    assert diary.queries == [QueryEnded(1, QueryResult.ERROR), QueryEnded(1, QueryResult.OK)]
+    assert diary.queries == [QueryEnded(1, QueryStatus.ERROR), QueryEnded(1, QueryStatus.OK)]
 
 
 @pytest.mark.parametrize(
     ("error", "word", "result"),
     [
-        (DOWN, "error upstream_unavailable", QueryResult.ERROR),
-        (BackendError(ErrorCode.TIMEOUT, "slow"), "timeout timeout", QueryResult.TIMEOUT),
+        (DOWN, "error backend_unavailable", QueryStatus.ERROR),
+        (BackendError(ErrorCode.TIMEOUT, "slow"), "timeout timeout", QueryStatus.TIMEOUT),
     ],
 )
-async def test_failure_is_an_outcome(error: BackendError, word: str, result: QueryResult) -> None:
+async def test_failure_is_an_outcome(error: BackendError, word: str, result: QueryStatus) -> None:
     """A query that fails for good gives its keys the error; it is never cached as an absence."""
     store, diary = customers(), DiaryObserver()
     store.fail_next(1, error)
@@ -399,7 +398,7 @@ async def test_failure_is_an_outcome(error: BackendError, word: str, result: Que
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
         await diary.wait_for_queries(2)
 
-    assert diary.queries == [QueryEnded(1, result), QueryEnded(1, QueryResult.OK)]
+    assert diary.queries == [QueryEnded(1, result), QueryEnded(1, QueryStatus.OK)]
 
 
 class DefectiveBackend(FakeBackend):

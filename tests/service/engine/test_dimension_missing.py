@@ -7,7 +7,7 @@ from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings, DimensionSettings, OnMissingSettings, RetrySettings
 from service.engine.dimension import Dimension
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from tests.hand_clock import HandClock
 from tests.service.engine.late_backend import LateBackend
 from tests.service.engine.running import (
@@ -21,7 +21,7 @@ from tests.service.engine.running import (
     typed,
 )
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 
 
 def asking_again(
@@ -96,10 +96,10 @@ async def test_error_while_asking_again_is_an_error() -> None:
         await store.wait_for_fetches(1)
         store.fail_next(2, DOWN)
 
-        assert await caller == {0: "error upstream_unavailable"}
+        assert await caller == {0: "error backend_unavailable"}
         await diary.wait_for_queries(3)
 
-    assert [ended.result for ended in diary.queries][-2:] == [QueryResult.ERROR] * 2
+    assert [ended.result for ended in diary.queries][-2:] == [QueryStatus.ERROR] * 2
 
 
 async def test_hurried_caller_gets_missing() -> None:
@@ -147,7 +147,7 @@ async def test_timeout_cancels_a_retry() -> None:
         assert await caller == {0: "timeout timeout"}
         await diary.wait_for_queries(2)
         assert levels(dimension) == (0, 0, 0)
-    assert diary.queries == [QueryEnded(1, QueryResult.OK), QueryEnded(1, QueryResult.CANCELLED)]
+    assert diary.queries == [QueryEnded(1, QueryStatus.OK), QueryEnded(1, QueryStatus.CANCELLED)]
 
 
 async def test_cancelled_caller_frees_a_parked_key() -> None:

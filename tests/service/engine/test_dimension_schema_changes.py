@@ -6,13 +6,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.outcome import Outcome
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from tests.service.engine.running import (
     PATIENCE_S,

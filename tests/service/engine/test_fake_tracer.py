@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
+from lookup_core.answer import Outcome
+from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.fake_tracer import FakeTracer
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from service.engine.tracer import TracedQuery
 
 UNFOLLOWED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
@@ -21,10 +21,10 @@ def test_spans_are_kept_as_they_are_told() -> None:
 
     asker.count_outcomes(np.array([Outcome.HIT, Outcome.MISSING], np.uint8))
     query.link([asker])
-    query.end(QueryResult.OK, None)
+    query.end(QueryStatus.OK, None)
 
     assert (asker.outcomes, query.askers) == ({"hit": 1, "missing": 1}, [asker])
-    assert query.end_told == (QueryResult.OK, None)
+    assert query.end_told == (QueryStatus.OK, None)
 
 
 def test_unfollowed_traces_stay_so() -> None:

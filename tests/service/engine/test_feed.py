@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import FeedStatistics, UnusedMessage
 from lookup_core.settings import FeedSettings
+from lookup_core.statistics import FeedStatistics, UnusedMessage
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.sources.interface import SplitPiece
 from tests.service.engine.refreshing import (
     SEES_ALL,
     SEES_NOTHING,

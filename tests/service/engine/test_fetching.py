@@ -8,9 +8,9 @@ from lookup_core.dimension.dimension_events import QueryOrder
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
-from service.backends.interface import FetchedRows
-from service.engine.fetching import checked_fetch
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.backend import FetchedRows
+from service.engine.backend_call import checked_fetch
 from tests.service.engine.running import ROWS, SCHEMA, customers, typed
 
 ORDER = QueryOrder(BatchId(1), typed(7, 8).columns, 1.0)

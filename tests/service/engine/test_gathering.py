@@ -6,11 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.outcome import Outcome
-from service.engine.gathering import Gathering
+from service.engine.gathering import AnswerGathering
 from tests.service.engine.running import SCHEMA, customers, running, settings, told, typed
 
 BIG = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8()}))
@@ -25,7 +24,7 @@ def refuse(_answer: Answer) -> None:
 
 async def sizes(keys: int) -> list[tuple[int, int]]:
     """Where the parts of so many keys start, and how many they have."""
-    gathering = Gathering(typed(*range(keys)), lambda _: None)
+    gathering = AnswerGathering(typed(*range(keys)), lambda _: None)
     return [(start, part.size) for start, part in gathering.parts()]
 
 
@@ -111,7 +110,7 @@ async def test_refused_hit_asks_no_further() -> None:
 
 async def test_answers_after_the_end_are_ignored() -> None:
     """A lookup that was refused may still be delivered to before it is left."""
-    gathering = Gathering(typed(7, 8), refuse)
+    gathering = AnswerGathering(typed(7, 8), refuse)
     answer = rowless_answer(np.array([0], np.int32), Outcome.MISSING)
 
     for is_last in (False, True):

@@ -1,6 +1,6 @@
 """What spreads tries."""
 
-from service.engine.jitter import jitter
+from service.engine.pause import jitter
 
 
 def test_jitter_spreads() -> None:

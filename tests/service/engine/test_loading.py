@@ -6,18 +6,17 @@ from dataclasses import replace
 import pyarrow as pa
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import LoadResult
 from lookup_core.settings import FullSettings, ReloadSettings, WhileLoading
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.sources.splits import ReadingMode
+from lookup_core.statistics import InvalidationOrigin, LoadResult
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.engine.runner_refresh import RefreshSources
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
+from service.engine.refresher import RefreshSources
 from tests.service.engine.refreshing import (
     SEES_ALL,
     Clock,

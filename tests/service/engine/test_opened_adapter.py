@@ -4,11 +4,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.engine.opened_adapter import opened_adapter
-from service.sources.fake import FakeSource
+from service.connectors.memory.source import FakeSource
+from service.engine.split_reading import opened_adapter
 from tests.service.engine.running import SCHEMA
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 
 
 async def test_adapter_is_open_in_the_block() -> None:

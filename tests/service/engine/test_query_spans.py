@@ -5,23 +5,23 @@ import asyncio
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import CacheSettings, DimensionSettings, RetrySettings
 from service.engine.dimension import Dimension
-from service.engine.fake_tracer import FakeAskerSpan, FakeTracer
-from service.engine.observer import QueryResult
+from service.engine.fake_tracer import FakeCallerSpan, FakeTracer
+from service.engine.observer import QueryStatus
 from service.engine.tracer import TracedQuery
 from tests.service.engine.running import PATIENCE_S, customers, running, settings, told, typed
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 RETRIED = settings(retry=RetrySettings(max_retries=1, initial_s=0.001))
 
 
-def asker(tracer: FakeTracer) -> FakeAskerSpan:
+def asker(tracer: FakeTracer) -> FakeCallerSpan:
     """Somebody who is followed."""
     span = tracer.begin_lookup("customers", keys=1, parent=None)
     assert span is not None
     return span
 
 
-async def ask(dimension: Dimension, span: FakeAskerSpan | None, *keys: int) -> dict[int, str]:
+async def ask(dimension: Dimension, span: FakeCallerSpan | None, *keys: int) -> dict[int, str]:
     """All answers for somebody, followed or not."""
     answers = await dimension.lookup(typed(*keys), columns=None, timeout_s=None, asked_by=span)
     return told(answers)
@@ -38,7 +38,7 @@ async def test_batch_links_all_whom_it_serves() -> None:
 
     (query,) = tracer.queries
     assert (query.what, query.askers) == (TracedQuery("customers", 2), list(both))
-    assert query.end_told == (QueryResult.OK, None)
+    assert query.end_told == (QueryStatus.OK, None)
 
 
 async def test_who_joins_a_flight_is_linked() -> None:
@@ -84,8 +84,8 @@ async def test_every_try_is_a_span() -> None:
         await ask(dimension, asker(tracer), 7)
 
     assert [(query.what.tries, query.end_told) for query in tracer.queries] == [
-        (1, (QueryResult.ERROR, ErrorCode.UPSTREAM_UNAVAILABLE)),
-        (2, (QueryResult.OK, None)),
+        (1, (QueryStatus.ERROR, ErrorCode.BACKEND_UNAVAILABLE)),
+        (2, (QueryStatus.OK, None)),
     ]
 
 
@@ -100,7 +100,7 @@ async def test_deserted_query_is_cancelled() -> None:
         while tracer.queries[0].end_told is None:  # noqa: ASYNC110  the port must not wait
             await asyncio.sleep(0)
 
-    assert tracer.queries[0].end_told == (QueryResult.CANCELLED, None)
+    assert tracer.queries[0].end_told == (QueryStatus.CANCELLED, None)
 
 
 async def test_rereading_for_the_cache_has_no_links() -> None:

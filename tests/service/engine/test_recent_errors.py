@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.outcome import Outcome
 from service.engine.recent_errors import EPISODE_S, MOST, RecentError, RecentErrors
 from tests.hand_clock import HandClock
 
-GONE = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: nothing listens there")
+GONE = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: nothing listens there")
 
 
 @pytest.fixture

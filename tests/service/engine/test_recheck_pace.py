@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import ErrorCode
-from service.engine.recheck_pace import RecheckPace
+from service.engine.schema_watch import RecheckPace
 
 
 def pauses(pace: RecheckPace, code: ErrorCode, count: int) -> list[float]:
@@ -12,7 +12,7 @@ def pauses(pace: RecheckPace, code: ErrorCode, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.UPSTREAM_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT]
+    "code", [ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT]
 )
 def test_store_that_is_away_is_asked_often(code: ErrorCode) -> None:
     """It is found within half a second of its return, and the time of one question."""
@@ -20,7 +20,7 @@ def test_store_that_is_away_is_asked_often(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.UPSTREAM_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN]
+    "code", [ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN]
 )
 def test_table_that_is_unfit_is_asked_rarely(code: ErrorCode) -> None:
     """The first questions come fast, later ones every 30 s."""

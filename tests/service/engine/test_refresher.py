@@ -6,18 +6,17 @@ import pytest
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import InvalidRequest
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import (
+from lookup_core.settings import FullSettings, WhileLoading
+from lookup_core.statistics import (
     FeedStatistics,
+    InvalidationOrigin,
     LoadStatistics,
     RefreshStatistics,
     UnusedMessage,
 )
-from lookup_core.settings import FullSettings, WhileLoading
-from lookup_core.statistics import InvalidationOrigin
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.engine.refresher import Refresher
-from service.engine.runner_refresh import RefreshSources
-from service.sources.interface import SplitPiece
+from service.engine.refresher import Refresher, RefreshSources
 from tests.service.engine.refreshing import (
     changelog,
     followed,

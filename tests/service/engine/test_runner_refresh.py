@@ -1,9 +1,9 @@
 """How fresh a dimension is, by its feed and by the age of what it holds."""
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import RefreshStatistics
+from lookup_core.statistics import RefreshStatistics
 from service.engine.dimension import Dimension
-from service.engine.runner_refresh import RefreshSources
+from service.engine.refresher import RefreshSources
 from tests.service.engine.refreshing import (
     Clock,
     changelog,

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.schema_watch import SchemaWatch
 from tests.service.engine.refreshing import until
 from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, customers
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 SLOW = BackendError(ErrorCode.TIMEOUT, "customers: slow")
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: no right to read")
 NAMES = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8()}))
@@ -99,7 +99,7 @@ async def test_unasked_store_is_unavailable() -> None:
     with pytest.raises(BackendError) as caught:
         await User(customers()).watch().wait(0.0)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.is_retryable
 
 
@@ -160,7 +160,7 @@ async def test_lasting_fault_is_one_line() -> None:
             pass
 
     assert [(line["event"], line.get("code")) for line in logs] == [
-        ("dimension.unavailable", ErrorCode.UPSTREAM_UNAVAILABLE),
+        ("dimension.unavailable", ErrorCode.BACKEND_UNAVAILABLE),
         ("dimension.unavailable", ErrorCode.TIMEOUT),
         ("dimension.described", None),
     ]
@@ -269,7 +269,7 @@ async def test_store_away_leaves_the_schema() -> None:
         await user.store.wait_for_descriptions(3)
 
     assert user.told[0] is SCHEMA
-    assert ErrorCode.UPSTREAM_UNAVAILABLE not in user.told
+    assert ErrorCode.BACKEND_UNAVAILABLE not in user.told
 
 
 async def test_table_is_described_anew_without_a_doubt() -> None:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split_progress import SplitProgress, SplitState
+from lookup_core.sources.splits import ReadingMode, SplitProgress, SplitState
 from lookup_core.watermark_valve import NO_WATERMARK_MS
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
 from tests.service.engine.running import PATIENCE_S, SCHEMA
 
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from service.engine.split_buffer import SplitBuffer
+from service.engine.split_reading import SplitBuffer
 
 
 def buffer_of(lane_bytes: int, arrivals: list[str] | None = None) -> SplitBuffer[str]:

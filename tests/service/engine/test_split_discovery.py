@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.engine.split_discovery import SplitDiscovery
-from service.sources.fake import FakeSource
+from service.connectors.memory.source import FakeSource
+from service.engine.split_reading import SplitDiscovery
 from tests.service.engine.running import PATIENCE_S, SCHEMA
 
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "no right to read")
 
 

@@ -4,13 +4,11 @@ import asyncio
 from collections import deque
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split import Split
 from lookup_core.sources.split_ledger import Assignment
-from service.engine.split_buffer import SplitBuffer
-from service.engine.split_reading import ReadingFault, ReadingParts, SplitReading
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
+from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
+from service.engine.split_reading import ReadingFault, ReadingParts, SplitBuffer, SplitReading
 from tests.service.engine.running import PATIENCE_S, SCHEMA
 
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")

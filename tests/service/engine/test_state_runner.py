@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.answer import Outcome
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.outcome import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from tests.service.engine.running import (
     PATIENCE_S,
     DiaryObserver,
@@ -31,7 +31,7 @@ from tests.service.engine.running import (
 
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "customers: not what it was")
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 ONE_BY_ONE = settings(batch=BatchSettings(max_keys=1, max_in_flight=1))
 
 
@@ -53,7 +53,7 @@ async def test_benign_refusal_is_tried_again_once(error: BackendError) -> None:
         assert dimension.statistics().retries == 0
 
     assert store.descriptions_total == 2
-    assert diary.queries == [QueryEnded(1, QueryResult.ERROR), QueryEnded(1, QueryResult.OK)]
+    assert diary.queries == [QueryEnded(1, QueryStatus.ERROR), QueryEnded(1, QueryStatus.OK)]
 
 
 async def test_second_refusal_is_the_answer() -> None:
@@ -84,7 +84,7 @@ async def test_other_failures_raise_no_doubt() -> None:
     store = customers()
     store.fail_next(1, DOWN)
     async with running(store) as dimension:
-        assert await lookup(dimension, 7) == {0: "error upstream_unavailable"}
+        assert await lookup(dimension, 7) == {0: "error backend_unavailable"}
 
     assert store.descriptions_total == 1
 

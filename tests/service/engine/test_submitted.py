@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from lookup_core.dimension.flight_table import LookupId
-from service.engine.submitted import Submitted
+from service.engine.gathering import Submitted
 
 
 def test_submitted_is_a_value() -> None:

@@ -14,10 +14,10 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.keys.typed_keys import TypedKeys
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
 from tests.service.engine.refreshing import (
     SEES_ALL,
     changelog,

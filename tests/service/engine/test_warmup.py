@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import FeedStatistics, LoadStatistics
 from lookup_core.settings import FullSettings
-from service.engine.warmup import Warmup
+from lookup_core.statistics import FeedStatistics, LoadStatistics
+from service.engine.refresher import Warmup
 from tests.service.engine.refreshing import full
 from tests.service.engine.running import settings
 

@@ -16,23 +16,22 @@ import numpy as np
 import pyarrow as pa
 from aiohttp import web
 
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.refresh_statistics import LoadResult
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
-from service.backends.fake import FakeBackend
+from lookup_core.statistics import LoadResult
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
 from service.engine.observer import NullObserver, Observer
-from service.engine.runner_refresh import RefreshSources
+from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer, Tracer
-from service.http.application import application, health_application
+from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
-from service.http.listener import listener
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
-from service.http.service_parts import ServiceParts
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
+from service.http.sockets import listener
 
 CUSTOMERS = pa.table(
     {

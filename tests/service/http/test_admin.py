@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.http.limits import Limits
 from tests.service.http.serving import (
     JSON_TYPE,
@@ -108,7 +108,7 @@ async def test_reload_reads_no_body() -> None:
 
 async def test_reload_waits_for_a_description() -> None:
     """While the store has not described the table, the request may be tried again."""
-    away = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "away")
+    away = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "away")
 
     def prepare(backends: Mapping[str, FakeBackend]) -> None:
         backends["customers"].describe_error = away
@@ -119,7 +119,7 @@ async def test_reload_waits_for_a_description() -> None:
     problem = await response.json()
     assert (response.status, problem["code"], problem["retryable"]) == (
         503,
-        "upstream_unavailable",
+        "backend_unavailable",
         True,
     )
 

@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from lookup_core.outcome import Outcome
-from service.backends.fake import FakeBackend
-from service.http.answer_room import AnswerHold, AnswerRoom
-from service.http.service_parts import ServiceParts
+from service.connectors.memory.backend import FakeBackend
+from service.http.application import ServiceParts
+from service.http.limits import AnswerByteBudget, AnswerReservation
 from tests.service.http.serving import CUSTOMERS, Setting, served
 
 BIG = "x" * 1000
@@ -29,8 +28,8 @@ def answer(keys: int) -> Answer:
 
 def test_answers_are_counted_as_they_come() -> None:
     """What a request has taken so far is what all its answers have."""
-    room = AnswerRoom(10_000)
-    hold = AnswerHold(room)
+    room = AnswerByteBudget(10_000)
+    hold = AnswerReservation(room)
 
     hold.take(answer(3))
     hold.take(answer(4))
@@ -40,7 +39,7 @@ def test_answers_are_counted_as_they_come() -> None:
 
 def test_too_large_answer_tells_what_fits() -> None:
     """A request that alone is too large must ask for less, and learns for how much."""
-    hold = AnswerHold(AnswerRoom(10_000))
+    hold = AnswerReservation(AnswerByteBudget(10_000))
     hold.take(answer(8))
 
     with pytest.raises(InvalidRequest) as caught:
@@ -53,7 +52,7 @@ def test_too_large_answer_tells_what_fits() -> None:
 
 def test_too_large_row_needs_more_memory() -> None:
     """Where not even one key would fit, asking for less is of no use."""
-    hold = AnswerHold(AnswerRoom(500))
+    hold = AnswerReservation(AnswerByteBudget(500))
 
     with pytest.raises(InvalidRequest) as caught:
         hold.take(answer(1))
@@ -63,12 +62,12 @@ def test_too_large_row_needs_more_memory() -> None:
 
 def test_room_of_others_makes_one_wait() -> None:
     """A request that would fit alone is told to come again, and nothing of it is kept."""
-    room = AnswerRoom(10_000)
-    AnswerHold(room).take(answer(8))
+    room = AnswerByteBudget(10_000)
+    AnswerReservation(room).take(answer(8))
     used_bytes = room.used_bytes
 
     with pytest.raises(Overloaded) as caught:
-        AnswerHold(room).take(answer(8))
+        AnswerReservation(room).take(answer(8))
 
     assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
     assert room.used_bytes == used_bytes
@@ -76,8 +75,8 @@ def test_room_of_others_makes_one_wait() -> None:
 
 def test_hold_follows_the_response() -> None:
     """Once the response is made its own size counts, and nothing when it was sent."""
-    room = AnswerRoom(10_000)
-    hold = AnswerHold(room)
+    room = AnswerByteBudget(10_000)
+    hold = AnswerReservation(room)
     hold.take(answer(3))
 
     hold.only(20_000)
@@ -91,7 +90,7 @@ async def test_large_answers_are_refused() -> None:
     """Over HTTP it is 413 with a code of its own, and the room is free again."""
     async with served(_with_room(40)) as service:
         response = await service.lookup('{"keys": [1, 2, 3]}')
-        used_bytes = service.parts.answer_room.used_bytes
+        used_bytes = service.parts.answer_budget.used_bytes
         small = await service.lookup('{"keys": [1], "columns": ["name"]}')
 
     assert (response.status, (await response.json())["code"]) == (413, "answer_too_large")
@@ -118,22 +117,22 @@ async def test_single_row_may_be_too_large() -> None:
 
 def _with_room(total_bytes: int) -> Setting:
     def change(parts: ServiceParts) -> ServiceParts:
-        return replace(parts, answer_room=AnswerRoom(total_bytes))
+        return replace(parts, answer_budget=AnswerByteBudget(total_bytes))
 
     return Setting(change_parts=change)
 
 
 def test_written_rows_are_counted_by_their_text() -> None:
     """A row that is written already takes what its text has, instead of what it had before."""
-    room = AnswerRoom(1_000)
-    hold = AnswerHold(room)
+    room = AnswerByteBudget(1_000)
+    hold = AnswerReservation(room)
     hold.take_text(b"x" * 500)
 
     hold.take_text(b"x" * 600)
 
     assert room.used_bytes == 600
     with pytest.raises(Overloaded):
-        AnswerHold(room).take_text(b"x" * 600)
+        AnswerReservation(room).take_text(b"x" * 600)
     with pytest.raises(InvalidRequest):
         hold.take_text(b"x" * 1_001)
 
@@ -149,7 +148,7 @@ async def test_one_row_is_refused_or_not_cached_or_not(room_bytes: int, status: 
         statuses += [(await service.lookup(f'{{"keys": [{key}]}}')).status for key in (1, 2, 2)]
 
     assert statuses == [status] * 6
-    assert service.parts.answer_room.used_bytes == 0
+    assert service.parts.answer_budget.used_bytes == 0
 
 
 def _lengthen(backends: Mapping[str, FakeBackend]) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.outcome import Outcome
-from service.http.arrow import MAX_BATCHES, arrow_keys, arrow_reply
-from service.http.lookup_result import LookupResult
+from service.http.replies.arrow import MAX_BATCHES, arrow_keys, arrow_reply
+from service.http.replies.lookup_result import LookupResult
 
 KEYS = pa.record_batch({"id": pa.array([1, None, 3], pa.int64())})
 

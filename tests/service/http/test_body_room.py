@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from lookup_core.errors import ErrorCode, Overloaded
-from service.http.body_room import BodyRoom
-from service.http.service_parts import ServiceParts
+from service.http.application import ServiceParts
+from service.http.limits import BodyByteBudget
 from tests.service.http.raw_http import connected
 from tests.service.http.serving import Served, Setting, served
 
@@ -19,7 +19,7 @@ HEAD = (
 
 def test_one_alone_has_what_it_wants() -> None:
     """The bound of single bodies stands elsewhere: alone, one may be larger than the room."""
-    room = BodyRoom(100)
+    room = BodyByteBudget(100)
 
     room.take(80, held_bytes=0)
     room.take(80, held_bytes=80)
@@ -28,7 +28,7 @@ def test_one_alone_has_what_it_wants() -> None:
 
 def test_several_share_the_room() -> None:
     """Together they stay within it: who comes too late is told to come again."""
-    room = BodyRoom(100)
+    room = BodyByteBudget(100)
     room.take(80, held_bytes=0)
     room.take(20, held_bytes=0)
 
@@ -40,7 +40,7 @@ def test_several_share_the_room() -> None:
 
 def test_bodies_that_were_read_make_room() -> None:
     """What a body held is there for the next one."""
-    room = BodyRoom(100)
+    room = BodyByteBudget(100)
     room.take(80, held_bytes=0)
     room.take(20, held_bytes=0)
 
@@ -59,7 +59,7 @@ async def test_stalled_body_holds_its_room() -> None:
 
 def _with_room(total_bytes: int) -> Setting:
     def change(parts: ServiceParts) -> ServiceParts:
-        return replace(parts, body_room=BodyRoom(total_bytes))
+        return replace(parts, body_budget=BodyByteBudget(total_bytes))
 
     return Setting(change_parts=change)
 

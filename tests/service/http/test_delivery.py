@@ -8,7 +8,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from service.http.limits import Limits
-from service.http.ready_response import json_response
+from service.http.replies.ready_response import json_response
 from tests.service.http.serving import PATIENCE_S, Setting, served
 
 LARGE = b"x" * 50_000_000  # more than any socket buffer takes

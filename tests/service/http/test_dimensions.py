@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from tests.service.http.serving import (
     Served,
     Setting,

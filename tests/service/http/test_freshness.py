@@ -1,14 +1,9 @@
 """How a dimension is loaded and followed, as the values of its JSON document."""
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import (
-    FeedStatistics,
-    LoadStatistics,
-    RefreshStatistics,
-    UnusedMessage,
-)
-from lookup_core.sources.split_progress import SplitProgress, SplitState
-from service.http.freshness import freshness
+from lookup_core.sources.splits import SplitProgress, SplitState
+from lookup_core.statistics import FeedStatistics, LoadStatistics, RefreshStatistics, UnusedMessage
+from service.http.routes.dimensions import freshness
 
 PARTITION = SplitProgress(
     "flights-0",

@@ -6,9 +6,9 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.statistics import InvalidationOrigin
-from service.backends.fake import FakeBackend
-from service.engine.runner_refresh import RefreshSources
-from service.sources.fake import FakeSource
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.memory.source import FakeSource
+from service.engine.refresher import RefreshSources
 from tests.service.http.serving import (
     Served,
     Setting,

@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.json_body import json_body
+from service.http.body import json_body
 
 
 def test_valid_json_is_parsed_exactly() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from service.http.json_reply import json_hit, json_reply
-from service.http.json_rows import CHUNK_ROWS
-from service.http.lookup_result import LookupResult
-from service.http.recent_rows import RowText
+from service.http.replies.json_reply import json_hit, json_reply
+from service.http.replies.json_rows import CHUNK_ROWS
+from service.http.replies.lookup_result import LookupResult
+from service.http.replies.row_texts import RowText
 
 
 async def test_answer_has_its_members() -> None:
@@ -27,13 +27,13 @@ async def test_answer_has_its_members() -> None:
 
 async def test_errors_are_told_by_position() -> None:
     """A key that failed tells its code, and whether another try may help."""
-    errors = {1: ErrorCode.UPSTREAM_UNAVAILABLE, 0: ErrorCode.TYPE}
+    errors = {1: ErrorCode.BACKEND_UNAVAILABLE, 0: ErrorCode.TYPE}
 
     body = orjson.loads(await json_reply(_result([Outcome.ERROR, Outcome.ERROR], errors)))
 
     assert body["errors"] == {
         "0": {"code": "type", "retryable": False},
-        "1": {"code": "upstream_unavailable", "retryable": True},
+        "1": {"code": "backend_unavailable", "retryable": True},
     }
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.http.json_rows import CHUNK_ROWS, json_rows
+from service.http.replies.json_rows import CHUNK_ROWS, json_rows
 
 
 @pytest.mark.parametrize(

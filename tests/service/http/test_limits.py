@@ -1,6 +1,6 @@
 """The limits of the HTTP side are those that the configuration promises."""
 
-from service.config.limits import Limits as ConfiguredLimits
+from service.config.settings import Limits as ConfiguredLimits
 from service.http.limits import Limits
 
 

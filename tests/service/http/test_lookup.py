@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.engine.observer import NullObserver, QueryResult
+from service.engine.observer import NullObserver, QueryStatus
 from service.http.limits import Limits
 from tests.service.http.serving import JSON_TYPE, PATIENCE_S, Served, Setting, served
 
@@ -19,10 +19,10 @@ class QueryEnds(NullObserver):
     """Notes how queries ended, so that a test can wait for it."""
 
     def __init__(self) -> None:
-        self.results: asyncio.Queue[QueryResult] = asyncio.Queue()
+        self.results: asyncio.Queue[QueryStatus] = asyncio.Queue()
 
     def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryResult
+        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
         """Note the result."""
         del dimension, keys, seconds
@@ -152,13 +152,13 @@ async def test_too_many_keys_are_refused() -> None:
 
 async def test_failed_queries_are_outcomes(service: Served) -> None:
     """A store that refuses fails the keys it was asked for, not the request."""
-    service.customers.fail_next(1, BackendError(ErrorCode.UPSTREAM_REJECTED, "no"))
+    service.customers.fail_next(1, BackendError(ErrorCode.BACKEND_REJECTED, "no"))
 
     response = await service.lookup('{"keys": [1, "x"]}')
 
     assert response.status == 200
     assert (await response.json())["errors"] == {
-        "0": {"code": "upstream_rejected", "retryable": False},
+        "0": {"code": "backend_rejected", "retryable": False},
         "1": {"code": "type", "retryable": False},
     }
 
@@ -193,7 +193,7 @@ async def test_leaving_callers_end_their_query() -> None:
         async with asyncio.timeout(PATIENCE_S):
             result = await ends.results.get()
 
-    assert (result, service.customers.cancelled_total) == (QueryResult.CANCELLED, 1)
+    assert (result, service.customers.cancelled_total) == (QueryStatus.CANCELLED, 1)
 
 
 async def test_leaving_callers_harm_nobody_else(service: Served) -> None:

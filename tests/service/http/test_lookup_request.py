@@ -3,7 +3,12 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.lookup_request import InvalidateRequest, LookupRequest, from_json, from_query
+from service.http.routes.lookup_request import (
+    InvalidateRequest,
+    LookupRequest,
+    from_json,
+    from_query,
+)
 
 
 def test_whole_request_is_taken() -> None:

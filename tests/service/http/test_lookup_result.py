@@ -8,10 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.answer import Answer, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from service.http.lookup_result import lookup_result
+from service.http.replies.lookup_result import lookup_result
 
 COLUMNS = pa.schema([pa.field("name", pa.utf8(), nullable=False), ("tier", pa.int32())])
 

@@ -9,7 +9,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from service.http.application import application
-from service.http.openapi import openapi_document
+from service.http.routes.openapi import openapi_document
 from service.http.security import Access
 from tests.service.http.serving import (
     JSON_TYPE,

@@ -2,10 +2,10 @@
 
 from openapi_schema_validator import OAS31Validator
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from service.http.openapi_schemas import openapi_schemas
 from service.http.problem import HttpCode
+from service.http.routes.openapi_schemas import openapi_schemas
 
 
 def test_schemas_are_valid() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from service.http.limits import Limits
-from service.http.security import Access
-from service.http.token_file import TokenFile
+from service.http.security import Access, TokenFile
 from tests.service.http.serving import Served, Setting, served
 
 ROW = "/v1/dimensions/customers/rows/1"
@@ -37,7 +36,7 @@ async def test_whoever_fails_gives_back_what_he_held() -> None:
             assert response.status == 500
         assert await status(service) == 200
 
-    assert service.parts.answer_room.used_bytes == 0
+    assert service.parts.answer_budget.used_bytes == 0
 
 
 async def test_slots_come_before_access(service: Served) -> None:

@@ -9,7 +9,7 @@ from yarl import URL
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.path_key import path_key, path_value
+from service.http.routes.single_row import path_key, path_value
 from tests.service.http.serving import Served
 
 ROWS = "/v1/dimensions/weather/rows"

@@ -56,7 +56,7 @@ def test_overload_tells_its_own_time() -> None:
 
 def test_retryable_is_the_codes_own() -> None:
     """A caller learns from the code whether another try may help."""
-    away = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "away")
+    away = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "away")
     wrong = InvalidRequest(ErrorCode.BAD_JSON, "wrong")
 
     assert [problem_of_error(each).is_retryable for each in (away, wrong)] == [True, False]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lookup_core.errors import ErrorCode, Overloaded
-from service.engine.runner_refresh import RefreshSources
+from service.engine.refresher import RefreshSources
 from service.http.readiness import Readiness
 from tests.service.http.serving import Served, Setting, served, until_started, whole_customers
 

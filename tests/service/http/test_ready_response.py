@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from service.http.ready_response import json_response
+from service.http.replies.ready_response import json_response
 from tests.service.http.raw_http import connected, exchanged
 from tests.service.http.serving import PATIENCE_S, Served, Setting, served
 

@@ -4,7 +4,7 @@ import orjson
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.engine.recent_errors import RecentErrors
-from service.http.recent_errors import recent_errors
+from service.http.routes.dimensions import recent_errors
 
 
 def test_moments_are_told_as_ages() -> None:

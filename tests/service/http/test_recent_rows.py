@@ -2,10 +2,10 @@
 
 import pytest
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
-from service.http.recent_rows import MOST_BYTES, RecentRows
+from service.http.replies.row_texts import MOST_BYTES, RecentRows
 from tests.service.http.serving import Served
 
 TEXT = b'{"name":"Ada","tier":1}'

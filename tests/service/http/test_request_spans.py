@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.trace_parent import TraceParent
+from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.fake_tracer import FakeTracer
 from service.engine.tracer import TracedRequest
 from tests.service.http.serving import PATIENCE_S, Setting, served
@@ -74,7 +74,7 @@ async def test_invented_names_are_not_told() -> None:
 async def test_failed_request_has_its_status() -> None:
     """What the caller was told is what the span tells."""
     tracer = FakeTracer()
-    down = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "customers: down")
+    down = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
     async with served(Setting(tracer=tracer)) as service:
         service.customers.fail_next(100, down)
         reply = await service.tcp.get("/v1/dimensions/customers/rows/1")

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from service.http.reset import reset
+from service.http.delivery import reset
 
 
 class Connected(asyncio.Transport):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.http.security import Access
-from service.http.token_file import TokenFile
+from service.http.security import Access, TokenFile
 from tests.service.http.serving import Setting, served
 
 OPEN = {"/", "/openapi.json", "/livez", "/readyz", "/startupz"}

@@ -1,8 +1,8 @@
 """A cached row is written at once; all else is left to a lookup."""
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.statistics import InvalidationOrigin
-from service.http.row_texts import RowTexts
+from service.http.replies.row_texts import RowTexts
 from tests.service.http.serving import Served
 
 ADA = b'{"name":"Ada","tier":1}'

@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.cache.stored_row import StoredRow
+from lookup_core.cache.row_store import StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.http.json_rows import json_rows
-from service.http.row_writer import RowWriter, RowWriters
+from service.http.replies.json_rows import RowWriter, RowWriters, json_rows
 
 KEY = pa.schema({"id": pa.int64()})
 UUID = pa.field("value", pa.binary(16)).with_metadata(UUID_FIELD)

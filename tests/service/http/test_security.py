@@ -7,8 +7,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from service.http.security import Access
-from service.http.token_file import TokenFile
+from service.http.security import Access, TokenFile
 from tests.service.http.raw_http import exchanged
 from tests.service.http.serving import JSON_TYPE, Served, Setting, served
 

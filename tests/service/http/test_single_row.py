@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from tests.service.http.serving import Served, Setting, served
 
 ROWS = "/v1/dimensions/customers/rows"
@@ -49,9 +49,9 @@ async def test_keys_of_other_types_are_refused(service: Served, key: str) -> Non
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        (ErrorCode.UPSTREAM_REJECTED, 502),
+        (ErrorCode.BACKEND_REJECTED, 502),
         (ErrorCode.FORBIDDEN, 502),
-        (ErrorCode.UPSTREAM_UNAVAILABLE, 503),
+        (ErrorCode.BACKEND_UNAVAILABLE, 503),
     ],
 )
 async def test_failures_have_their_status(service: Served, code: ErrorCode, status: int) -> None:
@@ -105,7 +105,7 @@ async def test_cached_row_is_the_same(service: Served) -> None:
 
 async def test_row_waits_for_a_description() -> None:
     """A store that has not described itself in time is the reason that is told."""
-    down = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "the store says why")
+    down = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "the store says why")
 
     def prepare(backends: Mapping[str, FakeBackend]) -> None:
         backends["customers"].describe_error = down

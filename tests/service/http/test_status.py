@@ -51,7 +51,7 @@ async def test_status_is_told_while_draining(service: Served) -> None:
 
 async def test_failures_stand_among_recent_errors(service: Served) -> None:
     """A failure is told with its code and counts, and without the key."""
-    service.customers.fail_next(9, BackendError(ErrorCode.UPSTREAM_AUTH, "customers: no login"))
+    service.customers.fail_next(9, BackendError(ErrorCode.BACKEND_AUTH, "customers: no login"))
     await service.lookup('{"keys": [424242], "timeout_ms": 100}')
 
     async with service.unix.get("/v1/status") as response:
@@ -59,5 +59,5 @@ async def test_failures_stand_among_recent_errors(service: Served) -> None:
         errors = (await response.json())["dimensions"][0]["recent_errors"]
 
     told = {error["code"]: error["detail"] for error in errors}
-    assert told["upstream_auth"] == "customers: no login"
+    assert told["backend_auth"] == "customers: no login"
     assert "424242" not in text

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from service.http.tcp_sockets import tcp_sockets
+from service.http.sockets import tcp_sockets
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from service.http.token_file import TokenFile
+from service.http.security import TokenFile
 
 
 @pytest.fixture

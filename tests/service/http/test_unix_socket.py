@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.http.unix_socket import unix_socket
+from service.http.sockets import unix_socket
 
 
 @pytest.fixture

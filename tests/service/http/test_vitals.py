@@ -1,11 +1,11 @@
 """The vitals of the process are told as they are when somebody asks."""
 
-from service.http.vitals import Vitals
+from service.http.routes.status import ProcessStatistics
 
 
 def test_figures_are_of_now() -> None:
     """Uptime counts from the start; memory and lag are asked for."""
-    vitals = Vitals(
+    vitals = ProcessStatistics(
         1_000, resident_bytes=lambda: 300, lag_s=lambda: 0.25, clock=lambda: 12.5, started_at=10.0
     )
 
@@ -18,4 +18,4 @@ def test_figures_are_of_now() -> None:
 
 def test_unknown_memory_is_null() -> None:
     """Before it was read for the first time it is not nothing."""
-    assert Vitals().told()["memory"]["resident_bytes"] is None
+    assert ProcessStatistics().told()["memory"]["resident_bytes"] is None

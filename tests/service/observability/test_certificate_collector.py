@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from service.observability.certificate_collector import CertificateCollector
-from service.observability.exposition import Exposition
+from service.observability.collector import CertificateCollector
+from service.observability.prometheus_observer import Exposition
 
 
 @dataclass

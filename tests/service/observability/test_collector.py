@@ -6,21 +6,20 @@ from dataclasses import replace
 import pytest
 from prometheus_client.metrics_core import Metric as Family
 
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.protocol.server_channel import ChannelStatistics
-from lookup_core.refresh_statistics import RefreshStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
     CacheStatistics,
     DimensionStatistics,
     EvictionReason,
     InvalidationOrigin,
+    RefreshStatistics,
     no_statistics,
 )
 from service.observability.collector import Collector
-from service.resources.memory_guard import MemoryStatistics
-from service.resources.memory_pressure import PressureLevel
+from service.resources.memory_guard import MemoryStatistics, PressureLevel
 
 NOTHING = no_statistics(DimensionSettings("airports"))
 BUSY = replace(

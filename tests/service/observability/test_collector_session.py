@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from service.observability.collector_session import MOST_ANSWER_BYTES, collector_session
+from service.observability.span_export import MOST_ANSWER_BYTES, collector_session
 from tests.grace import GRACE_S
 from tests.otlp_collector import otlp_collector
 from tests.service.tls.certificates import authority

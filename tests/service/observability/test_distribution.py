@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from prometheus_client import Histogram
 from prometheus_client.samples import Sample
 
-from service.observability.distribution import Distribution
 from service.observability.metrics import LOOKUP_SECONDS
+from service.observability.prometheus_observer import Distribution
 
 BOUNDS = (0.5, 1.0, 2.5)
 VALUES = (0.1, 0.5, 0.500001, 1.0, 2.5, 2.6, 100.0)

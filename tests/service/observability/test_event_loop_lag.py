@@ -2,7 +2,7 @@
 
 import asyncio
 
-from service.observability.event_loop_lag import INTERVAL_S, WINDOW_S, EventLoopLag
+from service.observability.event_loop import INTERVAL_S, WINDOW_S, EventLoopLag
 from tests.grace import GRACE_S
 
 WINDOW = round(WINDOW_S / INTERVAL_S)

@@ -4,15 +4,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import no_statistics
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from service.observability import metrics
-from service.observability.certificate_collector import CertificateCollector
-from service.observability.collector import Collector
-from service.observability.exposition import Exposition
+from service.observability.collector import CertificateCollector, Collector
 from service.observability.metrics import Metric
-from service.observability.prometheus_observer import PrometheusObserver
-from service.resources.memory_guard import MemoryStatistics
-from service.resources.memory_pressure import PressureLevel
+from service.observability.prometheus_observer import Exposition, PrometheusObserver
+from service.resources.memory_guard import MemoryStatistics, PressureLevel
 
 
 def test_every_declared_metric_is_exposed() -> None:
@@ -48,7 +45,7 @@ def test_two_services_do_not_mix() -> None:
 
 def _exposition() -> Exposition:
     observer = PrometheusObserver()
-    observer.query_ended("airports", keys=1, seconds=0.1, result=QueryResult.OK)
+    observer.query_ended("airports", keys=1, seconds=0.1, result=QueryStatus.OK)
     observer.lookup_ended("airports", seconds=0.1)
     collector = Collector(
         dimensions=lambda: {"airports": no_statistics(DimensionSettings("airports"))},

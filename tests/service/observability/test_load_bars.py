@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lookup_core.refresh_statistics import LoadResult, LoadStatistics
+from lookup_core.statistics import LoadResult, LoadStatistics
 from service.observability.line_sink import LineSink
 from service.observability.load_bars import LoadBars
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.observability.log_privacy import MAX_TEXT, REMOVED, log_privacy
+from service.observability.logs import MAX_TEXT, REMOVED, log_privacy
 
 
 @pytest.mark.parametrize("name", ["key", "keys", "row", "rows", "token", "password", "dsn"])

@@ -3,7 +3,7 @@
 import pytest
 from structlog import DropEvent
 
-from service.observability.log_rate_limit import MAX_SUBJECTS, WINDOW_S, LogRateLimit
+from service.observability.logs import MAX_SUBJECTS, WINDOW_S, LogRateLimit
 from tests.hand_clock import HandClock
 
 EVENT = {"event": "backend.failed", "code": "timeout"}

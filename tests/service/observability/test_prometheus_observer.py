@@ -1,6 +1,6 @@
 """What the engine reports arrives in the exposition, under the agreed names and labels."""
 
-from service.engine.observer import QueryResult
+from service.engine.observer import QueryStatus
 from service.observability.prometheus_observer import PrometheusObserver
 
 
@@ -8,9 +8,9 @@ def test_queries_are_counted_by_result() -> None:
     """Every query counts once, whatever its result, and with its dimension."""
     observer = PrometheusObserver()
 
-    observer.query_ended("airports", keys=3, seconds=0.01, result=QueryResult.OK)
-    observer.query_ended("airports", keys=3, seconds=0.01, result=QueryResult.OK)
-    observer.query_ended("airports", keys=3, seconds=2.0, result=QueryResult.TIMEOUT)
+    observer.query_ended("airports", keys=3, seconds=0.01, result=QueryStatus.OK)
+    observer.query_ended("airports", keys=3, seconds=0.01, result=QueryStatus.OK)
+    observer.query_ended("airports", keys=3, seconds=2.0, result=QueryStatus.TIMEOUT)
 
     assert _samples(observer, "sidelook_backend_queries_total") == {
         ("airports", "ok"): 2.0,
@@ -22,7 +22,7 @@ def test_query_sizes_and_durations_are_distributed() -> None:
     """The keys and the seconds of a query fall into histograms of its dimension."""
     observer = PrometheusObserver()
 
-    observer.query_ended("airports", keys=40, seconds=0.5, result=QueryResult.ERROR)
+    observer.query_ended("airports", keys=40, seconds=0.5, result=QueryStatus.ERROR)
 
     assert _samples(observer, "sidelook_backend_batch_keys_sum") == {("airports",): 40.0}
     assert _samples(observer, "sidelook_backend_query_seconds_sum") == {("airports",): 0.5}
@@ -42,7 +42,7 @@ def test_lookups_are_distributed_by_duration() -> None:
 def test_creation_times_are_not_exposed() -> None:
     """Only the agreed names come out: no `_created` series beside each counter."""
     observer = PrometheusObserver()
-    observer.query_ended("airports", keys=1, seconds=0.1, result=QueryResult.OK)
+    observer.query_ended("airports", keys=1, seconds=0.1, result=QueryStatus.OK)
 
     names = {sample.name for family in observer.collect() for sample in family.samples}
 

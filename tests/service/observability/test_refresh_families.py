@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.refresh_statistics import (
+from lookup_core.sources.splits import SplitProgress, SplitState
+from lookup_core.statistics import (
     FeedStatistics,
     LoadResult,
     LoadStatistics,
     RefreshStatistics,
     UnusedMessage,
 )
-from lookup_core.sources.split_progress import SplitProgress, SplitState
-from service.observability.refresh_families import refresh_families
+from service.observability.collector import refresh_families
 
 AHEAD = SplitProgress("flights-0", SplitState.ASSIGNED, position=7, total=10, failures_total=2)
 WAITING = SplitProgress("flights-1", SplitState.WAITING, failures_total=3)

@@ -1,7 +1,7 @@
 """A metric's name says of which kind its family is."""
 
+from service.observability.collector import sampled_family
 from service.observability.metrics import BUILD_INFO, RETRIES
-from service.observability.sampled_family import sampled_family
 
 
 def test_totals_become_counters() -> None:

@@ -9,11 +9,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.outcome import Outcome
-from lookup_core.trace_parent import TraceParent
-from service.engine.observer import QueryResult
-from service.engine.tracer import AskerSpan, TracedQuery, TracedRequest
+from lookup_core.protocol.trace_parent import TraceParent
+from service.engine.observer import QueryStatus
+from service.engine.tracer import CallerSpan, TracedQuery, TracedRequest
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
 TRACE, SPAN = "a" * 32, "b" * 16
@@ -43,7 +43,7 @@ class Traced:
         """All that have ended, in that order."""
         return self._exporter.get_finished_spans()
 
-    def asker(self, parent: TraceParent = FOLLOWED) -> AskerSpan:
+    def asker(self, parent: TraceParent = FOLLOWED) -> CallerSpan:
         """A LOOKUP that is followed."""
         span = self.tracer.begin_lookup("customers", keys=1, parent=parent)
         assert span is not None
@@ -102,7 +102,7 @@ def test_query_is_a_root_span_with_links() -> None:
     query = traced.tracer.begin_query(TracedQuery("customers", 40, 2), askers[:1])
     assert query is not None
     query.link(askers)
-    query.end(QueryResult.OK, None)
+    query.end(QueryStatus.OK, None)
 
     (told,) = traced.spans()
     assert (told.name, told.kind, told.parent) == ("SELECT public.customers", SpanKind.CLIENT, None)
@@ -122,7 +122,7 @@ def test_file_has_no_database() -> None:
     traced = Traced()
     query = traced.tracer.begin_query(TracedQuery("airports", 2), [traced.asker()])
     assert query is not None
-    query.end(QueryResult.OK, None)
+    query.end(QueryStatus.OK, None)
 
     assert traced.spans()[0].name == "fetch airports"
     assert "db.operation.batch.size" not in (traced.spans()[0].attributes or {})
@@ -133,7 +133,7 @@ def test_failed_query_tells_our_code() -> None:
     traced = Traced()
     query = traced.tracer.begin_query(TracedQuery("customers", 1), [traced.asker()])
     assert query is not None
-    query.end(QueryResult.TIMEOUT, ErrorCode.TIMEOUT)
+    query.end(QueryStatus.TIMEOUT, ErrorCode.TIMEOUT)
 
     (told,) = traced.spans()
     assert (told.status.status_code, told.status.description) == (StatusCode.ERROR, "timeout")
@@ -149,7 +149,7 @@ def test_links_are_bounded(later: int) -> None:
     query = traced.tracer.begin_query(TracedQuery("customers", 200), askers[:first])
     assert query is not None
     query.link(askers)
-    query.end(QueryResult.OK, None)
+    query.end(QueryStatus.OK, None)
 
     (told,) = traced.spans()
     assert len(told.links) == MAX_LINKS

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from service.observability.event_loop import INTERVAL_S, LATE_S, Watchdog
 from service.observability.logs import configure_logs
-from service.observability.watchdog import INTERVAL_S, LATE_S, Watchdog
 from tests.end_to_end.until import until
 from tests.hand_clock import HandClock
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from service.resources.bind_fault import bind_fault
+from service.listeners import bind_fault
 
 TAKEN = "another process listens there: stop it, or set listen.http to another port"
 

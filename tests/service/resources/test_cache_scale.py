@@ -2,8 +2,7 @@
 
 import structlog
 
-from service.resources.cache_scale import cache_scale
-from service.resources.memory_shares import MemoryShares
+from service.resources.memory_shares import MemoryShares, cache_scale
 
 SHARES = MemoryShares(800)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.resources.control_group import ControlGroup
+from service.resources.memory_reading import ControlGroup
 
 
 def put(root: Path, groups: str, *folders: str) -> Path:

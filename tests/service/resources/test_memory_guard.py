@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.resources.memory_guard import MemoryGuard, MemoryStatistics, Relief
-from service.resources.memory_pressure import PressureLevel
+from service.resources.memory_guard import MemoryGuard, MemoryStatistics, PressureLevel, Relief
 from service.resources.memory_reading import MemoryReading
 
 MIB = 1024 * 1024

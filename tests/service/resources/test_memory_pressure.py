@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.resources.memory_pressure import MemoryPressure, PressureLevel
+from service.resources.memory_guard import MemoryPressure, PressureLevel
 
 
 @pytest.mark.parametrize(

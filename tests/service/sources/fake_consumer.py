@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.settings import KafkaSettings
 
 ONE, TWO = b"1" * 16, b"2" * 16  # ids of topics
 

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.changelog.change import Change, RowChanges, TableChange
-from lookup_core.changelog.change_decoder import ChangeMessage, Decoded
-from lookup_core.changelog.told_log import ToldLog
+from lookup_core.changelog.change_decoder import (
+    Change,
+    ChangeMessage,
+    Decoded,
+    ReplayFilter,
+    RowChanges,
+    TableChange,
+)
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
@@ -24,7 +29,7 @@ NOT_UNDERSTOOD = "not a number"
 class KeysDecoder:
     """A row of each key is gone; what is not a number, is not understood."""
 
-    def decode(self, messages: Sequence[ChangeMessage], log: ToldLog | None = None) -> Decoded:
+    def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """One change for each message; source times are those of the messages."""
         del log
         changes: list[Change] = []

@@ -7,11 +7,19 @@ import pyarrow as pa
 
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.backends.postgres_settings import PostgresSettings
-from service.backends.postgres_table import PostgresTable
-from service.backends.postgres_types import KeySending, PostgresType, column_reading
-from service.sources.postgres_snapshot_query import key_columns
-from service.sources.postgres_snapshot_split import Bound, PostgresSnapshotSplit, TablePicture
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_queries import (
+    Bound,
+    PostgresSnapshotSplit,
+    TablePicture,
+    key_columns,
+)
+from service.connectors.postgres.table import (
+    KeySending,
+    PostgresTable,
+    PostgresType,
+    column_reading,
+)
 
 PRICES = PostgresTable(
     schema_name="public",

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from lookup_core.changelog.change import Change, RowChanges
+from lookup_core.changelog.change_decoder import Change, RowChanges
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split import Split
-from service.sources.interface import Source, SplitPiece, SplitReader
+from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.ports.source import Source, SplitPiece, SplitReader
 
 PATIENCE_S = 20.0  # a test that waits longer has failed
 READ_LIMIT_S = 3.0  # a read waits for a second at the most; the rest is for slow machines

@@ -6,17 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change import RowChanges, TableChange
+from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split import Split
-from service.sources.fake import FakeSource
-from service.sources.interface import SplitPiece
+from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from tests.service.sources.source_contract import RepeatableSourceContract, SourceCase
 
 SCHEMA = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 
 
 def row_changes(*ids: int) -> RowChanges:

@@ -6,10 +6,10 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
-from service.sources.kafka_assignment import KafkaAssignment
-from service.sources.kafka_progress import Clocks
-from service.sources.kafka_settings import KafkaSettings
-from service.sources.kafka_topic import KafkaTopic
+from service.connectors.kafka.assignment import KafkaAssignment
+from service.connectors.kafka.progress import Clocks
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.kafka.topic import KafkaTopic
 from tests.service.sources.fake_consumer import ONE, TWO, FakeConsumer
 
 SETTINGS = KafkaSettings(("one:9092",), "planes", heartbeat_topic="beats")

@@ -4,9 +4,9 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from service.sources.kafka_changelog import KafkaChangelog
-from service.sources.kafka_settings import KafkaSettings
+from lookup_core.sources.splits import ReadingMode
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.kafka.settings import KafkaSettings
 from tests.service.sources.keys_decoder import SCHEMA, KeysDecoder
 
 NOBODY = KafkaSettings(("127.0.0.1:1",), "planes")  # a port that nobody listens on
@@ -30,7 +30,7 @@ async def test_partitions_need_a_broker() -> None:
         async with source().enumerator(SCHEMA):
             pass
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     assert "127.0.0.1:1" in caught.value.detail
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from service.sources.kafka_client import KafkaClient
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.consumer import KafkaClient
+from service.connectors.kafka.settings import KafkaSettings
 
 NOBODY = KafkaSettings(("127.0.0.1:1",), "planes")
 

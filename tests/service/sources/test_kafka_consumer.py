@@ -9,8 +9,8 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from service.sources.kafka_consumer import KafkaConsumer
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.consumer import KafkaConsumer
+from service.connectors.kafka.settings import KafkaSettings
 
 NOBODY = KafkaSettings(("127.0.0.1:1",), "planes")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.kafka_enumerator import KafkaEnumerator
-from service.sources.kafka_settings import KafkaSettings
-from service.sources.kafka_topic import KafkaTopic
+from service.connectors.kafka.changelog import KafkaEnumerator
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.kafka.topic import KafkaTopic
 
 NOBODY = KafkaSettings(("127.0.0.1:1",), "planes", discovery_interval_s=3.0)
 
@@ -18,7 +18,7 @@ async def test_nobody_at_the_address_is_an_error() -> None:
     with pytest.raises(BackendError) as caught:
         await KafkaEnumerator(NOBODY, KafkaTopic()).__aenter__()
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
 
 
 async def test_missing_certificate_is_an_error(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from aiokafka import errors
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.kafka_errors import explained, mapped_errors
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.errors import explained, mapped_errors
+from service.connectors.kafka.settings import KafkaSettings
 
 SETTINGS = KafkaSettings(("one:9092",), "planes", sasl_password="opens-sesame")
 
@@ -17,21 +17,21 @@ SETTINGS = KafkaSettings(("one:9092",), "planes", sasl_password="opens-sesame")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.SaslAuthenticationFailed("eve"), ErrorCode.UPSTREAM_AUTH),
-        (errors.UnsupportedSaslMechanismError("PLAIN"), ErrorCode.UPSTREAM_AUTH),
+        (errors.SaslAuthenticationFailed("eve"), ErrorCode.BACKEND_AUTH),
+        (errors.UnsupportedSaslMechanismError("PLAIN"), ErrorCode.BACKEND_AUTH),
         (errors.TopicAuthorizationFailedError("planes"), ErrorCode.FORBIDDEN),
         (errors.UnknownTopicOrPartitionError("planes"), ErrorCode.TABLE_UNAVAILABLE),
-        (errors.CorruptRecordException("crc"), ErrorCode.UPSTREAM_REJECTED),
-        (errors.UnsupportedCodecError("lz4"), ErrorCode.UPSTREAM_REJECTED),
-        (cramjam.DecompressionError("lz4"), ErrorCode.UPSTREAM_REJECTED),
-        (zlib.error("gzip"), ErrorCode.UPSTREAM_REJECTED),
-        (NotImplementedError("version"), ErrorCode.UPSTREAM_REJECTED),
-        (errors.KafkaTimeoutError(), ErrorCode.UPSTREAM_UNAVAILABLE),
-        (errors.KafkaConnectionError(), ErrorCode.UPSTREAM_UNAVAILABLE),
-        (errors.NotCoordinatorForGroupError(), ErrorCode.UPSTREAM_UNAVAILABLE),
-        (ssl.SSLError("verify"), ErrorCode.UPSTREAM_UNAVAILABLE),
-        (ConnectionRefusedError(), ErrorCode.UPSTREAM_UNAVAILABLE),
-        (TimeoutError(), ErrorCode.UPSTREAM_UNAVAILABLE),
+        (errors.CorruptRecordException("crc"), ErrorCode.BACKEND_REJECTED),
+        (errors.UnsupportedCodecError("lz4"), ErrorCode.BACKEND_REJECTED),
+        (cramjam.DecompressionError("lz4"), ErrorCode.BACKEND_REJECTED),
+        (zlib.error("gzip"), ErrorCode.BACKEND_REJECTED),
+        (NotImplementedError("version"), ErrorCode.BACKEND_REJECTED),
+        (errors.KafkaTimeoutError(), ErrorCode.BACKEND_UNAVAILABLE),
+        (errors.KafkaConnectionError(), ErrorCode.BACKEND_UNAVAILABLE),
+        (errors.NotCoordinatorForGroupError(), ErrorCode.BACKEND_UNAVAILABLE),
+        (ssl.SSLError("verify"), ErrorCode.BACKEND_UNAVAILABLE),
+        (ConnectionRefusedError(), ErrorCode.BACKEND_UNAVAILABLE),
+        (TimeoutError(), ErrorCode.BACKEND_UNAVAILABLE),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -58,7 +58,7 @@ def test_nearest_class_counts() -> None:
     code, reason = explained(ssl.SSLCertVerificationError("self-signed"))
 
     assert (code, reason) == (
-        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.BACKEND_UNAVAILABLE,
         "TLS failed, or a certificate cannot be read",
     )
 

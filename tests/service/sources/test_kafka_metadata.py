@@ -2,7 +2,7 @@
 
 from aiokafka.cluster import ClusterMetadata
 
-from service.sources.kafka_metadata import (
+from service.connectors.kafka.metadata import (
     TopicMetadata,
     TopicMetadataQuery,
     TopicMetadataRequest,

@@ -2,8 +2,8 @@
 
 from aiokafka import TopicPartition
 
-from lookup_core.sources.split import Split
-from service.sources.kafka_partition import KafkaPartition, partition_id
+from lookup_core.sources.splits import Split
+from service.connectors.kafka.topic import KafkaPartition, partition_id
 
 ADDRESS = TopicPartition("planes", 3)
 

@@ -1,7 +1,7 @@
 """How far one partition is read, and how long nothing was heard of it."""
 
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.sources.kafka_progress import Clocks, KafkaProgress, Poll
+from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
 
 WALL_MS = 1_000_000.0  # when the monotonic clock shows zero
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.sources.kafka_read_size import KafkaReadSize
+from service.connectors.kafka.reader import KafkaReadSize
 
 
 @pytest.mark.parametrize(

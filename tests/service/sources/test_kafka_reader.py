@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.kafka_reader import KafkaReader
-from service.sources.kafka_settings import KafkaSettings
-from service.sources.kafka_topic import KafkaTopic
+from service.connectors.kafka.reader import KafkaReader
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.kafka.topic import KafkaTopic
 from tests.service.sources.keys_decoder import KeysDecoder
 
 NOBODY = KafkaSettings(("127.0.0.1:1",), "planes")
@@ -20,6 +20,6 @@ async def test_nobody_at_the_address_is_an_error() -> None:
     with pytest.raises(BackendError) as caught:
         await KafkaReader(NOBODY, KeysDecoder(), topic=KafkaTopic()).__aenter__()
 
-    assert caught.value.code == ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     assert "127.0.0.1:1" in caught.value.detail
     assert asyncio.all_tasks() == others

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.sources.kafka_settings import KafkaSettings
+from service.connectors.kafka.settings import KafkaSettings
 
 SETTINGS = KafkaSettings(("one:9092", "two:9092"), "planes")
 

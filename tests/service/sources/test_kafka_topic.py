@@ -1,6 +1,6 @@
 """What is known of a topic over the lives of its readers."""
 
-from service.sources.kafka_topic import KafkaTopic
+from service.connectors.kafka.topic import KafkaTopic
 
 
 def test_later_partitions_begin_at_their_first_message() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from service.backends.file_identity import FileIdentity
-from service.sources.parquet_row_groups import ParquetRowGroups
+from service.connectors.parquet.file import FileIdentity
+from service.connectors.parquet.row_groups import ParquetRowGroups
 from tests.service.sources.parquet_folders import OFFERED, SCHEMA, write_rows
 
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lookup_core.changelog.change import RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.parquet_row_groups import ParquetRowGroups
+from service.connectors.parquet.row_groups import ParquetRowGroups
 from tests.service.sources.parquet_folders import OFFERED, SCHEMA, write_rows
 from tests.service.sources.source_contract import SourceCase, read_all, splits_of
 

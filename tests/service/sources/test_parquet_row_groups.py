@@ -9,8 +9,8 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from service.sources.parquet_row_groups import ParquetRowGroups
+from lookup_core.sources.splits import ReadingMode
+from service.connectors.parquet.row_groups import ParquetRowGroups
 from tests.service.sources.parquet_folders import OFFERED, SCHEMA, write_rows
 from tests.service.sources.source_contract import (
     RepeatableSourceContract,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from service.sources import pending_read
-from service.sources.pending_read import PendingRead
+from service.connectors.ports import split_read as pending_read
+from service.connectors.ports.split_read import PendingRead
 
 
 async def number_after(gate: asyncio.Event) -> int:

@@ -6,7 +6,7 @@ from typing import cast
 import asyncpg
 import pytest
 
-from service.sources.postgres_goodbye import say_goodbye
+from service.connectors.postgres.connections import close_session
 
 
 class Connection:
@@ -34,7 +34,7 @@ async def test_connection_is_gone_afterwards(fault: Exception | None) -> None:
     """Nothing is raised, however the server takes it."""
     connection = Connection(fault)
 
-    await say_goodbye(cast("asyncpg.Connection[asyncpg.Record]", connection))
+    await close_session(cast("asyncpg.Connection[asyncpg.Record]", connection))
 
     assert connection.is_terminated
 
@@ -44,6 +44,6 @@ async def test_cancellation_leaves_no_connection() -> None:
     connection = Connection(asyncio.CancelledError())
 
     with pytest.raises(asyncio.CancelledError):
-        await say_goodbye(cast("asyncpg.Connection[asyncpg.Record]", connection))
+        await close_session(cast("asyncpg.Connection[asyncpg.Record]", connection))
 
     assert connection.is_terminated

@@ -3,13 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.reading_mode import ReadingMode
-from lookup_core.sources.split import Split
-from lookup_core.table_origin import TableOrigin
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import PostgresNotifications
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
@@ -38,6 +36,6 @@ async def test_unreachable_server_is_an_error() -> None:
         await PostgresNotifications(NOWHERE).reader(SCHEMA).__aenter__()
 
     assert (failure.value.code, failure.value.detail) == (
-        ErrorCode.UPSTREAM_UNAVAILABLE,
+        ErrorCode.BACKEND_UNAVAILABLE,
         "t: nothing listens at the address of the DSN",
     )

@@ -2,9 +2,9 @@
 
 import sys
 
-from lookup_core.changelog.change import TableChange
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.sources.postgres_notifications_inbox import PostgresNotificationsInbox, Taken
+from service.connectors.postgres.notifications_source import PostgresNotificationsInbox, Taken
 
 GAP = "notifications may have been lost before the connection was made"
 FOUR_BYTES = sys.getsizeof("aaaa")

@@ -4,15 +4,16 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change import TableChange
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.split import Split
-from lookup_core.table_origin import TableOrigin
-from service.sources.interface import SplitPiece
-from service.sources.postgres_notifications import PostgresNotifications
-from service.sources.postgres_notifications_reader import PostgresNotificationsReader
-from service.sources.postgres_notifications_session import PostgresNotificationsSettings
+from lookup_core.sources.splits import Split
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications_source import (
+    PostgresNotifications,
+    PostgresNotificationsReader,
+)
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")

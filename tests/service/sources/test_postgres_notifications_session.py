@@ -5,14 +5,13 @@ import socket
 
 import pytest
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.table_origin import TableOrigin
-from service.sources.postgres_notifications_session import (
+from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
-from service.sources.trigger_sql import trigger_names
+from service.connectors.postgres.triggers import PostgresNotificationsTriggers, trigger_names
 from tests.grace import GRACE_S
 
 
@@ -45,7 +44,7 @@ async def test_unreachable_servers_are_errors(dsn: str, reason: str) -> None:
     """An address that leads nowhere is told in the words that lookups have for it."""
     failure = await failure_of(dsn)
 
-    assert failure.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert failure.code is ErrorCode.BACKEND_UNAVAILABLE
     assert failure.detail.startswith(f"t: {reason}")
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from lookup_core.table_origin import TableOrigin
-from service.sources.postgres_notifications_triggers import PostgresNotificationsTriggers
-from service.sources.trigger_sql import TriggerNames
+from lookup_core.dimension_schema import TableOrigin
+from service.connectors.postgres.triggers import PostgresNotificationsTriggers, TriggerNames
 
 NAMES = TriggerNames("told_1f", {"insert": "told_insert", "delete": "told_delete"})
 ROWS = [("told_insert", "16400 700"), ("told_delete", "16401 700")]

@@ -1,7 +1,7 @@
 """What a table is as a source; what is read is shown by a real server."""
 
-from lookup_core.sources.reading_mode import ReadingMode
-from service.sources.postgres_snapshot import PostgresSnapshot
+from lookup_core.sources.splits import ReadingMode
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from tests.service.sources.snapshot_tables import NOWHERE, PRICES
 
 

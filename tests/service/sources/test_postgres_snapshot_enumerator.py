@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.postgres_snapshot_enumerator import PostgresSnapshotEnumerator
+from service.connectors.postgres.snapshot_source import PostgresSnapshotEnumerator
 from tests.service.sources.snapshot_tables import NOWHERE, PRICES
 
 
@@ -14,6 +14,6 @@ async def test_missing_server_is_told_at_once() -> None:
     with pytest.raises(BackendError) as caught:
         await enumerator.__aenter__()
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert enumerator.discovery_interval_s is None
     await enumerator.__aexit__(None, None, None)

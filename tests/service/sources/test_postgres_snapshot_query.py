@@ -2,7 +2,9 @@
 
 import pyarrow as pa
 
-from service.sources.postgres_snapshot_query import (
+from service.connectors.postgres.snapshot_queries import (
+    STORED_AT,
+    RangeColumn,
     bounds_query,
     key_columns,
     postgres_snapshot_query,
@@ -10,7 +12,6 @@ from service.sources.postgres_snapshot_query import (
     some_bound_query,
     with_keys,
 )
-from service.sources.postgres_snapshot_split import STORED_AT, RangeColumn
 from tests.service.backends.weather_table import WEATHER
 from tests.service.sources.snapshot_tables import PRICES
 

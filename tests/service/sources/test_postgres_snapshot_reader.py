@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.postgres_snapshot_reader import PostgresSnapshotReader
+from service.connectors.postgres.snapshot_source import PostgresSnapshotReader
 from tests.service.sources.snapshot_tables import NOWHERE, split_of
 
 
@@ -13,7 +13,7 @@ async def test_reader_connects_for_its_first_split() -> None:
         with pytest.raises(BackendError) as caught:
             await reader.assign(split_of([None, None]), position=None)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
 
 
 async def test_reader_without_a_split_has_nothing() -> None:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.postgres_snapshot_rows import postgres_snapshot_rows
+from service.connectors.postgres.snapshot_queries import postgres_snapshot_rows
 from tests.service.backends.sent_arrays import sent_array, sent_bytes
 from tests.service.sources.snapshot_tables import PRICES
 

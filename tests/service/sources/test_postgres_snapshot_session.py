@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.sources.postgres_snapshot_session import PostgresSnapshotSession
+from service.connectors.postgres.snapshot_session import PostgresSnapshotSession
 from tests.service.sources.snapshot_tables import NOWHERE
 
 
@@ -14,7 +14,7 @@ async def test_missing_server_is_told() -> None:
     with pytest.raises(BackendError) as caught:
         await session.open(None)
 
-    assert caught.value.code is ErrorCode.UPSTREAM_UNAVAILABLE
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail.startswith("prices: ")
     assert not session.is_open
     await session.close()

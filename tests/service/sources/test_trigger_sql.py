@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.sources.trigger_sql import TriggerNames, trigger_names, trigger_sql
+from service.connectors.postgres.triggers import TriggerNames, trigger_names, trigger_sql
 
 TABLES = [  # as SQL reads them, and what they are in the catalog
     ("customers", '"customers"'),

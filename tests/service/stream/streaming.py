@@ -28,20 +28,20 @@ from lookup_core.protocol.arrow_payload import (
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
-from service.http.listener import listener
+from service.http.sockets import listener
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 from tests.service.engine.running import PATIENCE_S, SCHEMA, customers, settings, told, typed
 
 AGENT = "sidelook/test"
 BLOB_BYTES = 64 * 1024  # a few of them fill the buffers between the two ends
 BLOBS = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))
-DOWN = BackendError(ErrorCode.UPSTREAM_UNAVAILABLE, "orders: down")
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "orders: down")
 
 _F = TypeVar("_F", bound=Frame)
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer, rowless_answer
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.protocol.arrow_payload import answer_from_batch, decode_batch, result_schema
 from lookup_core.protocol.frames import Result
-from service.stream.answer_piece import PIECE_BYTES, AnswerPiece
+from service.stream.outbox import PIECE_BYTES, AnswerPiece
 
 
 def answer_of(count: int, row_bytes: int) -> Answer:

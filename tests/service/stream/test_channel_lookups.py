@@ -21,16 +21,14 @@ from lookup_core.protocol.arrow_payload import (
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.learned_costs import Costs
+from lookup_core.protocol.lookup_scheduler import Costs
 from lookup_core.protocol.server_channel import ServerChannel
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
-from service.stream.answer_piece import AnswerPiece
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.lookup_line import LookupLine
-from service.stream.outbox import Outbox, Outgoing
-from service.stream.promise import Promise
-from service.stream.stream_lookup import Asker
+from service.stream.lookup_queue import LookupQueue
+from service.stream.outbox import AnswerPiece, Outbox, Outgoing
+from service.stream.stream_lookup import Asker, ChannelSchema
 from tests.service.engine.running import SCHEMA, customers, running, settings, told
 from tests.service.stream.streaming import credit_of, lookup_frame, open_frame, until
 
@@ -45,7 +43,7 @@ class Rig:
     lookups: ChannelLookups
     store: FakeBackend
     sent: list[Frame]
-    line: LookupLine
+    line: LookupQueue
     budget: AnswerBudget[int]
 
     @property
@@ -96,14 +94,14 @@ def _rig(dimension: Dimension, send: Callable[[bytes], Awaitable[None]]) -> tupl
             budget.release(1, frame.channel, frame.held_bytes)
 
     outbox = Outbox(send, timeout_s=1.0, on_sending=on_sending, on_sent=on_sent)
-    line, budget, turn = LookupLine(), AnswerBudget[int](TOTAL_BYTES), ChannelId(1)
+    line, budget, turn = LookupQueue(), AnswerBudget[int](TOTAL_BYTES), ChannelId(1)
     budget.open(1)
     ledger = CreditLedger[ChannelId](64 * 1024, max_channels=1)
     assert ledger.open(turn) == CREDIT
     lookups = ChannelLookups(
         ServerChannel(1, "customers", "task", ledger=ledger, owner=turn),
         open_frame(),
-        asker=Asker(1, 1, turn, dimension, Promise(SCHEMA.key, SCHEMA), budget, Costs()),
+        asker=Asker(1, 1, turn, dimension, ChannelSchema(SCHEMA.key, SCHEMA), budget, Costs()),
         line=line,
         outbox=outbox,
         on_defect=_raise,

@@ -12,9 +12,9 @@ from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Frame
 from service.engine.dimension import Dimension
-from service.engine.submitted import Submitted
+from service.engine.gathering import Submitted
 from service.stream.connection import MAX_CHANNELS
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 from tests.service.engine.running import SCHEMA, settings
 from tests.service.stream.streaming import (
     AGENT,
@@ -193,7 +193,7 @@ async def test_opened_tells_columns_and_credit(service: Streaming) -> None:
         (open_frame(9, columns=("name", "nam")), ErrorCode.UNKNOWN_COLUMN, False),
         (open_frame(9, key=pa.schema({"id": pa.utf8()})), KEY_TYPE, False),
         (open_frame(9, key=pa.schema({"id": pa.int64(), "n": pa.int64()})), KEY_TYPE, False),
-        (open_frame(9, "orders"), ErrorCode.UPSTREAM_UNAVAILABLE, True),
+        (open_frame(9, "orders"), ErrorCode.BACKEND_UNAVAILABLE, True),
     ],
     ids=["dimension", "column", "key type", "key fields", "store down"],
 )

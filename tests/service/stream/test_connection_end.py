@@ -5,7 +5,7 @@ from aiohttp import WSCloseCode
 from structlog.testing import capture_logs
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from service.stream.connection_end import ConnectionEnd, ConnectionEnded, connection_end
+from service.stream.connection import ConnectionEnd, ConnectionEnded, connection_end
 
 VIOLATION = ProtocolViolation(ErrorCode.CREDIT_VIOLATION, "9 records on channel 1")
 

@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 
 from lookup_core.protocol import frames
-from lookup_core.protocol.ping_allowance import BURST
-from service.backends.fake import FakeBackend
-from service.stream.outbox import CROWD
-from service.stream.timeouts import Timeouts
+from lookup_core.protocol.server_channel import BURST
+from service.connectors.memory.backend import FakeBackend
+from service.stream.outbox import MAX_QUEUED_FRAMES
+from service.stream.stream_parts import Timeouts
 from tests.service.stream.streaming import (
     BLOB_BYTES,
     Peer,
@@ -142,11 +142,11 @@ async def test_refusals_do_not_pile_up() -> None:
         deaf = await service.peer()
         (connection,) = service.handler._connections
         flood = asyncio.ensure_future(_flood(deaf))
-        await until(lambda: len(connection._outbox._outgoing) >= CROWD)
+        await until(lambda: len(connection._outbox._outgoing) >= MAX_QUEUED_FRAMES)
         for _ in range(1_000):  # chances to read on
             await asyncio.sleep(0)
 
-        assert len(connection._outbox._outgoing) <= CROWD + 10
+        assert len(connection._outbox._outgoing) <= MAX_QUEUED_FRAMES + 10
         assert not flood.done()
         flood.cancel()
         with suppress(asyncio.CancelledError, aiohttp.ClientError):

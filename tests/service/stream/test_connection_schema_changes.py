@@ -9,7 +9,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
-from service.backends.fake import FakeBackend
+from service.connectors.memory.backend import FakeBackend
 from tests.service.engine.running import ROWS, SCHEMA
 from tests.service.stream.streaming import Peer, Streaming, open_frame, streaming
 

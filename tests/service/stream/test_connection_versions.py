@@ -8,15 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, result_schema
 from lookup_core.settings import DimensionSettings
-from lookup_core.version_columns import VersionColumns
-from service.backends.fake import FakeBackend
-from service.backends.row_versions import RowVersions
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.several_rows import RowVersions
 from service.engine.dimension import Dimension
-from service.engine.submitted import Submitted
+from service.engine.gathering import Submitted
 from tests.service.stream.streaming import (
     Peer,
     Setting,

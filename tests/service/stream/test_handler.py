@@ -8,7 +8,7 @@ import pytest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import SUBPROTOCOL
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 from tests.service.stream.streaming import Setting, streaming, until
 
 GOING_AWAY = (aiohttp.WSCloseCode.GOING_AWAY, "draining")

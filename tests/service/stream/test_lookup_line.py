@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.protocol.chunk_pace import ChunkPace
-from service.stream.lookup_line import LookupLine
+from lookup_core.protocol.lookup_scheduler import Quantum
+from service.stream.lookup_queue import LookupQueue
 from tests.service.stream.streaming import until
 
 LATE_S = 60.0
@@ -21,8 +21,8 @@ class Diarist:
     ) -> None:
         self.turn = ChannelId(turn)
         self.records = records
-        self.deadline_s = LookupLine().now() + time_s
-        self.pace: ChunkPace = SteadyPace()
+        self.deadline_s = LookupQueue().now() + time_s
+        self.pace: Quantum = SteadyPace()
         self.has_room = True
         self.defect: Exception | None = None
         self._diary = diary
@@ -48,7 +48,7 @@ class Diarist:
         self._diary.append(f"{self._name} {type(error).__name__}")
 
 
-class SteadyPace(ChunkPace):
+class SteadyPace(Quantum):
     """Four records in one go, whatever they take."""
 
     @property
@@ -64,9 +64,9 @@ def diary() -> list[str]:
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[LookupLine]:
+async def line() -> AsyncIterator[LookupQueue]:
     """A line that is carried out as soon as the test waits."""
-    line = LookupLine()
+    line = LookupQueue()
     task = asyncio.ensure_future(line.run())
     yield line
     task.cancel()
@@ -74,14 +74,14 @@ async def line() -> AsyncIterator[LookupLine]:
 
 async def test_first_lookup_is_begun_at_once(diary: list[str]) -> None:
     """With nobody before it a lookup waits for nothing, not even for the task of the line."""
-    line = LookupLine()
+    line = LookupQueue()
 
     line.put(Diarist(diary, "a", turn=1, records=5))
 
     assert (diary, len(line)) == (["a 0-5"], 0)
 
 
-async def test_others_come_between_the_parts(line: LookupLine, diary: list[str]) -> None:
+async def test_others_come_between_the_parts(line: LookupQueue, diary: list[str]) -> None:
     """A long lookup is carried out in parts; another channel's short one waits for one of them."""
     line.put(Diarist(diary, "long", turn=1, records=12))
     line.put(Diarist(diary, "short", turn=2, records=3))
@@ -91,7 +91,7 @@ async def test_others_come_between_the_parts(line: LookupLine, diary: list[str])
     assert diary == ["long 0-4", "long 4-8", "short 0-3", "long 8-12"]
 
 
-async def test_loop_is_free_between_parts(line: LookupLine, diary: list[str]) -> None:
+async def test_loop_is_free_between_parts(line: LookupQueue, diary: list[str]) -> None:
     """Whatever else is to be done gets its turn after each part."""
     line.put(Diarist(diary, "a", turn=1, records=12))
     while len(line):
@@ -101,7 +101,7 @@ async def test_loop_is_free_between_parts(line: LookupLine, diary: list[str]) ->
     assert diary == ["a 0-4", "other", "a 4-8", "other", "a 8-12"]
 
 
-async def test_lookups_of_a_channel_keep_their_order(line: LookupLine, diary: list[str]) -> None:
+async def test_lookups_of_a_channel_keep_their_order(line: LookupQueue, diary: list[str]) -> None:
     """What was asked first is carried out first, to its end."""
     line.put(Diarist(diary, "first", turn=1, records=8))
     line.put(Diarist(diary, "second", turn=1, records=2))
@@ -110,7 +110,7 @@ async def test_lookups_of_a_channel_keep_their_order(line: LookupLine, diary: li
     assert diary == ["first 0-4", "first 4-8", "second 0-2"]
 
 
-async def test_removed_lookup_is_not_carried_on(line: LookupLine, diary: list[str]) -> None:
+async def test_removed_lookup_is_not_carried_on(line: LookupQueue, diary: list[str]) -> None:
     """Whoever leaves the line leaves it at once; a second time is harmless."""
     lookup = Diarist(diary, "a", turn=1, records=12)
     line.put(lookup)
@@ -121,7 +121,7 @@ async def test_removed_lookup_is_not_carried_on(line: LookupLine, diary: list[st
     assert (diary, len(line)) == (["a 0-4", "b 0-1"], 0)
 
 
-async def test_lookup_without_room_is_passed_over(line: LookupLine, diary: list[str]) -> None:
+async def test_lookup_without_room_is_passed_over(line: LookupQueue, diary: list[str]) -> None:
     """It waits without holding up others, and goes on when there is room."""
     stuck = Diarist(diary, "stuck", turn=1, records=3)
     stuck.has_room = False
@@ -135,7 +135,7 @@ async def test_lookup_without_room_is_passed_over(line: LookupLine, diary: list[
     assert diary == ["b 0-3", "stuck 0-3"]
 
 
-async def test_lookup_in_line_may_be_late(line: LookupLine, diary: list[str]) -> None:
+async def test_lookup_in_line_may_be_late(line: LookupQueue, diary: list[str]) -> None:
     """When its time is over the rest of it is told so, though nothing else happens."""
     stuck = Diarist(diary, "stuck", turn=1, time_s=0.02)
     stuck.has_room = False
@@ -145,7 +145,7 @@ async def test_lookup_in_line_may_be_late(line: LookupLine, diary: list[str]) ->
     assert diary == ["stuck late 0-10"]
 
 
-async def test_defect_concerns_its_lookup(line: LookupLine, diary: list[str]) -> None:
+async def test_defect_concerns_its_lookup(line: LookupQueue, diary: list[str]) -> None:
     """The line goes on, for all others and at any later time."""
     broken = Diarist(diary, "broken", turn=1, records=3)
     broken.defect = ZeroDivisionError()
@@ -159,9 +159,9 @@ async def test_defect_concerns_its_lookup(line: LookupLine, diary: list[str]) ->
 async def test_pace_learns_from_the_work_clock(diary: list[str]) -> None:
     """What a part took, without what others of the machine took meanwhile, sets the next one."""
     ticks = iter([0.0, 0.008])
-    line = LookupLine(work_clock=lambda: next(ticks))
+    line = LookupQueue(work_clock=lambda: next(ticks))
     lookup = Diarist(diary, "a", turn=1, records=800)
-    lookup.pace = ChunkPace()
+    lookup.pace = Quantum()
 
     line.put(lookup)
 

@@ -6,12 +6,10 @@ import weakref
 import numpy as np
 import pytest
 
-from lookup_core.answer import rowless_answer
-from lookup_core.outcome import Outcome
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
-from service.stream.answer_piece import AnswerPiece
-from service.stream.outbox import CROWD, Outbox, Outgoing
+from service.stream.outbox import MAX_QUEUED_FRAMES, AnswerPiece, Outbox, Outgoing
 
 ONE, TWO, THREE = Closed(1), Credit(2, 3, 4), Goaway("draining")
 
@@ -148,7 +146,7 @@ async def test_sent_frames_are_not_kept() -> None:
 async def test_crowd_leaves_no_room() -> None:
     """Whoever asks for more frames waits until most of them are gone."""
     outbox = Outbox(Wire().send, timeout_s=1.0, on_sending=ignore, on_sent=ignore)
-    for _ in range(CROWD + 1):
+    for _ in range(MAX_QUEUED_FRAMES + 1):
         outbox.put(ONE)
     waiter = asyncio.ensure_future(outbox.wait_for_room())
     await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.stream.promise import Promise
+from service.stream.stream_lookup import ChannelSchema
 
 KEY = pa.schema({"id": pa.int64()})
 NARROW_KEY = pa.schema({"id": pa.int16()})
@@ -13,12 +13,12 @@ NAME = pa.schema({"name": pa.utf8()})
 
 
 @pytest.fixture
-def promise() -> Promise:
+def promise() -> ChannelSchema:
     """The name of customers, to a peer with narrower keys."""
-    return Promise(NARROW_KEY, DimensionSchema(KEY, NAME))
+    return ChannelSchema(NARROW_KEY, DimensionSchema(KEY, NAME))
 
 
-def test_keys_come_in_the_dimensions_type(promise: Promise) -> None:
+def test_keys_come_in_the_dimensions_type(promise: ChannelSchema) -> None:
     """The peer's keys are cast, also after columns have come that it was not told of."""
     keys = pa.record_batch([pa.array([7, None], pa.int16())], schema=NARROW_KEY)
     wider = DimensionSchema(KEY, pa.schema({"tier": pa.int32(), "name": pa.utf8()}))
@@ -30,14 +30,14 @@ def test_keys_come_in_the_dimensions_type(promise: Promise) -> None:
         assert typed.nulls.tolist() == [1]
 
 
-def test_same_schema_is_checked_once(promise: Promise) -> None:
+def test_same_schema_is_checked_once(promise: ChannelSchema) -> None:
     """As long as the dimension's schema is the same object, nothing is worked out anew."""
     schema = DimensionSchema(KEY, NAME)
 
     assert promise.casts(schema) is promise.casts(schema)
 
 
-def test_broken_promise_is_an_error(promise: Promise) -> None:
+def test_broken_promise_is_an_error(promise: ChannelSchema) -> None:
     """Without a column that the peer was told of, its keys are not cast, until it is back."""
     schema = DimensionSchema(KEY, NAME)
     promise.casts(schema)

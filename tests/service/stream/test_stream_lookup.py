@@ -6,21 +6,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.outcome import Outcome
-from lookup_core.protocol.answer_budget import AnswerBudget
-from lookup_core.protocol.answer_size import FIRST_GUESS_BYTES
-from lookup_core.protocol.learned_costs import Costs
-from service.backends.fake import FakeBackend
+from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
+from lookup_core.protocol.lookup_scheduler import Costs
+from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
-from service.stream.promise import Promise
 from service.stream.stream_lookup import (
     PART_BYTES,
-    AskedRecords,
     Asker,
+    ChannelSchema,
     HeldAnswer,
+    RequestedRecords,
     StreamLookup,
 )
 from tests.service.engine.running import SCHEMA, customers, running, settings, told, typed
@@ -45,7 +43,7 @@ class Asking:
     def lookup(self, *keys: int | None, time_s: float = 10.0) -> StreamLookup:
         """A lookup of these keys, whose answers are kept here."""
         return StreamLookup(
-            AskedRecords(typed(*keys).columns, time_s),
+            RequestedRecords(typed(*keys).columns, time_s),
             self.asker,
             deliver=self._deliver,
             on_defect=self.defects.append,
@@ -80,7 +78,7 @@ async def asking_of(budget: AnswerBudget[int]) -> AsyncIterator[Asking]:
     budget.open(CONNECTION)
     store = customers()
     async with running(store, settings(keys=3)) as dimension:
-        promise = Promise(SCHEMA.key, DimensionSchema(SCHEMA.key, NAME))
+        promise = ChannelSchema(SCHEMA.key, DimensionSchema(SCHEMA.key, NAME))
         asker = Asker(CONNECTION, 1, ChannelId(1), dimension, promise, budget, Costs())
         yield Asking(store, dimension, asker)
 

@@ -4,7 +4,7 @@ import pytest
 
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
-from service.stream.stream_watermarks import FIRST_WATERMARK_S, StreamWatermarks
+from service.stream.channel_registry import FIRST_WATERMARK_S, StreamWatermarks
 from tests.hand_clock import HandClock
 
 FIRST, SECOND, THIRD = ChannelId(1), ChannelId(2), ChannelId(3)

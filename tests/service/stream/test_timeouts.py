@@ -1,6 +1,6 @@
 """How long a peer may take."""
 
-from service.stream.timeouts import Timeouts
+from service.stream.stream_parts import Timeouts
 
 
 def test_peers_have_the_documented_time() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lookup_core.protocol import frames
-from lookup_core.trace_parent import TraceParent
+from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.fake_tracer import FakeTracer
 from tests.service.stream.streaming import Peer, Setting, open_frame, streaming, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trustme
 
-from service.tls.certificate_files import CertificateFiles
+from service.tls.server_certificate import CertificateFiles
 
 DAY = timedelta(days=1)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.tls.certificate_files import CertificateFiles
+from service.tls.server_certificate import CertificateFiles
 
 
 def test_changed_file_has_another_version(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from service.tls.certificate_files import CertificateFiles
-from service.tls.server_certificate import server_certificate
+from service.tls.server_certificate import CertificateFiles, server_certificate
 from tests.service.tls.certificates import Authority, authority, tomorrow, written, yesterday
 
 

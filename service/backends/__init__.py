@@ -1,1 +1,0 @@
-"""Adapters to the stores where the rows of dimensions live; the port is `interface`."""

@@ -1,0 +1,100 @@
+"""`check-config`, `schema` and `gen-triggers`: commands on a configuration."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lookup_core.errors import (
+    BackendError,
+    ConfigurationError,
+    ErrorCode,
+    InvalidRequest,
+    unknown_dimension,
+)
+from service.commands.key_arguments import DimensionArgument
+from service.config.loading import EMBEDDED, load_settings
+from service.config.refresh import Notifications
+from service.config.settings import Settings
+from service.config.source import ParquetSource, PostgresSource
+
+
+def check_config(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML file; SIDELOOK_ variables count, too.")
+    ],
+) -> None:
+    """Check a configuration and list all its faults."""
+    settings = load_settings(file, os.environ)
+    if faults := list(_file_faults(settings)):
+        raise ConfigurationError(faults)
+    count = len(settings.dimensions)
+    typer.echo(f"ok: {count} dimension{'' if count == 1 else 's'}")
+
+
+def _file_faults(settings: Settings) -> Iterator[str]:
+    # Here, so that no other command waits for the import of Arrow.
+    from service.connectors.parquet.file import parquet_schema  # noqa: PLC0415
+
+    for name, config in settings.dimensions.items():
+        if isinstance(config.source, ParquetSource):
+            try:
+                parquet_schema(config.source.path, config.key, columns=config.columns)
+            except BackendError as error:
+                yield f"dimensions.{name}.source.path: {error.detail}"
+
+
+def schema() -> None:
+    """Print the JSON Schema of the configuration."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    typer.echo(json.dumps(dialect | Settings.model_json_schema(), indent=2))
+
+
+NAME_IT = "name yours with --config FILE"
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The sidecar's YAML file; without it, an example is taken."),
+]
+
+
+def chosen_settings(
+    config: Path | None, tell: Callable[[Path], None], *, example: Path = EMBEDDED
+) -> Settings:
+    """The settings of the file; without one those of the example, of which `tell` is told.
+
+    Raises ConfigurationError, also where there is no example.
+    """
+    if config is None:
+        if not example.is_file():
+            raise ConfigurationError([f"no configuration; {NAME_IT}"])
+        tell(example)
+    return load_settings(config, os.environ)
+
+
+def gen_triggers(
+    dimension: DimensionArgument,
+    *,
+    config: ConfigOption = None,
+) -> None:
+    """Print the SQL that makes a table tell its changes, for psql."""
+    # Here, so that no other command waits for the import of Arrow.
+    from service.connectors.postgres.triggers import trigger_sql  # noqa: PLC0415
+
+    settings = chosen_settings(config, _tell_example)
+    found = settings.dimensions.get(dimension)
+    if found is None:
+        where = f"configured in {config or EMBEDDED}"
+        raise unknown_dimension(dimension, settings.dimensions, where=where)
+    if not isinstance(found.source, PostgresSource):
+        detail = f"dimension {dimension} is not of PostgreSQL; only its tables have triggers"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+    channel = (found.refresh.listen or Notifications()).channel_of(dimension)
+    typer.echo(trigger_sql(found.source.table, found.key, channel=channel), nl=False)
+
+
+def _tell_example(file: Path) -> None:
+    typer.echo(f"no --config was given: taking the example {file}; {NAME_IT}", err=True)

@@ -1,0 +1,1 @@
+"""Connectors to what holds a dimension's rows: one folder per technology."""

@@ -1,0 +1,1 @@
+"""Kafka connector: the changelog of a dimension."""

@@ -1,0 +1,152 @@
+"""Kafka consumer of assigned partitions, without a group, and its cluster connections."""
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from typing import Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from service.connectors.kafka.errors import mapped_errors
+from service.connectors.kafka.metadata import TopicMetadata, TopicMetadataRequest
+from service.connectors.kafka.settings import RETRY_BACKOFF_MS, KafkaSettings
+
+log = structlog.get_logger()
+
+_REST_S = 0.1  # between two questions: the library asks without a rest while a leader is unknown
+
+
+class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
+    """The connections of one consumer."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(
+            bootstrap_servers=list(settings.brokers),
+            metadata_max_age_ms=round(settings.discovery_interval_s * 1000),
+            retry_backoff_ms=RETRY_BACKOFF_MS,
+            **settings.connection_options(),
+        )
+        self.topic_ids: dict[str, bytes] = {}  # of the topics that there were when last asked
+        self._own_topics = settings.topics
+        self._settings = settings
+
+    async def bootstrap(self) -> None:
+        """Connect to any of the brokers; raises KafkaError or OSError that says why it cannot."""
+        try:
+            await super().bootstrap()
+        except KafkaConnectionError:
+            if self._settings.security_protocol != "PLAINTEXT":
+                await self._fail_with_cause()
+            raise
+
+    async def refresh(self) -> None:
+        """Ask for our topics now; raises KafkaError where no broker answers."""
+        brokers = [broker.nodeId for broker in self.cluster.brokers()]
+        random.shuffle(brokers)
+        failure: Exception = KafkaConnectionError("no brokers are known")
+        for node_id in brokers:
+            try:
+                response = await self.send(node_id, TopicMetadataRequest(self._own_topics))
+            except KafkaError as error:
+                failure = error
+            else:
+                metadata = TopicMetadata.read(response)
+                self.topic_ids = dict(metadata.topic_ids)
+                self.cluster.update_metadata(metadata.of_cluster)
+                return
+        raise failure
+
+    async def _fail_with_cause(self) -> None:
+        # The library only logs why it is not let in.
+        host, port, _ = self.hosts[0]
+        connection = await create_conn(host, port, **self._settings.connection_options())
+        connection.close()
+
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: object) -> bool:
+        # The library's own task calls this, with topics that the consumer is assigned to.
+        assert cluster_metadata is self.cluster
+        try:
+            await self.refresh()
+        except KafkaError as error:
+            log.debug("kafka.no_metadata", topics=topics, error=repr(error))
+            return False
+        finally:
+            await asyncio.sleep(_REST_S)
+        return True
+
+
+_CLOSE_TIMEOUT_S = 1.0
+
+
+class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
+    """A consumer of committed messages; to be opened with `start` and closed with `close`."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        client = KafkaClient(settings)  # first: if it raises, there is nothing to close
+        super().__init__(
+            group_id=None,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            fetch_max_bytes=settings.fetch_bytes,
+            max_partition_fetch_bytes=settings.partition_fetch_bytes,
+            request_timeout_ms=round(settings.request_timeout_s * 1000),
+            retry_backoff_ms=RETRY_BACKOFF_MS,
+        )
+        # In place of its own, which has not connected yet: that one would create topics.
+        self.client = self._client = client
+        self._topic = settings.topic
+
+    @classmethod
+    async def opened(cls, settings: KafkaSettings) -> Self:
+        """A consumer that is connected, to be closed with `close`; raises BackendError."""
+        with mapped_errors(settings):
+            consumer = cls(settings)
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.close()
+                raise
+        return consumer
+
+    async def start(self) -> None:
+        """Connect, and learn what there is of our topics; raises what `mapped_errors` maps."""
+        await super().start()
+        await self.client.refresh()
+
+    def changelog_partitions(self) -> list[TopicPartition]:
+        """What the last metadata told of the topic; raises KafkaError if it cannot be read."""
+        if self._topic in self.client.cluster.unauthorized_topics:
+            raise TopicAuthorizationFailedError(self._topic)
+        if self._topic not in self.client.topic_ids:
+            raise UnknownTopicOrPartitionError(self._topic)
+        numbers = self.partitions_for_topic(self._topic)
+        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+
+    async def close(self) -> None:
+        """Disconnect, after a second at the latest, whatever the brokers do; never raises."""
+        await self._within_time(self.stop())
+        # `stop` comes to no end when a request of its was cut off: it raises CancelledError.
+        await self._within_time(self.client.close())
+
+    async def _within_time(self, closing: Awaitable[None]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S / 2):
+                await closing
+        except asyncio.CancelledError:
+            if task.cancelling():
+                raise
+        except (KafkaError, OSError) as error:  # TimeoutError, too
+            log.debug("kafka.not_closed", error=repr(error))

@@ -1,0 +1,1 @@
+"""In-memory backend and source for tests."""

@@ -1,0 +1,1 @@
+"""Parquet connector: lookups and loads from files."""

@@ -1,0 +1,237 @@
+"""Parquet file or folder as a table of rows, checked, with its identity and types."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import types
+
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode, nearest_name
+from service.connectors.parquet.rows import row_fields
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.ports.row_index import RowIndex
+
+_SAME = (
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.bool_(), pa.utf8(), pa.binary(), pa.date32()),
+)
+_WIDER = (
+    (pa.uint8(), pa.int16()),
+    (pa.uint16(), pa.int32()),
+    (pa.uint32(), pa.int64()),
+    (pa.uint64(), pa.decimal128(20, 0)),
+    (pa.float16(), pa.float32()),
+    (pa.large_utf8(), pa.utf8()),
+    (pa.string_view(), pa.utf8()),
+    (pa.large_binary(), pa.binary()),
+    (pa.binary_view(), pa.binary()),
+    (pa.date64(), pa.date32()),
+)
+_MOST_DIGITS = 38  # of a decimal128, and of Spark
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type that a column of this type is looked up as; None if lookups cannot carry it."""
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if kind in _SAME:
+        return kind
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    return next((wider for narrow, wider in _WIDER if narrow == kind), None)
+
+
+_IS_KEY_TYPE = (
+    types.is_signed_integer,
+    types.is_string,
+    types.is_binary,
+    types.is_fixed_size_binary,
+    types.is_boolean,
+    types.is_date32,
+    types.is_timestamp,
+    types.is_decimal128,
+)
+
+
+def is_key_type(kind: pa.DataType) -> bool:
+    """Whether keys may have this type; floating point, for one, is equal by accident only."""
+    return any(is_type(kind) for is_type in _IS_KEY_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What differs once a file is replaced, or written to."""
+
+    inode: int
+    modified_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path | str) -> Self:
+        """Of the file that is there now; raises OSError."""
+        found = os.stat(path)  # noqa: PTH116 - of thousands of files: four times as fast
+        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """What is kept of a file: the offered columns, and the index over the key."""
+
+    schema: DimensionSchema
+    rows: pa.Table
+    index: RowIndex
+
+    @classmethod
+    def of(cls, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> Self:
+        """From key and columns by their names, in the schema's types."""
+        index = RowIndex([columns[name] for name in schema.key.names])
+        rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
+        # In one piece: to take rows out of several, Arrow makes one of them first, each time.
+        return cls(schema, rows.combine_chunks(), index)
+
+    @property
+    def row_count(self) -> int:
+        """Its rows, those with a NULL in their keys included."""
+        return int(self.rows.num_rows)
+
+    def find(self, keys: pa.RecordBatch) -> FetchedRows:
+        """The rows of the keys, which are of the schema's types."""
+        matches = self.index.find(keys)
+        found = self.rows.take(pa.array(matches.positions, pa.int64()))
+        columns = [column.combine_chunks() for column in found.columns]
+        return FetchedRows(matches.ordinals, pa.record_batch(columns, schema=self.schema.columns))
+
+
+def load_parquet_file(
+    path: Path, key: Sequence[str], *, columns: Sequence[str] | None
+) -> ParquetFile:
+    """Read the key and the columns (`None`: all but the key) of the file or folder.
+
+    Raises BackendError (`table_unavailable`, `forbidden`) naming the file, and the column if one is
+    missing or has a type that cannot be looked up.
+    """
+    with parquet_errors(path):
+        dataset = parquet_dataset(path)
+        schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
+        fields = row_fields(schema)
+        table = dataset.to_table(columns=fields.names)
+    return ParquetFile.of(
+        schema, {each.name: _plain_column(path, table.column(each.name), each) for each in fields}
+    )
+
+
+def parquet_schema(
+    path: Path, key: Sequence[str], *, columns: Sequence[str] | None
+) -> DimensionSchema:
+    """What `load_parquet_file` would find, without reading rows; raises as it does."""
+    with parquet_errors(path):
+        return _plain_schema(path, parquet_dataset(path).schema, key=key, columns=columns)
+
+
+def check_parquet_schema(
+    path: Path, dataset: ds.Dataset, described: DimensionSchema, *, columns: Sequence[str] | None
+) -> None:
+    """Raise BackendError, `schema_changed`, if the file's key and columns are others by now."""
+    found = _plain_schema(path, dataset.schema, key=described.key.names, columns=columns)
+    refuse_other_columns(path, found, described)
+
+
+def refuse_other_columns(path: Path, found: DimensionSchema, described: DimensionSchema) -> None:
+    """Raise BackendError, `schema_changed`, unless both are the same."""
+    if not found.is_same(described):
+        detail = f"{path}: has other columns than when it was described"
+        raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+
+
+def parquet_dataset(path: Path, *, schema: pa.Schema | None = None) -> ds.Dataset:
+    """The file, or all files of the folder; to be opened within `parquet_errors`.
+
+    Without a schema one of the files is read for it.
+    """
+    partitioning = "hive" if path.is_dir() else None
+    dataset = ds.dataset(path, schema=schema, format="parquet", partitioning=partitioning)
+    if not dataset.files:
+        raise _unavailable(path, "no file is in this folder")
+    return dataset
+
+
+def parquet_identities(path: Path) -> Mapping[str, FileIdentity]:
+    """Which files there are now, by their paths; raises BackendError."""
+    with parquet_errors(path):
+        # Only listed: the schema is of no account.
+        files = parquet_dataset(path, schema=pa.schema([])).files if path.is_dir() else [str(path)]
+        return {file: FileIdentity.of(file) for file in files}
+
+
+@contextmanager
+def unreplaced_files(path: Path) -> Iterator[Mapping[str, FileIdentity]]:
+    """The files there are, for who reads them; raises BackendError if they are others at the end.
+
+    Half of what was read would be of those.
+    """
+    identities = parquet_identities(path)
+    yield identities
+    if parquet_identities(path) != identities:
+        raise _unavailable(path, "was replaced while it was read")
+
+
+def _plain_schema(
+    path: Path, stored: pa.Schema, *, key: Sequence[str], columns: Sequence[str] | None
+) -> DimensionSchema:
+    names = columns or [name for name in stored.names if name not in key]
+    if not names:
+        raise _unavailable(path, "no column besides the key; name the columns, e.g. the key itself")
+    schema = DimensionSchema(
+        key=pa.schema([_plain_field(path, stored, name) for name in key]),
+        columns=pa.schema([_plain_field(path, stored, name) for name in names]),
+    )
+    for field in schema.key:
+        if not is_key_type(field.type):
+            raise _unavailable(path, f"{field.name} is {field.type}, which cannot be a key")
+    return schema
+
+
+def _plain_field(path: Path, stored: pa.Schema, name: str) -> pa.Field:
+    if name not in stored.names:
+        raise _unavailable(path, f"no column {name}{nearest_name(name, stored.names)}")
+    kind = stored.field(name).type
+    plain = plain_type(kind)
+    if plain is None:
+        raise _unavailable(
+            path, f"column {name} is {kind}, which lookups cannot carry; name others"
+        )
+    return pa.field(name, plain)
+
+
+def _plain_column(path: Path, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        reason = f"column {field.name} is {column.type} and does not fit {field.type} exactly"
+        raise _unavailable(path, reason) from error
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Raise BackendError, chained, for all that reading a file can fail with."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        siblings = [entry.name for entry in path.parent.glob("*.parquet")]
+        raise _unavailable(path, f"no such file{nearest_name(path.name, siblings)}") from error
+    except PermissionError as error:
+        raise BackendError(ErrorCode.FORBIDDEN, f"{path}: may not be read") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unavailable(path, f"cannot be read as Parquet ({error})") from error
+
+
+def _unavailable(path: Path, reason: str) -> BackendError:
+    return BackendError(ErrorCode.TABLE_UNAVAILABLE, f"{path}: {reason}")

@@ -1,0 +1,1 @@
+"""Ports of all connectors, and the code that several connectors share."""

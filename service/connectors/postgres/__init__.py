@@ -1,0 +1,1 @@
+"""PostgreSQL connector: lookups, snapshot loads, notifications."""

@@ -1,0 +1,190 @@
+"""Rows of a large batch: PostgreSQL's binary arrays, one per column, to Arrow."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.ports.backend import FetchedRows
+from service.connectors.postgres.rows import as_described, checked_rows, no_rows, visible_snapshot
+from service.connectors.postgres.table import ColumnReading, PostgresTable
+
+Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known when it runs
+
+# As the server's `array_send` writes it, all in network byte order; then each element's length
+# (-1 for NULL), and its bytes.
+_HEADER = np.dtype(
+    [
+        ("dimensions", ">i4"),
+        ("has_nulls", ">i4"),
+        ("element_oid", ">u4"),
+        ("size", ">i4"),
+        ("first_subscript", ">i4"),
+    ]
+)
+_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryArray:
+    """The elements of one array; zero where they are null."""
+
+    values: Numbers  # [size] in the machine's byte order
+    is_null: npt.NDArray[np.bool_] | None  # [size] None if none is
+    end: int  # where in the block the array ends
+
+    @classmethod
+    def read(cls, block: bytes, kind: npt.DTypeLike) -> "BinaryArray":
+        """The array that a block begins with, of elements as wide as `kind`."""
+        element = np.dtype(kind)
+        header = np.frombuffer(block, _HEADER, count=1)[0]
+        size = int(header["size"])
+        if header["has_nulls"]:
+            values, is_null = _with_nulls(block, element, size)
+            present = size - int(is_null.sum())
+            end = _HEADER.itemsize + size * _LENGTH_BYTES + present * element.itemsize
+            return cls(values, is_null, end)
+        pairs = np.dtype([("length", ">i4"), ("value", element.newbyteorder(">"))])
+        found = np.frombuffer(block, pairs, count=size, offset=_HEADER.itemsize)
+        end = _HEADER.itemsize + size * pairs.itemsize
+        return cls(found["value"].astype(element), None, end)
+
+
+def element_oid(block: bytes) -> int:
+    """The number in the catalog of the type that the elements of a block's array have."""
+    return int(np.frombuffer(block, _HEADER, count=1)["element_oid"][0])
+
+
+def _with_nulls(
+    block: bytes, element: np.dtype[Any], size: int
+) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    bytes_each = _LENGTH_BYTES + element.itemsize
+    rest = block[_HEADER.itemsize : _HEADER.itemsize + size * bytes_each]
+    unit = math.gcd(_LENGTH_BYTES, element.itemsize)
+    lengths = _at_each_unit(rest, np.dtype(">i4"), unit)
+    steps = np.where(lengths < 0, _LENGTH_BYTES, bytes_each) // unit
+    starts = _starts(steps, size)
+    is_null = lengths[starts] < 0
+    values = np.zeros(size, element)
+    at = _at_each_unit(rest[_LENGTH_BYTES:], element.newbyteorder(">"), unit)
+    values[~is_null] = at[starts[~is_null]]
+    return values, is_null
+
+
+def _at_each_unit(block: bytes, kind: np.dtype[Any], unit: int) -> Numbers:
+    """What would be read at each multiple of so many bytes."""
+    count = max(0, (len(block) - kind.itemsize) // unit + 1)
+    return np.ndarray((count,), kind, block, strides=(unit,))
+
+
+def _starts(steps: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Where so many elements start, the first at 0, each as many steps on as its place says.
+
+    By pointer jumping (Wyllie 1979): how far each place leads is doubled with each round.
+    """
+    jumps = np.minimum(np.arange(len(steps)) + steps, len(steps) - 1)
+    starts = np.zeros(1, np.int64)
+    while len(starts) < size:
+        starts = np.concatenate((starts, jumps[starts]))
+        jumps = jumps[jumps]
+    return starts[:size]
+
+
+_EPOCH_DAYS = 10_957  # from 1970 to 2000, where PostgreSQL counts from
+_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """What the values of an array are."""
+
+    type: pa.DataType
+    numbers: npt.DTypeLike
+    epoch: int = 0
+
+
+# {number of the type in the catalog of any server: its values}
+_ELEMENTS = {
+    16: _Element(pa.bool_(), np.bool_),
+    20: _Element(pa.int64(), np.int64),
+    21: _Element(pa.int16(), np.int16),
+    23: _Element(pa.int32(), np.int32),
+    700: _Element(pa.float32(), np.float32),
+    701: _Element(pa.float64(), np.float64),
+    1082: _Element(pa.date32(), np.int32, _EPOCH_DAYS),
+    1114: _Element(pa.timestamp("us"), np.int64, _EPOCH_US),
+    1184: _Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
+}
+
+
+def rows_of_blocks(
+    blocks: Sequence[Any], table: PostgresTable, *, key_count: int, tells_snapshot: bool = False
+) -> FetchedRows:
+    """The blocks of a query for so many keys: ordinals, then the columns; see `checked_rows`.
+
+    What the query saw stands behind them, if it tells.
+    """
+    if not tells_snapshot:
+        return _rows(blocks, table, key_count)
+    *blocks, seen = blocks
+    return replace(_rows(blocks, table, key_count), snapshot=visible_snapshot(seen))
+
+
+def _rows(blocks: Sequence[bytes | None], table: PostgresTable, key_count: int) -> FetchedRows:
+    first, *others = blocks
+    if first is None:  # the aggregates of no rows
+        return no_rows(table)
+    ordinals = BinaryArray.read(first, np.int64).values
+    readings = zip(others, table.columns, strict=True)
+    columns = [_column(block, name, reading) for block, (name, reading) in readings]
+    return checked_rows(ordinals, columns, table, key_count=key_count)
+
+
+def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
+    assert block is not None  # there are rows
+    with as_described(name, reading):
+        if reading.to_bytes is None:
+            return _of_one_width(block, reading.type)
+        values = _of_any_length(block)
+        return values if types.is_binary(reading.type) else _text(values).cast(reading.type)
+
+
+def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
+    element = _ELEMENTS.get(element_oid(block))
+    if element is None or not _may_become(element.type, kind):
+        raise pa.ArrowInvalid("the elements are of another type")
+    array = BinaryArray.read(block, element.numbers)
+    values = array.values + element.epoch if element.epoch else array.values
+    return pa.array(values, mask=array.is_null).view(element.type).cast(kind)
+
+
+def _may_become(sent: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether it is the type, or an integer of another width, which fits or is refused."""
+    return sent == kind or (types.is_integer(sent) and types.is_integer(kind))
+
+
+def _of_any_length(block: bytes) -> pa.BinaryArray:
+    """Values of any length: an array of their lengths, then all of them without a gap."""
+    lengths = BinaryArray.read(block, np.int32)
+    size = len(lengths.values)
+    offsets = np.zeros(size + 1, np.int32)
+    np.cumsum(lengths.values, out=offsets[1:])
+    is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
+    content = pa.py_buffer(block).slice(lengths.end)
+    return pa.Array.from_buffers(pa.binary(), size, [is_valid, pa.py_buffer(offsets), content])
+
+
+def _text(values: pa.BinaryArray) -> pa.StringArray:
+    text = values.view(pa.utf8())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid as error:
+        detail = "the table holds text that is not UTF-8"
+        raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
+    return text

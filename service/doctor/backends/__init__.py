@@ -1,0 +1,1 @@
+"""Checks of backends: PostgreSQL, Kafka, Parquet."""

@@ -1,0 +1,1 @@
+"""Checks of a deployment: manifests, pod template, Spark configuration, Kubernetes."""

@@ -1,0 +1,1 @@
+"""Checks of the sidecar and its machine: configuration, sockets, secrets, limits."""

@@ -1,0 +1,1 @@
+"""Bodies of lookup responses: JSON and Arrow."""

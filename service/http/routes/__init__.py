@@ -1,0 +1,1 @@
+"""Routes of the HTTP surface, one module per subject."""

@@ -1,0 +1,143 @@
+"""`GET …/rows/{key}` and `GET …/explain/{key}`: one key, named in the path."""
+
+import re
+from dataclasses import asdict, dataclass
+from functools import partial
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+from aiohttp import web
+from pyarrow import types
+
+from lookup_core.answer import Outcome
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.keys.typed_keys import TypedKeys
+from service.engine.dimension import Dimension
+from service.http.body import MediaType
+from service.http.limits import ANSWER_HOLD
+from service.http.problem import HttpCode, Problem, problem_of_code
+from service.http.replies.json_rows import json_rows
+from service.http.replies.lookup_result import LookupResult
+from service.http.replies.ready_response import json_response
+from service.http.replies.row_texts import RowText, RowTexts
+from service.http.request_spans import taken_span
+from service.http.routes.dimensions import Catalogue
+from service.http.routes.lookup import engine_lookup
+from service.http.routes.lookup_request import from_query
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def path_key(raw_path: str, schema: DimensionSchema) -> TypedKeys:
+    """The one key that the last segment of a path names, in its exact type.
+
+    `raw_path` is the path as it was sent: decoded, a comma would no longer tell what it parts.
+
+    Raises InvalidRequest (`type`, `invalid_text`) for what is not of the key's type.
+    """
+    segment = raw_path.rpartition("/")[2]
+    fields = list(schema.key)
+    parts = segment.split(",") if len(fields) > 1 else [segment]
+    if len(parts) != len(fields):
+        raise _refused(ErrorCode.TYPE, schema)
+    values = [_value(part, field, schema) for part, field in zip(parts, fields, strict=True)]
+    keys = typed_keys_from_json([values if len(fields) > 1 else values[0]], schema)
+    if keys.faults:
+        raise _refused(keys.faults[0], schema)
+    return keys
+
+
+def path_value(raw_path: str, schema: DimensionSchema) -> object:
+    """The value of the key that a path names, where it has one column; else None.
+
+    It may be of another type than the key. Raises InvalidRequest (`invalid_text`).
+    """
+    if len(schema.key) > 1:
+        return None
+    return _value(raw_path.rpartition("/")[2], schema.key.field(0), schema)
+
+
+def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
+    try:
+        text = unquote(part, errors="strict")
+    except UnicodeDecodeError as error:
+        raise _refused(ErrorCode.INVALID_TEXT, schema) from error
+    if types.is_integer(field.type) and _INTEGER.fullmatch(text):
+        return int(text)
+    if types.is_boolean(field.type):
+        return _BOOLEANS.get(text, text)
+    return text
+
+
+def _refused(code: ErrorCode, schema: DimensionSchema) -> InvalidRequest:
+    key = ", ".join(f"{field.name}: {field.type}" for field in schema.key)
+    return InvalidRequest(code, f"the path does not name a key ({key})")
+
+
+_HIT = Outcome.HIT.label
+
+
+@dataclass(frozen=True, slots=True)
+class SingleRow:
+    """Handles requests for one key."""
+
+    catalogue: Catalogue
+    row_texts: RowTexts
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """The row; 404 `missing` without one, and the error's status if the lookup failed."""
+        row = self.row_texts.again(request.raw_path)
+        if row is not None:
+            return _found(request, row.text, _HIT, age_ms=row.age_ms)
+        dimension = self.catalogue.named(request)
+        if not request.query_string and (row := self._cached(request, dimension)):
+            return _found(request, row.text, _HIT, age_ms=row.age_ms)
+        asked = from_query(request.query)
+        typed = partial(path_key, request.rel_url.raw_path)
+        hold = request[ANSWER_HOLD]
+        span = taken_span(request)
+        result = await engine_lookup(dimension, asked, typed=typed, hold=hold, span=span)
+        return _response(request, result)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """Where this key's answer would come from now, and why."""
+        dimension = self.catalogue.named(request)
+        (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
+        return web.Response(
+            body=orjson.dumps({"dimension": dimension.name, **asdict(explanation)}),
+            content_type=MediaType.JSON.value,
+        )
+
+    def _cached(self, request: web.Request, dimension: Dimension) -> RowText | None:
+        try:
+            value = path_value(request.rel_url.raw_path, dimension.schema)
+        except BackendError:  # no schema yet: the lookup waits for it
+            return None
+        return self.row_texts.find(dimension, value, question=request.raw_path)
+
+
+def _response(request: web.Request, result: LookupResult) -> web.StreamResponse:
+    outcome = Outcome(int(result.outcomes[0]))
+    age_ms = int(result.ages_ms[0])
+    if outcome.has_row:
+        text = b"".join(json_rows(result.rows, result.has_row))
+        return _found(request, text, outcome.label, age_ms=age_ms)
+    return _problem(outcome, result.errors.get(0)).response()
+
+
+def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> web.StreamResponse:
+    request[ANSWER_HOLD].take_text(text)
+    headers = (("Age", str(age_ms // 1000)), ("Sidelook-Outcome", outcome))
+    return json_response(request, text, headers)
+
+
+def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:
+    if outcome is Outcome.MISSING:
+        return Problem(404, HttpCode.MISSING, "the dimension has no such row", is_retryable=False)
+    fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
+    code = code or fallback
+    return problem_of_code(code, f"the lookup of this key failed: {code.meaning}")

@@ -1,1 +1,0 @@
-"""Adapters of the source port: what loads a dimension, and what follows it."""

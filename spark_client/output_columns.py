@@ -1,0 +1,155 @@
+"""Output of a lookup: casts of the dimension's columns, joined to the input or as one struct."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.question import STATUS_FIELDS, Question
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCasts:
+    """From the columns as the sidecar sends them to those of the output."""
+
+    source: pa.Schema
+    target: pa.Schema
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the promised types; InvalidRequest names a column that does not fit."""
+        if self.source.equals(self.target):
+            return rows
+        columns = [
+            _cast(column, self.target.field(index)) for index, column in enumerate(rows.columns)
+        ]
+        return pa.record_batch(columns, schema=self.target)
+
+
+def column_casts(source: pa.Schema, target: pa.Schema, *, dimension: str) -> ColumnCasts:
+    """Raises InvalidRequest unless each column is there and can be cast at all."""
+    if source.names != target.names:
+        raise InvalidRequest(
+            ErrorCode.UNKNOWN_COLUMN,
+            f"{dimension!r} answers with ({_names(source.names)}), not ({_names(target.names)})",
+        )
+    for given, wanted in zip(source, target, strict=True):
+        _cast(pa.nulls(0, given.type), wanted)
+    return ColumnCasts(source, target)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type.equals(field.type):
+        return column
+    try:
+        if _keeps_meaning(column.type, field.type):
+            cast = column.cast(field.type)
+            # Arrow rounds floats and cuts decimals without a word: what comes back tells.
+            if _is_same(cast.cast(column.type), column):
+                return cast
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _inexact(column, field) from error
+    raise _inexact(column, field)
+
+
+def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if types.is_list(given) and types.is_list(wanted):
+        return _keeps_meaning(given.value_type, wanted.value_type)
+    if types.is_boolean(given) or types.is_boolean(wanted):
+        return given == wanted
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)  # neither gains nor loses its zone
+    return given.id == wanted.id or not (types.is_temporal(given) or types.is_temporal(wanted))
+
+
+def _is_same(back: pa.Array, column: pa.Array) -> bool:
+    if types.is_list(column.type):
+        return _is_same(back.flatten(), column.flatten())  # a cast leaves the lengths alone
+    same = pc.equal(back, column)
+    if types.is_floating(column.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(column)))
+    return pc.all(same).as_py() is not False  # nulls stay nulls; none at all is the same, too
+
+
+def _inexact(column: pa.Array, field: pa.Field) -> InvalidRequest:
+    return InvalidRequest(
+        ErrorCode.TYPE,
+        f"column {field.name!r} is {column.type} and does not become {field.type} exactly",
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedOutput:
+    """Builds output batches; every one of them has `schema`."""
+
+    schema: pa.Schema
+    has_status: bool
+    is_inner: bool
+
+    def build(self, records: pa.RecordBatch, question: Question, rows: Positions) -> pa.RecordBatch:
+        """These rows of the records that asked, which are all answered; ascending."""
+        if self.is_inner:
+            rows = rows[question.has_row_at(rows)]
+        columns = _rows_of(records, rows).columns + question.columns_at(rows)
+        if self.has_status:
+            columns.append(question.status_at(rows))
+        return pa.record_batch(columns, schema=self.schema)
+
+    def empty(self) -> pa.RecordBatch:
+        """No rows, of the same schema."""
+        return pa.record_batch([pa.nulls(0, kind) for kind in self.schema.types], self.schema)
+
+
+def joined_output(
+    records: pa.Schema,
+    columns: pa.Schema,
+    *,
+    prefix: str,
+    status_column: str | None,
+    is_inner: bool,
+) -> JoinedOutput:
+    """The output for records of this schema; names must not clash."""
+    fields = [*records, *(pa.field(prefix + field.name, field.type) for field in columns)]
+    if status_column is not None:
+        fields.append(pa.field(status_column, pa.struct(STATUS_FIELDS)))
+    return JoinedOutput(pa.schema(fields), status_column is not None, is_inner)
+
+
+def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
+    if len(rows) == records.num_rows:
+        return records
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        return records.slice(rows[0], len(rows))  # no copy
+    return records.take(pa.array(rows.astype(np.int64)))
+
+
+_NAME = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class StructOutput:
+    """Builds batches of a single struct column."""
+
+    columns: pa.Schema
+
+    def build(
+        self, _records: pa.RecordBatch, question: Question, rows: Positions
+    ) -> pa.RecordBatch:
+        """The structs for these rows, which are all answered."""
+        is_absent = pa.array(~question.has_row_at(rows))
+        structs = pa.StructArray.from_arrays(
+            question.columns_at(rows), fields=list(self.columns), mask=is_absent
+        )
+        return pa.record_batch([structs], [_NAME])
+
+    def empty(self) -> pa.RecordBatch:
+        """No structs."""
+        return pa.record_batch([pa.nulls(0, pa.struct(list(self.columns)))], [_NAME])

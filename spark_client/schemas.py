@@ -1,0 +1,157 @@
+"""Schemas: the dimension's columns from a sidecar, their Spark types, the output schema."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.as_of import check_versions, single_columns
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, connections
+
+_WIDENED: dict[pa.DataType, spark.DataType] = {  # Spark has no unsigned and no half-precision
+    pa.uint8(): spark.ShortType(),
+    pa.uint16(): spark.IntegerType(),
+    pa.uint32(): spark.LongType(),
+    pa.uint64(): spark.DecimalType(20, 0),
+    pa.float16(): spark.FloatType(),
+    pa.date64(): spark.DateType(),
+}
+_MOST_DIGITS = 38  # of a decimal in Spark
+_KEY_TYPES = (
+    spark.IntegralType,
+    spark.StringType,
+    spark.BinaryType,
+    spark.BooleanType,
+    spark.DecimalType,
+    spark.FloatType,
+    spark.DoubleType,
+    spark.DateType,
+    spark.TimestampType,
+    spark.TimestampNTZType,
+)
+
+
+def spark_type(column: pa.Field) -> spark.DataType:
+    """The type that a dimension's column has in Spark; raises InvalidRequest if it has none.
+
+    A list of the values of several rows becomes an array.
+    """
+    if types.is_list(column.type):
+        return spark.ArrayType(_flat_type(pa.field(column.name, column.type.value_type)))
+    return _flat_type(column)
+
+
+def _flat_type(column: pa.Field) -> spark.DataType:
+    kind = column.type
+    if kind in _WIDENED:
+        return _WIDENED[kind]
+    if types.is_time(kind):
+        return spark.TimeType(6)
+    is_too_long = types.is_decimal(kind) and kind.precision > _MOST_DIGITS
+    if types.is_null(kind) or types.is_nested(kind) or types.is_dictionary(kind) or is_too_long:
+        raise InvalidRequest(
+            ErrorCode.TYPE, f"column {column.name!r} is {kind}, which Spark cannot hold exactly"
+        )
+    return from_arrow_type(kind)
+
+
+def arrow_type(kind: spark.DataType) -> pa.DataType:
+    """The Arrow type in which Spark takes a column of this type."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def key_field(name: str, kind: spark.DataType) -> pa.Field:
+    """A key's field on the wire; raises InvalidRequest for types that are no keys."""
+    if not isinstance(kind, _KEY_TYPES):
+        raise InvalidRequest(
+            ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"
+        )
+    return pa.field(name, arrow_type(kind))
+
+
+ANY_KEY = pa.schema([])  # a channel that only describes
+
+
+def described_columns(
+    address: Address,
+    dimension: str,
+    *,
+    columns: Sequence[str] | None,
+    key: pa.Schema,
+    is_as_of: bool = False,
+) -> pa.Schema:
+    """The columns asked for, or all of them for None; as of a time those of a single version.
+
+    Raises InvalidRequest, BackendError or SidecarUnreachable.
+    """
+    names = None if columns is None else tuple(columns)
+    try:
+        channel = _opened(address, ChannelRequest(dimension, names, "driver", key, is_as_of))
+        check_versions(channel.versions, is_as_of=is_as_of, dimension=dimension)
+        if not is_as_of:
+            return channel.columns
+        asked = list(channel.columns)[: None if names is None else len(names)]
+        return single_columns(pa.schema(asked))
+    except SidecarUnreachable as error:
+        error.add_note("Where the driver has no sidecar, give schema= with the columns' types.")
+        raise
+
+
+def described_key(address: Address, dimension: str) -> tuple[str, ...]:
+    """The names of the key's columns, in order; raises as `described_columns` does."""
+    try:
+        return _opened(address, ChannelRequest(dimension, (), "driver", ANY_KEY)).key
+    except SidecarUnreachable as error:
+        error.add_note("Where the driver has no sidecar, name the key's columns with on=.")
+        raise
+
+
+def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
+    channel = connections.to(address).open(request)
+    channel.close()
+    return channel  # what it was told stays
+
+
+STATUS = StructType(
+    [
+        StructField("outcome", StringType()),
+        StructField("age_ms", LongType()),
+        StructField("error", StringType()),
+    ]
+)
+
+
+def output_schema(
+    records: StructType, columns: StructType, *, prefix: str, status_column: str | None
+) -> StructType:
+    """The records' fields as they are, the dimension's behind them, all of those nullable."""
+    added = [StructField(prefix + field.name, field.dataType) for field in columns]
+    if status_column is not None:
+        added.append(StructField(status_column, STATUS))
+    return StructType([*records.fields, *added])
+
+
+def dimension_columns(described: pa.Schema) -> StructType:
+    """What a dimension offers, in Spark's types; raises InvalidRequest for what has none."""
+    return StructType([StructField(field.name, spark_type(field)) for field in described])
+
+
+def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType:
+    """The columns of a schema given by the user, or those of them that are named."""
+    if names is None:
+        return given
+    missing = [name for name in names if name not in given.names]
+    if missing:
+        raise ValueError(f"schema= lacks {', '.join(missing)}, which columns= names")
+    return StructType([given[name] for name in names])
+
+
+def arrow_columns(columns: StructType) -> pa.Schema:
+    """The same columns as the answers are to be cast to."""
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in columns])

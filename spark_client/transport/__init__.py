@@ -1,0 +1,1 @@
+"""Connections to sidecars: endpoints, handshake, WebSocket, channels."""

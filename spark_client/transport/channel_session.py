@@ -1,0 +1,190 @@
+"""One channel of a connection: the blocking `LookupChannel` around the pure `ClientChannel`.
+
+Owns no thread: the connection's thread brings frames, the task's thread asks and waits. Both hold
+the connection's lock while they touch a channel.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lookup_core.backoff import ReconnectBackoff
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ProtocolViolation, SidelookError
+from lookup_core.protocol import frames
+from lookup_core.protocol.backlog import ChannelAnswer
+from lookup_core.protocol.client_channel import ClientChannel
+from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+
+# So long a task may wait for its input before its channel is idle. Shorter, and the pauses between
+# the batches of a steady input would show; longer, and one silent partition holds the others'
+# watermark back for longer than people look at a figure that stands still.
+IDLE_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What a session needs of its connection; all of it with the lock held."""
+
+    lock: threading.Lock
+    send: Callable[[Sequence[Frame]], None]
+    release: Callable[[int], None]  # forget the channel of this number
+    clock: Callable[[], float] = time.monotonic
+
+
+class ChannelSession:
+    """A `LookupChannel`; made by `Connection.open`."""
+
+    def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: ReconnectBackoff) -> None:
+        self.channel = channel
+        self.reopen_at_s: float | None = None  # after a refusal that may pass
+        self.refusal: SidelookError | None = None  # that one
+        self._awaits_input_since_s: float | None = None
+        self._wire = wire
+        self._backoff = backoff
+        self._changed = threading.Condition(wire.lock)
+        self._failure: SidelookError | None = None
+        self._results: deque[frames.Result] = deque()  # bounded by the credit
+        self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
+
+    @property
+    def columns(self) -> pa.Schema:
+        """See `LookupChannel`."""
+        assert self.channel.columns is not None
+        return self.channel.columns
+
+    @property
+    def versions(self) -> VersionColumns | None:
+        """See `LookupChannel`."""
+        return self.channel.versions
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the dimension's key columns, in order."""
+        return self.channel.key
+
+    def ask(self, asked: SentKeys) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.ask(asked, now_s=self._wire.clock()))
+            self._answers += self.channel.pop_refused()
+
+    def mark(self, watermark_ms: int) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.mark(watermark_ms, now_s=self._wire.clock()))
+
+    def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._changed.wait_for(self._has_something, timeout_s)
+            self._decode()
+            answers, self._answers = self._answers, []
+            if self._failure is not None and not answers:
+                raise self._failure
+            return answers
+
+    def abandon(self, question: QuestionId) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.abandon(question, now_s=self._wire.clock()))
+
+    @contextmanager
+    def awaiting_input(self) -> Iterator[None]:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._awaits_input_since_s = self._wire.clock()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._awaits_input_since_s = None
+
+    def close(self) -> None:
+        """See `LookupChannel`."""
+        with self._changed:
+            self._wire.send(self.channel.close())
+            self._wire.release(self.channel.number)
+
+    def is_decided_within(self, timeout_s: float) -> bool:
+        """Whether the service has answered OPEN, or never will, as soon as that is known."""
+        with self._changed:
+            return self._changed.wait_for(self._is_decided, timeout_s)
+
+    def check(self) -> None:
+        """Raises what ended the channel, if it has ended."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+
+    def reopen(self) -> None:
+        """With the lock held: ask for the channel, on a new connection."""
+        try:
+            # Sequences begin anew: what came on the old connection is told apart now.
+            self._decode()
+        except ProtocolViolation as violation:  # this channel's trouble is not the others'
+            self.fail(violation)
+            return
+        self.reopen_at_s = None
+        self._wire.send([self.channel.open()])
+
+    def on_frame(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+        """With the lock held: take what the service sent."""
+        match frame:
+            case frames.Opened():
+                self._backoff.on_success()
+                self.refusal = None
+                self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
+                self._answers += self.channel.pop_refused()
+            case frames.Credit():
+                self._wire.send(self.channel.on_credit(frame, now_s=self._wire.clock()))
+                return
+            case frames.Result():
+                self._results.append(frame)
+        self._changed.notify()
+
+    def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
+        """With the lock held: the channel is gone; whether it is to be opened again."""
+        self.channel.pause()
+        now_s = self._wire.clock()
+        delay_s = self._backoff.on_failure(now_s, jitter) if refusal.is_retryable else None
+        if delay_s is None:
+            self.fail(refusal)
+            return False
+        self.reopen_at_s, self.refusal = now_s + delay_s, refusal
+        return True
+
+    def on_tick(self, now_s: float) -> None:
+        """With the lock held: do what is due."""
+        if self.reopen_at_s is not None and self.reopen_at_s <= now_s:
+            self.reopen()
+        since_s = self._awaits_input_since_s
+        if since_s is not None and now_s - since_s >= IDLE_AFTER_S:
+            self._wire.send(self.channel.on_silence(now_s=now_s))
+
+    def fail(self, failure: SidelookError) -> None:
+        """With the lock held: the channel cannot go on."""
+        self._failure = self._failure or failure
+        self._changed.notify()
+
+    def _is_decided(self) -> bool:
+        return self.channel.columns is not None or self._failure is not None
+
+    def _has_something(self) -> bool:
+        return bool(self._results or self._answers or self._failure)
+
+    def _decode(self) -> None:
+        if not self._results:
+            return
+        while self._results:
+            answer = self.channel.on_result(self._results.popleft())
+            if answer is not None:
+                self._answers.append(answer)
+        # Not left to CREDIT: the service may need it elsewhere, and then none comes.
+        self._wire.send(self.channel.resume(now_s=self._wire.clock()))

@@ -1,0 +1,275 @@
+"""The connection of a Python worker to one sidecar: many channels, one thread that keeps it up.
+
+The thread connects, reads, answers heartbeats and connects again; tasks never wait for the network
+itself. What a frame means to a channel is `channel_session`'s business.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from lookup_core.backoff import ReconnectBackoff
+from lookup_core.errors import (
+    BackendError,
+    ErrorCode,
+    InvalidRequest,
+    ProtocolViolation,
+    SidecarUnreachable,
+    SidelookError,
+)
+from lookup_core.protocol import frames
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
+from spark_client.transport.channel_session import ChannelSession, Wire
+from spark_client.transport.interface import Transport
+
+_log = logging.getLogger(__name__)
+
+AGENT = "sidelook-client"
+WELCOME_TIMEOUT_S = 10.0
+IDLE_S = 60.0  # without a channel; then the connection is closed until the next one is opened
+WARN_AFTER_S = 3.0  # people do not wait for much longer without a word
+_TICK_S = 1.0
+_STABLE_S = 10.0  # a connection that lasted so long ends the outage before it
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Clock, chance and bounds, so that tests can choose them."""
+
+    connect_timeout_s: float = 60.0
+    warn_after_s: float = WARN_AFTER_S  # of waiting for a channel
+    open_margin_s: float = 5.0  # the thread gives up first, because it knows the reason
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    jitter: Callable[[], float] = random.SystemRandom().random  # a forked child has its own
+
+
+class Connection:
+    """Opens channels, from any thread; connects when the first one is asked for."""
+
+    def __init__(self, connect: Callable[[], Transport], *, url: str, timing: Timing) -> None:
+        """`connect` raises SidecarUnreachable if it is worth trying again."""
+        self._connect = connect
+        self._url = url
+        self._timing = timing
+        self._lock = threading.Lock()  # of everything below
+        self._sessions: dict[int, ChannelSession] = {}  # {channel number: session}
+        self._numbers = count(1)
+        self._thread: threading.Thread | None = None
+        self._transport: Transport | None = None  # once the service has welcomed us
+        self._is_leaving = False  # the service asked us to go
+        self._backoff = self._new_backoff()
+        self._idle_since_s = 0.0
+        self._outage: SidecarUnreachable | None = None  # since the last welcome
+
+    def open(self, request: ChannelRequest) -> ChannelSession:
+        """A channel that stands; waits for at most about the connect timeout.
+
+        Raises SidecarUnreachable, or what the service answered: InvalidRequest or BackendError.
+        """
+        wire = Wire(self._lock, self._send, self._release, self._timing.clock)
+        with self._lock:
+            channel = ClientChannel(next(self._numbers), request)
+            session = ChannelSession(channel, wire, backoff=self._new_backoff())
+            self._sessions[channel.number] = session
+            if self._transport is not None and not self._is_leaving:
+                session.reopen()
+            if self._thread is None:
+                self._start()
+        try:
+            self._wait_until_open(session, request)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:
+        timeout_s = self._timing.connect_timeout_s
+        quiet_s = min(self._timing.warn_after_s, timeout_s)
+        if not session.is_decided_within(quiet_s):
+            what = f"{request.dimension} at {self._url}"
+            _log.warning("waiting up to %g s for %s: %s", timeout_s, what, self._hindrance(session))
+        most_s = timeout_s + self._timing.open_margin_s
+        if not session.is_decided_within(most_s - quiet_s):
+            late = f"it opened no channel within {most_s:g} s: {self._hindrance(session)}"
+            raise SidecarUnreachable(self._url, f"{late}; see connect_timeout")
+        session.check()
+
+    def _hindrance(self, session: ChannelSession) -> str:
+        with self._lock:
+            if session.refusal is not None:
+                return str(session.refusal)
+            return "no answer yet" if self._outage is None else self._outage.reason
+
+    def disown(self) -> None:
+        """After a fork, in the child: let go of the descriptors; nothing else is safe to touch."""
+        if self._transport is not None:
+            self._transport.disown()
+
+    def _new_backoff(self) -> ReconnectBackoff:
+        return ReconnectBackoff(self._timing.connect_timeout_s)
+
+    def _start(self) -> None:
+        self._backoff = self._new_backoff()
+        self._thread = threading.Thread(target=self._run, name="sidelook", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._is_needed(is_connected=False):
+                self._serve_or_pause()
+        except SidelookError as error:
+            self._fail_all(error)
+        except Exception as error:  # noqa: BLE001 -- the thread's border: tasks must not wait for it
+            self._fail_all(SidelookError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"))
+
+    def _serve_or_pause(self) -> None:
+        try:
+            self._serve()
+        except SidecarUnreachable as error:
+            with self._lock:
+                self._outage = error
+            delay_s = self._backoff.on_failure(self._timing.clock(), self._timing.jitter())
+            if delay_s is None:
+                tried = f"tried for {self._timing.connect_timeout_s:g} s; see connect_timeout"
+                raise SidecarUnreachable(self._url, f"{error.reason}; {tried}") from error
+            if self._is_needed(is_connected=False):
+                self._timing.pause(delay_s)
+
+    def _serve(self) -> None:
+        transport = self._connect()
+        try:
+            self._greet(transport)
+            self._reopen_all(transport)
+            welcomed_s = self._timing.clock()
+            while self._is_needed(is_connected=True):
+                self._take(transport.receive(self._tick_s()))
+                if self._timing.clock() - welcomed_s >= _STABLE_S:
+                    self._backoff.on_success()
+        finally:
+            with self._lock:
+                if self._transport is transport:
+                    self._transport = None
+            transport.close()
+
+    def _greet(self, transport: Transport) -> None:
+        transport.send(encode_frame(frames.Hello((PROTOCOL_VERSION,), AGENT)))
+        deadline_s = self._timing.clock() + WELCOME_TIMEOUT_S
+        while (left_s := deadline_s - self._timing.clock()) > 0:
+            for message in transport.receive(left_s):
+                _check_welcome(decode_frame(message))
+                return
+        raise SidecarUnreachable(self._url, f"no WELCOME within {WELCOME_TIMEOUT_S:g} s")
+
+    def _reopen_all(self, transport: Transport) -> None:
+        with self._lock:
+            self._transport, self._is_leaving, self._outage = transport, False, None
+            for session in self._sessions.values():
+                session.reopen()
+
+    def _is_needed(self, *, is_connected: bool) -> bool:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return False  # another one has taken over
+            idle_s = self._timing.clock() - self._idle_since_s
+            if self._sessions or (is_connected and idle_s < IDLE_S):
+                return True
+            self._thread = self._transport = None
+            return False
+
+    def _tick_s(self) -> float:
+        with self._lock:
+            due_s = [each.reopen_at_s for each in self._sessions.values() if each.reopen_at_s]
+        return min([_TICK_S, *(each - self._timing.clock() for each in due_s)])
+
+    def _take(self, messages: Sequence[bytes]) -> None:
+        with self._lock:
+            for message in messages:
+                self._dispatch(decode_frame(message))
+            now_s = self._timing.clock()
+            for session in self._sessions.values():
+                session.on_tick(now_s)
+            if self._is_leaving and all(each.channel.is_quiet for each in self._sessions.values()):
+                raise SidecarUnreachable(self._url, "it is going away")
+
+    def _dispatch(self, frame: Frame) -> None:
+        match frame:
+            case frames.Opened() | frames.Credit() | frames.Result():
+                self._dispatch_to_session(frame)
+            case frames.Failure():
+                self._on_failure(frame)
+            case frames.Goaway():
+                self._is_leaving = True
+                for session in self._sessions.values():
+                    session.channel.pause()
+            case frames.Closed():
+                pass  # the session was released when it was closed
+            case _:
+                kind = type(frame).__name__.upper()
+                raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a sidecar never sends {kind} here")
+
+    def _dispatch_to_session(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+        session = self._sessions.get(frame.channel)
+        if session is not None:
+            if isinstance(frame, frames.Result):
+                self._backoff.on_success()
+            try:
+                session.on_frame(frame)
+            except SidelookError as error:  # this channel's trouble is not the others'
+                session.channel.pause()
+                self._sessions.pop(frame.channel).fail(error)
+                self._send([frames.Close(frame.channel)])
+        elif isinstance(frame, frames.Opened):
+            self._send([frames.Close(frame.channel)])  # nobody waits for it any more
+
+    def _on_failure(self, failure: frames.Failure) -> None:
+        error = _error_of(failure)
+        if failure.channel == frames.CONNECTION:
+            raise SidecarUnreachable(self._url, str(error)) if error.is_retryable else error
+        session = self._sessions.get(failure.channel)
+        if session is not None and not session.on_refusal(error, jitter=self._timing.jitter()):
+            del self._sessions[failure.channel]
+
+    def _send(self, sending: Sequence[Frame]) -> None:
+        if self._transport is not None:
+            for frame in sending:
+                self._transport.send(encode_frame(frame))
+
+    def _release(self, number: int) -> None:
+        self._sessions.pop(number, None)
+        self._idle_since_s = self._timing.clock()
+
+    def _fail_all(self, error: SidelookError) -> None:
+        with self._lock:
+            for session in self._sessions.values():
+                session.fail(error)
+            self._sessions.clear()
+            self._thread = None
+
+
+def _check_welcome(frame: Frame) -> None:
+    match frame:
+        case frames.Welcome(version=version, agent=agent):
+            if version != PROTOCOL_VERSION:
+                raise InvalidRequest(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"{agent} speaks version {version}, this client {PROTOCOL_VERSION}",
+                )
+        case frames.Failure():
+            raise _error_of(frame)
+        case _:
+            raise ProtocolViolation(ErrorCode.BAD_FRAME, "the first frame must be WELCOME")
+
+
+def _error_of(failure: frames.Failure) -> SidelookError:
+    known = {str(code): code for code in ErrorCode}
+    code = known.get(failure.code, ErrorCode.INTERNAL)
+    if code.is_retryable or code is ErrorCode.INTERNAL:
+        return BackendError(code, failure.detail)
+    return InvalidRequest(code, failure.detail)

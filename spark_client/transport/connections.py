@@ -1,0 +1,78 @@
+"""The connections of this process, one for each sidecar: the only state that lives between tasks.
+
+Spark reuses Python workers and forks them, so the connections belong to a process, not to a task,
+and a forked child starts without any. Importing this starts nothing.
+"""
+
+import os
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client.transport.connection import Connection, Timing
+from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
+from spark_client.transport.handshake import handshake
+from spark_client.transport.interface import Transport
+
+_HANDSHAKE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How a sidecar is reached; plain values, so that it travels with a task."""
+
+    url: str
+    token_file: str | None = None
+    connect_timeout_s: float = 60.0
+    tls: ClientTls = SYSTEMS_TLS
+
+
+class Connections:
+    """Connections by process and address."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, Address], Connection] = {}
+
+    def to(self, address: Address) -> Connection:
+        """The connection of this process; nothing is connected before a channel is opened."""
+        with self._lock:
+            key = (os.getpid(), address)
+            if key not in self._open:
+                self._open[key] = _connection(address)
+            return self._open[key]
+
+    def forget(self) -> None:
+        """After a fork, in the child: what the parent has open is not ours."""
+        self._lock = threading.Lock()  # the parent may have held it
+        for connection in self._open.values():
+            connection.disown()
+        self._open.clear()
+
+
+connections = Connections()
+os.register_at_fork(after_in_child=connections.forget)
+
+
+def _connection(address: Address) -> Connection:
+    timing = Timing(connect_timeout_s=address.connect_timeout_s)
+    return Connection(partial(_connected, address), url=address.url, timing=timing)
+
+
+def _connected(address: Address) -> Transport:
+    token = None if address.token_file is None else _token(address.token_file)
+    timeout_s = min(_HANDSHAKE_TIMEOUT_S, address.connect_timeout_s)
+    endpoint = endpoint_of(address.url)
+    return handshake(endpoint, token=token, timeout_s=timeout_s, tls=address.tls)
+
+
+def _token(path: str) -> str:
+    # Read for each connection, because tokens are rotated.
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise InvalidRequest(
+            ErrorCode.UNAUTHORIZED, f"the token file {path} cannot be read: {error.strerror}"
+        ) from error

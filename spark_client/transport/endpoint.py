@@ -1,0 +1,159 @@
+"""Address of a sidecar, a Unix socket or an HTTP address, and the client's TLS settings."""
+
+import os
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.protocol.tls_hints import TlsHint, words
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """Names of files, so that it travels with a task; without any, the system's authorities."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """What the files hold now, because they are rotated; raises InvalidRequest naming one."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise _unreadable("ca_file", self.ca_file, error) from error
+        if self.cert_file is not None:
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file, password=_refuse_password)
+            except OSError as error:
+                files = f"{self.cert_file}, {self.key_file}"
+                raise _unreadable("cert_file, key_file", files, error) from error
+        return context
+
+    def reason(self, error: OSError, host: str) -> str | None:
+        """What a handshake that failed means; None if it is nothing of TLS."""
+        refusal = TlsHint(host, self.ca_file, self.cert_file)
+        match error:
+            case ssl.SSLCertVerificationError():
+                return refusal.of_certificate(error.verify_code, error.verify_message)
+            case ssl.SSLError():
+                return refusal.of_alert(error.reason or str(error))
+            case ConnectionError():
+                return f"{error}; {refusal.of_silence()}"
+        return None
+
+
+SYSTEMS_TLS = ClientTls()
+
+
+def _refuse_password() -> str:
+    return ""  # otherwise the library would ask for it at a terminal that nobody looks at
+
+
+def _unreadable(options: str, files: str | None, error: OSError) -> InvalidRequest:
+    # Of a key that does not fit the library knows no more than a short name.
+    is_of_content = isinstance(error, ssl.SSLError)
+    reason = (getattr(error, "reason", None) or "not PEM") if is_of_content else error.strerror
+    return InvalidRequest(
+        ErrorCode.BAD_REQUEST, f"{options} {files} cannot be used: {words(str(reason))}"
+    )
+
+
+STREAM_PATH = "/v1/stream"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A parsed URL: `path` for a Unix socket, otherwise host and port."""
+
+    url: str
+    path: str | None
+    host: str
+    port: int
+    is_secure: bool
+
+    @property
+    def web_socket_url(self) -> str:
+        """The URL of the streaming protocol, as the handshake wants it."""
+        if self.path is not None:
+            return f"ws://localhost{STREAM_PATH}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'wss' if self.is_secure else 'ws'}://{host}:{self.port}{STREAM_PATH}"
+
+    def connect(self, timeout_s: float, tls: ClientTls = SYSTEMS_TLS) -> socket.socket:
+        """A connected blocking socket within `timeout_s`, with TLS for https.
+
+        Raises SidecarUnreachable saying what is wrong, InvalidRequest for files of TLS that are.
+        """
+        context = tls.context() if self.is_secure else None
+        try:
+            return self._connect(timeout_s, context)
+        except ssl.SSLError as error:
+            reason = tls.reason(error, self.host) or str(error)
+            raise SidecarUnreachable(self.url, reason) from error
+        except OSError as error:
+            raise SidecarUnreachable(self.url, self._reason(error)) from error
+
+    def _connect(self, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
+        if self.path is not None:
+            return _connected_unix(self.path, timeout_s)
+        deadline_s = time.monotonic() + timeout_s
+        plain = socket.create_connection((self.host, self.port), timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is None:
+            return plain
+        try:
+            limit_wait(plain, deadline_s)  # TLS takes it for all of its handshake
+            return context.wrap_socket(plain, server_hostname=self.host)
+        except OSError:
+            plain.close()
+            raise
+
+    def _reason(self, error: OSError) -> str:
+        match error:
+            case FileNotFoundError():
+                return "no such socket; is the sidecar running, and its volume mounted here?"
+            case PermissionError():
+                return f"uid {os.getuid()}, gid {os.getgid()} may not open it ({error.strerror})"
+            case ConnectionRefusedError():
+                return "nothing listens there; is the sidecar running?"
+            case TimeoutError():
+                return "it did not answer in time"
+        return str(error)
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """Parse `unix:///path`, `http://host:port` or `https://host:port`; ValueError otherwise."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
+        return Endpoint(url, parts.path, "localhost", 0, is_secure=False)
+    if parts.scheme in _DEFAULT_PORTS and parts.hostname and parts.path in {"", "/"}:
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        return Endpoint(url, None, parts.hostname, port, is_secure=parts.scheme == "https")
+    raise ValueError(f"{url!r} is neither unix:///path nor http://host:port nor https://host:port")
+
+
+def limit_wait(connected: socket.socket, deadline_s: float) -> None:
+    """Let the next wait of `connected` end at that time of the monotonic clock.
+
+    Raises TimeoutError if it has passed.
+    """
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    connected.settimeout(left_s)
+
+
+def _connected_unix(path: str, timeout_s: float) -> socket.socket:
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connecting.settimeout(timeout_s)
+        connecting.connect(path)
+    except OSError:
+        connecting.close()
+        raise
+    return connecting

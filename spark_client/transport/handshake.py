@@ -1,0 +1,115 @@
+"""The opening handshake with a sidecar: a connected socket becomes a WebSocket.
+
+Says whether a refusal is final; trying again is the connection's business.
+"""
+
+import socket
+import time
+from http import HTTPStatus
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidMessage, InvalidStatus
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.tls_hints import plain_refusal
+from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, Endpoint, limit_wait
+from spark_client.transport.web_socket import RECEIVE_BYTES, WebSocket
+
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+
+def handshake(
+    endpoint: Endpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
+) -> WebSocket:
+    """Connect and shake hands within `timeout_s`, however slowly the bytes of the answer come.
+
+    Raises SidecarUnreachable if trying again may help, InvalidRequest if it will not.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    connected = endpoint.connect(timeout_s, tls)
+    try:
+        protocol = ClientProtocol(
+            parse_uri(endpoint.web_socket_url),
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            max_size=MAX_MESSAGE_BYTES,
+        )
+        try:
+            _send_request(connected, protocol, token=token, deadline_s=deadline_s)
+            _take_answer(connected, protocol, deadline_s=deadline_s)
+        except OSError as error:
+            # With TLS 1.3 a refusal of our certificate comes only now.
+            told = tls.reason(error, endpoint.host) if endpoint.is_secure else None
+            reason = f"the handshake failed: {told or _with_remedy(str(error), endpoint.url)}"
+            raise SidecarUnreachable(endpoint.url, reason) from error
+        _check_answer(protocol, endpoint.url, has_token=token is not None)
+        connected.settimeout(0)
+        return WebSocket(connected, protocol, url=endpoint.url)
+    except BaseException:
+        connected.close()
+        raise
+
+
+def _send_request(
+    connected: socket.socket, protocol: ClientProtocol, *, token: str | None, deadline_s: float
+) -> None:
+    request = protocol.connect()
+    request.headers["User-Agent"] = "sidelook-client"
+    if token is not None:
+        request.headers["Authorization"] = f"Bearer {token}"
+    protocol.send_request(request)
+    for data in protocol.data_to_send():
+        limit_wait(connected, deadline_s)
+        connected.sendall(data)
+
+
+def _take_answer(connected: socket.socket, protocol: ClientProtocol, *, deadline_s: float) -> None:
+    while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
+        limit_wait(connected, deadline_s)
+        chunk = connected.recv(RECEIVE_BYTES)
+        if chunk:
+            protocol.receive_data(chunk)
+        else:
+            protocol.receive_eof()
+    refused = protocol.handshake_exc
+    if isinstance(refused, InvalidMessage) and isinstance(refused.__cause__, EOFError):
+        raise ConnectionResetError("it closed the connection") from refused
+
+
+def _check_answer(protocol: ClientProtocol, url: str, *, has_token: bool) -> None:
+    refused = protocol.handshake_exc
+    if refused is not None:
+        raise _refusal(refused, url, has_token=has_token) from refused
+    if protocol.subprotocol != SUBPROTOCOL:
+        raise InvalidRequest(ErrorCode.UNSUPPORTED_VERSION, f"{url} does not speak {SUBPROTOCOL}")
+
+
+def _refusal(error: Exception, url: str, *, has_token: bool) -> SidelookError:
+    if not isinstance(error, InvalidStatus):
+        return InvalidRequest(
+            ErrorCode.BAD_REQUEST, _with_remedy(f"{url} is no sidecar: {error}", url)
+        )
+    status = error.response.status_code
+    if status in {401, 403}:
+        told = (
+            f"refused the token (HTTP {status}); see token_file"
+            if has_token
+            else f"wants a token (HTTP {status}); name its file: Sidecar({url!r}, token_file=…)"
+        )
+        return InvalidRequest(ErrorCode.UNAUTHORIZED, f"{url} {told}")
+    if status >= 500:
+        return SidecarUnreachable(url, f"it answered HTTP {status}")
+    reason = f"{url} is no sidecar: HTTP {status}"
+    # Many that listen with TLS answer plain HTTP with 400.
+    return InvalidRequest(
+        ErrorCode.BAD_REQUEST,
+        _with_remedy(reason, url) if status == HTTPStatus.BAD_REQUEST else reason,
+    )
+
+
+def _with_remedy(reason: str, url: str) -> str:
+    remedy = plain_refusal(url)
+    return f"{reason}; {remedy}" if remedy else reason
