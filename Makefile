@@ -24,7 +24,7 @@ LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml --generate-hashes --unive
 	--python-version 3.11 --custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check lint types unit dependencies fuzz audit serve bench image rehearsal k8s-check lock clean
+.PHONY: help demo check test test-all coverage lint types quick dependencies fuzz audit serve bench image rehearsal k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -39,15 +39,21 @@ $(INSTALLED): requirements/dev.txt
 demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 then changes tables meanwhile, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
-test: lint types ## Lint, types, and the tests of all tiers; WORKERS=3
-	$(TESTS) --every-tier $(PYTEST_ARGUMENTS)
+check: $(INSTALLED) ## Lint, types, layers, unit and conformance tests; 90 seconds on two cores
+	$(MAKE) --no-print-directory --jobs 2 --output-sync types quick lint
 
-coverage: $(INSTALLED) ## The same tests with coverage: all branches of the core, 95 % of the rest; 30 minutes
-	$(TESTS) --every-tier --cov --cov-report= $(PYTEST_ARGUMENTS)
+test: $(INSTALLED) ## What a change must pass: check, and one real path each through PostgreSQL, Kafka, Spark, Prometheus, TLS; six minutes
+	$(MAKE) --no-print-directory lint types
+	$(TESTS) --tier test $(PYTEST_ARGUMENTS)
+
+test-all: $(INSTALLED) ## Everything: fault matrices, chaos, browser, rehearsal, image, clusters, fuzzing; 30 minutes; WORKERS=3
+	$(MAKE) --no-print-directory lint types
+	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
+
+coverage: $(INSTALLED) ## The same tests with coverage: all branches of the core, 95 % of the rest
+	$(TESTS) --tier all --cov --cov-report= $(PYTEST_ARGUMENTS)
 	$(BIN)/coverage report --include='lookup_core/*' --fail-under=100
 	$(BIN)/coverage report --fail-under=95
-
-check: lint types unit dependencies ## Lint, types, layers and unit tests; advisories of what is locked
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -57,14 +63,14 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --strict $(addprefix -p ,$(PRESENT))
 
-unit: $(INSTALLED)
-	$(TESTS) -m unit $(PYTEST_ARGUMENTS)
+quick: $(INSTALLED)
+	$(TESTS) --tier check $(PYTEST_ARGUMENTS)
 
 dependencies: $(INSTALLED) ## Ask for advisories of every locked version; says so where nobody can be asked
 	$(BIN)/python -m tests.dependency_audit
 
 fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, two minutes
-	$(BIN)/python -m pytest --nightly tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
+	$(BIN)/python -m pytest tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
 
 audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
 	$(BIN)/python -m tests.chaos.freshness_audit --feed changelog --standby $(AUDIT_ARGUMENTS)

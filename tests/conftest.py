@@ -10,7 +10,7 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaUnavailable, kafka_libraries
 
-pytest_plugins = ["tests.tier_ledger"]
+pytest_plugins = ["tests.tiers"]
 
 # A slow machine is not a wrong answer; the blob reproduces a failure exactly.
 hypothesis.settings.register_profile("sidelook", deadline=None, print_blob=True)

@@ -53,7 +53,7 @@ def test_followed_changelog_leaves_nothing_stale() -> None:
     assert report.figures["sidelook_fenced_keys_total"] > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_heard_notifications_leave_nothing_stale() -> None:
     """By NOTIFY, some changes lost with their connection: all answers at rest are right."""
     faults = [end_listening, freeze_network, crash_server, cut_network, empty_table, commit_late]
@@ -67,7 +67,7 @@ def test_heard_notifications_leave_nothing_stale() -> None:
 
 
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.nightly
+@pytest.mark.full
 def test_missing_fence_is_found() -> None:
     """A sidecar that takes each read after a change for one that saw it has stale rows."""
     plan = AuditPlan("changelog", has_standby=True, twin=UNFENCED, seed=SEED)

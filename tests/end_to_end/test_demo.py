@@ -83,7 +83,7 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
     assert ([line for line in shown if not line.endswith(" flights")], last) == ([], "stopped")
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.usefixtures("libraries")
 def test_ctrl_c_ends_a_live_run(folder: Path) -> None:
     """Interrupted while tables change, the run ends Kafka, Debezium and all the rest, too."""

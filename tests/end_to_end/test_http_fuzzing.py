@@ -24,7 +24,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedSidecar]
     ("examples", "at_least"),
     [
         (FEW, 300),
-        *[pytest.param(MANY, MANY_EXAMPLES, marks=pytest.mark.nightly) for _ in range(ROUNDS)],
+        *[pytest.param(MANY, MANY_EXAMPLES, marks=pytest.mark.full) for _ in range(ROUNDS)],
     ],
 )
 def test_answers_are_documented(sidecar: FuzzedSidecar, examples: int, at_least: int) -> None:

@@ -54,12 +54,12 @@ def test_shipped_pod_lives_and_ends_well() -> None:
         pytest.param(
             *(CONFIG_MAP, "0.0.0.0:8816", "0.0.0.0:8817", "Connection refused", 20),
             id="wrong port",
-            marks=pytest.mark.nightly,
+            marks=pytest.mark.full,
         ),
         pytest.param(  # three starts are enough, however long they take
             *(POD_TEMPLATE, "/sidelook.yaml", "/other.yaml", "other.yaml", 60),
             id="wrong argument",
-            marks=pytest.mark.nightly,
+            marks=pytest.mark.full,
         ),
     ],
 )

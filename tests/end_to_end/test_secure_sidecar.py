@@ -216,7 +216,7 @@ def typed(language: str, ports: dict[str, str]) -> list[str]:
     return blocks
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_page_can_be_typed_in(tmp_path: Path) -> None:
     """From the authority to a job with certificates on both sides, each command ends well."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")

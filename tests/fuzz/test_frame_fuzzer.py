@@ -22,7 +22,7 @@ def fuzz(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_fuzzer_finds_nothing(tmp_path: Path) -> None:
     """Minutes of inputs led by coverage give frames and violations, and nothing else."""
     pytest.importorskip("atheris")

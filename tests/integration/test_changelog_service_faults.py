@@ -105,7 +105,7 @@ def test_broker_may_be_down_at_the_start(broker: KafkaBroker, database_of_all: D
     assert after == [("fetched", "uno"), ("hit", "two")]
 
 
-@pytest.mark.parametrize("fault", ["freeze", pytest.param("kill", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("fault", ["freeze", pytest.param("kill", marks=pytest.mark.full)])
 def test_change_in_an_outage_is_not_missed(
     broker: KafkaBroker,
     followed: Mapping[str, FollowedTable],
@@ -128,7 +128,7 @@ def test_change_in_an_outage_is_not_missed(
     assert beating.look_up(*NAMES) == [("hit", "uno"), ("hit", "two"), ("hit", "three")]
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_silent_broker_is_not_believed(
     broker: KafkaBroker, followed: Mapping[str, FollowedTable]
 ) -> None:

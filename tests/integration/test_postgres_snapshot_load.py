@@ -375,7 +375,7 @@ async def test_pooled_transactions_are_enough(
     assert len(rows_of(told)) == ROWS
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 async def test_standby_is_read_as_well(
     numbers: PostgresSettings, database: Database, postgres_server: PostgresServer
 ) -> None:
