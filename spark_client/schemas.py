@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
@@ -14,7 +13,20 @@ from spark_client.as_of import check_versions, single_columns
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
 
-_WIDENED: dict[pa.DataType, spark.DataType] = {  # Spark has no unsigned and no half-precision
+_SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
+    pa.bool_(): spark.BooleanType(),
+    pa.int8(): spark.ByteType(),
+    pa.int16(): spark.ShortType(),
+    pa.int32(): spark.IntegerType(),
+    pa.int64(): spark.LongType(),
+    pa.float32(): spark.FloatType(),
+    pa.float64(): spark.DoubleType(),
+    pa.utf8(): spark.StringType(),
+    pa.large_utf8(): spark.StringType(),
+    pa.binary(): spark.BinaryType(),
+    pa.large_binary(): spark.BinaryType(),
+    pa.date32(): spark.DateType(),
+    # Spark has no unsigned and no half-precision numbers, and days only.
     pa.uint8(): spark.ShortType(),
     pa.uint16(): spark.IntegerType(),
     pa.uint32(): spark.LongType(),
@@ -22,19 +34,23 @@ _WIDENED: dict[pa.DataType, spark.DataType] = {  # Spark has no unsigned and no 
     pa.float16(): spark.FloatType(),
     pa.date64(): spark.DateType(),
 }
+# By name, because not every version has every type.
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.utf8(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("ns"),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 _MOST_DIGITS = 38  # of a decimal in Spark
-_KEY_TYPES = (
-    spark.IntegralType,
-    spark.StringType,
-    spark.BinaryType,
-    spark.BooleanType,
-    spark.DecimalType,
-    spark.FloatType,
-    spark.DoubleType,
-    spark.DateType,
-    spark.TimestampType,
-    spark.TimestampNTZType,
-)
 
 
 def spark_type(column: pa.Field) -> spark.DataType:
@@ -49,30 +65,51 @@ def spark_type(column: pa.Field) -> spark.DataType:
 
 def _flat_type(column: pa.Field) -> spark.DataType:
     kind = column.type
-    if kind in _WIDENED:
-        return _WIDENED[kind]
+    if kind in _SPARK_TYPES:
+        return _SPARK_TYPES[kind]
     if types.is_time(kind):
         return spark.TimeType(6)
-    is_too_long = types.is_decimal(kind) and kind.precision > _MOST_DIGITS
-    if types.is_null(kind) or types.is_nested(kind) or types.is_dictionary(kind) or is_too_long:
-        raise InvalidRequest(
-            ErrorCode.TYPE, f"column {column.name!r} is {kind}, which Spark cannot hold exactly"
-        )
-    return from_arrow_type(kind)
+    if types.is_timestamp(kind):
+        return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
+    if types.is_fixed_size_binary(kind):
+        return spark.BinaryType()
+    if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
+        return spark.DecimalType(kind.precision, kind.scale)
+    raise InvalidRequest(
+        ErrorCode.TYPE, f"column {column.name!r} is {kind}, which Spark cannot hold exactly"
+    )
 
 
 def arrow_type(kind: spark.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes a column of this type."""
-    return to_arrow_type(kind, timezone="UTC")
+    """The Arrow type in which Spark takes a column of this type; null if no dimension has one."""
+    if isinstance(kind, spark.ArrayType):
+        element = arrow_type(kind.elementType)
+        if types.is_null(element):
+            return element
+        return pa.list_(pa.field("element", element, nullable=kind.containsNull))
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _ARROW_TYPES.get(kind.typeName(), pa.null())
+
+
+def column_field(name: str, kind: spark.DataType) -> pa.Field:
+    """The field of a dimension's column; raises InvalidRequest for types that no dimension has."""
+    found = arrow_type(kind)
+    if types.is_null(found):
+        raise InvalidRequest(
+            ErrorCode.TYPE, f"column {name!r} is {kind.simpleString()}, which no dimension has"
+        )
+    return pa.field(name, found)
 
 
 def key_field(name: str, kind: spark.DataType) -> pa.Field:
     """A key's field on the wire; raises InvalidRequest for types that are no keys."""
-    if not isinstance(kind, _KEY_TYPES):
+    found = arrow_type(kind)
+    if types.is_null(found) or types.is_list(found) or types.is_time(found):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"
         )
-    return pa.field(name, arrow_type(kind))
+    return pa.field(name, found)
 
 
 ANY_KEY = pa.schema([])  # a channel that only describes
@@ -153,5 +190,8 @@ def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType
 
 
 def arrow_columns(columns: StructType) -> pa.Schema:
-    """The same columns as the answers are to be cast to."""
-    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in columns])
+    """The same columns as the answers are to be cast to.
+
+    Raises InvalidRequest for a type that no dimension has.
+    """
+    return pa.schema([column_field(field.name, field.dataType) for field in columns])
