@@ -109,6 +109,7 @@ class Behaviour:
     part_size: int | None = None  # keys of one RESULT; None: as many as there are
     seed: int | None = None  # shuffles the parts that wait; None: they come in order
     is_silent: bool = False  # takes lookups and never answers
+    returns_credit: bool = True  # False: other channels need it, so that CREDIT is of nothing
     version: int = frames.PROTOCOL_VERSION
 
 
@@ -251,11 +252,14 @@ class FakePeer:
     def _end(self, waiting: _Waiting) -> frames.Credit:
         self._waiting.remove(waiting)
         lookup = waiting.lookup
+        records, size = waiting.records, len(lookup.payload)
+        if not self._behaviour.returns_credit:
+            records = size = 0
         channel = self._channels.get(lookup.channel)
         if channel is not None:
-            channel.records_left += waiting.records
-            channel.bytes_left += len(lookup.payload)
-        return frames.Credit(lookup.channel, waiting.records, len(lookup.payload))
+            channel.records_left += records
+            channel.bytes_left += size
+        return frames.Credit(lookup.channel, records, size)
 
     def _channel(self, number: int) -> _Channel:
         if number not in self._channels:

@@ -1,11 +1,14 @@
 """One channel as the client sees it: credit, what waits for it, and what has no answer yet.
 
-Methods take what happened and return the frames to send. No connection: after a loss `open` starts
-over, and everything without an answer goes out again (lookups are reads, so that is harmless).
+Methods take what happened and return the frames to send, never one that the service would refuse in
+the channel's state. No connection: after `on_lost` and `open` everything without an answer goes out
+again (lookups are reads, so that is harmless).
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +58,15 @@ class ChannelStatistics:
     backlog_records: int  # held back for want of credit
 
 
+class _State(Enum):
+    """What the service knows of the channel, on the connection that stands if there is one."""
+
+    FREE = auto()  # nothing: only OPEN may be sent
+    OPENING = auto()  # OPEN: nothing may be sent until it is answered
+    OPEN = auto()  # its OPENED has come: everything may be sent, LOOKUP within the credit
+    LEAVING = auto()  # its GOAWAY has come: answers still come, only CANCEL may be sent
+
+
 class ClientChannel:
     """Sends no more than the credit allows, and keeps what it has sent until it is answered."""
 
@@ -65,7 +77,7 @@ class ClientChannel:
         self.key: tuple[str, ...] = ()  # as above: the names of its columns
         self.versions: VersionColumns | None = None  # as above
         self._waits = False  # as above, and what the service said last
-        self._is_open = False
+        self._state = _State.FREE
         self._is_silent = False  # nothing new is asked or marked
         self._is_told_idle = False  # on this connection
         self._credit = ClientCredit()
@@ -75,7 +87,9 @@ class ClientChannel:
 
     def open(self) -> frames.Open:
         """Ask for the channel, for the first time or on a new connection."""
-        self.pause()
+        self.on_lost()
+        self._state = _State.OPENING
+        # Sequences begin at 1 again: answers of the former connection must have been taken.
         self._backlog.put_back(self._sent.restart())
         request = self.request
         return frames.Open(
@@ -89,10 +103,13 @@ class ClientChannel:
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
-        """The channel stands; send what waits.
+        """The channel stands; send what waits, unless the connection is being left.
 
-        Raises InvalidRequest if the columns are others than before.
+        Raises InvalidRequest if the columns are others than before, ProtocolViolation if the
+        channel was not requested.
         """
+        if self._state is _State.FREE:
+            raise ProtocolViolation(ErrorCode.BAD_FRAME, "OPENED without OPEN")
         if self.columns is not None and not self._is_as_before(opened):
             raise InvalidRequest(
                 ErrorCode.SCHEMA_CHANGED,
@@ -102,7 +119,9 @@ class ClientChannel:
         self.key = opened.key
         self.versions = opened.versions
         self._waits = opened.waits
-        self._is_open = True
+        if self._state is _State.LEAVING:
+            return []
+        self._state = _State.OPEN
         self._is_told_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
         self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
@@ -110,7 +129,7 @@ class ClientChannel:
 
     def on_credit(self, credit: frames.Credit, *, now_s: float) -> list[Frame]:
         """More may be sent; send what waits."""
-        if not self._is_open:
+        if self._state is not _State.OPEN:
             return []
         self._credit.add(credit.records, credit.bytes)
         return self._send(now_s)
@@ -136,7 +155,7 @@ class ClientChannel:
         Keys that are too large for the channel are answered by `pop_refused`.
         """
         self._is_silent = False
-        if self._is_open:
+        if self._state is _State.OPEN:
             self._refused += self._backlog.add_fitting(asked, self._credit.exclusive_bytes)
         else:  # nobody has said what is too large
             self._backlog.add(asked)
@@ -163,8 +182,8 @@ class ClientChannel:
         for sequence in sequences:
             self._sent.remove(sequence)
             self._credit.settle(sequence)
-        cancels: list[Frame] = [frames.Cancel(self.number, sequence) for sequence in sequences]
-        return cancels + self._send(now_s)  # what stood behind it may fit the credit
+        # What stood behind it may fit the credit.
+        return [*self._cancels(sequences), *self._send(now_s)]
 
     def resume(self, *, now_s: float) -> list[Frame]:
         """Lookups have ended: what was not worth a frame may be now."""
@@ -180,25 +199,31 @@ class ClientChannel:
 
         Nothing is sent on a channel that does not stand: the service would not know it.
         """
-        if not self._is_open:
-            return []
-        cancels = [
-            frames.Cancel(self.number, sequence) for sequence in self._sent.unanswered_sequences()
-        ]
+        is_open = self._state is _State.OPEN
+        cancels = self._cancels(self._sent.unanswered_sequences())
         self._backlog.clear()
         self._sent.restart()
-        self.pause()
-        return [*cancels, frames.Close(self.number)]
+        self.on_lost()
+        return [*cancels, frames.Close(self.number)] if is_open else []
 
     def pause(self) -> None:
-        """Send nothing more until the channel was opened anew; answers still come."""
-        self._is_open = False
+        """Send nothing but CANCEL until the next `open`, as after GOAWAY; answers still come."""
+        if self._state is not _State.FREE:
+            self._state = _State.LEAVING
+        self._credit.restart(0, 0)
+
+    def on_lost(self) -> None:
+        """The service does not know the channel any more: send nothing until it is open again.
+
+        What came before may still be passed to `on_result`, until `open`. Harmless twice.
+        """
+        self._state = _State.FREE
         self._credit.restart(0, 0)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every lookup that was sent has been answered."""
-        return not self._sent.record_count
+        """Whether no answer is to come: every lookup has its own, or the channel is gone."""
+        return self._state is _State.FREE or not self._sent.record_count
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot."""
@@ -214,22 +239,31 @@ class ClientChannel:
         self._sent.check_invariants()
         self._credit.check_invariants()
         self._backlog.check_invariants()
-        if self._is_open and self._backlog:
+        if self._state is _State.OPEN and self._backlog:
             assert isinstance(self._backlog.head, SentKeys)
+        if self._state is _State.OPENING:
+            assert not self._sent.record_count
+
+    def _cancels(self, sequences: Iterable[int]) -> list[Frame]:
+        if self._state not in {_State.OPEN, _State.LEAVING}:
+            return []
+        return [frames.Cancel(self.number, sequence) for sequence in sequences]
 
     def _send(self, now_s: float) -> list[Frame]:
+        if self._state is not _State.OPEN:
+            return []
         return [*self._status(), *self._backlog_sent(now_s), *self._status()]
 
     def _status(self) -> list[Frame]:
         is_idle = self._is_silent and not self._backlog
-        if not self._is_open or is_idle == self._is_told_idle:
+        if is_idle == self._is_told_idle:
             return []
         self._is_told_idle = is_idle
         return [frames.Status(self.number, is_idle)]
 
     def _backlog_sent(self, now_s: float) -> list[Frame]:
         sending: list[Frame] = []
-        while self._is_open and self._backlog:
+        while self._backlog:
             head = self._backlog.head
             if isinstance(head, SentWatermark):
                 self._backlog.pop()

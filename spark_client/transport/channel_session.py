@@ -84,7 +84,10 @@ class ChannelSession:
         """See `LookupChannel`."""
         with self._changed:
             self._changed.wait_for(self._has_something, timeout_s)
-            self._decode()
+            if self._results:
+                self._decode()
+                # Not left to CREDIT: the service may need it elsewhere, and then none comes.
+                self._wire.send(self.channel.resume(now_s=self._wire.clock()))
             answers, self._answers = self._answers, []
             if self._failure is not None and not answers:
                 raise self._failure
@@ -124,15 +127,15 @@ class ChannelSession:
                 raise self._failure
 
     def reopen(self) -> None:
-        """With the lock held: ask for the channel, on a new connection."""
+        """With the lock held: request the channel on a new connection, unless it has failed."""
+        self.reopen_at_s = None
         try:
-            # Sequences begin anew: what came on the old connection is told apart now.
+            # Sequences begin at 1 again: what came on the old connection is told apart now.
             self._decode()
         except ProtocolViolation as violation:  # this channel's trouble is not the others'
             self.fail(violation)
-            return
-        self.reopen_at_s = None
-        self._wire.send([self.channel.open()])
+        if self._failure is None:
+            self._wire.send([self.channel.open()])
 
     def on_frame(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
         """With the lock held: take what the service sent."""
@@ -151,7 +154,7 @@ class ChannelSession:
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
         """With the lock held: the channel is gone; whether it is to be opened again."""
-        self.channel.pause()
+        self.channel.on_lost()
         now_s = self._wire.clock()
         delay_s = self._backoff.on_failure(now_s, jitter) if refusal.is_retryable else None
         if delay_s is None:
@@ -159,6 +162,11 @@ class ChannelSession:
             return False
         self.reopen_at_s, self.refusal = now_s + delay_s, refusal
         return True
+
+    def on_goaway(self) -> None:
+        """With the lock held: the connection is being left; what is due waits for the next one."""
+        self.channel.pause()
+        self.reopen_at_s = None
 
     def on_tick(self, now_s: float) -> None:
         """With the lock held: do what is due."""
@@ -169,7 +177,8 @@ class ChannelSession:
             self._wire.send(self.channel.on_silence(now_s=now_s))
 
     def fail(self, failure: SidelookError) -> None:
-        """With the lock held: the channel cannot go on."""
+        """With the lock held: the channel cannot go on; its task may still take what came."""
+        self.channel.on_lost()
         self._failure = self._failure or failure
         self._changed.notify()
 
@@ -180,11 +189,7 @@ class ChannelSession:
         return bool(self._results or self._answers or self._failure)
 
     def _decode(self) -> None:
-        if not self._results:
-            return
         while self._results:
             answer = self.channel.on_result(self._results.popleft())
             if answer is not None:
                 self._answers.append(answer)
-        # Not left to CREDIT: the service may need it elsewhere, and then none comes.
-        self._wire.send(self.channel.resume(now_s=self._wire.clock()))

@@ -145,33 +145,41 @@ class Connection:
     def _serve(self) -> None:
         transport = self._connect()
         try:
-            self._greet(transport)
-            self._reopen_all(transport)
+            rest = self._greet(transport)
+            self._attach(transport)
+            self._take(rest)
             welcomed_s = self._timing.clock()
             while self._is_needed(is_connected=True):
                 self._take(transport.receive(self._tick_s()))
                 if self._timing.clock() - welcomed_s >= _STABLE_S:
                     self._backoff.on_success()
         finally:
-            with self._lock:
-                if self._transport is transport:
-                    self._transport = None
+            self._detach(transport)
             transport.close()
 
-    def _greet(self, transport: Transport) -> None:
+    def _greet(self, transport: Transport) -> Sequence[bytes]:
+        """Say HELLO and wait for WELCOME; the messages that came with it."""
         transport.send(encode_frame(frames.Hello((PROTOCOL_VERSION,), AGENT)))
         deadline_s = self._timing.clock() + WELCOME_TIMEOUT_S
         while (left_s := deadline_s - self._timing.clock()) > 0:
-            for message in transport.receive(left_s):
-                _check_welcome(decode_frame(message))
-                return
+            if messages := transport.receive(left_s):
+                _check_welcome(decode_frame(messages[0]))
+                return messages[1:]
         raise SidecarUnreachable(self._url, f"no WELCOME within {WELCOME_TIMEOUT_S:g} s")
 
-    def _reopen_all(self, transport: Transport) -> None:
+    def _attach(self, transport: Transport) -> None:
         with self._lock:
             self._transport, self._is_leaving, self._outage = transport, False, None
             for session in self._sessions.values():
                 session.reopen()
+
+    def _detach(self, transport: Transport) -> None:
+        """The connection is lost: no channel sends anything before its OPEN on the next one."""
+        with self._lock:
+            if self._transport is transport:
+                self._transport = None
+                for session in self._sessions.values():
+                    session.channel.on_lost()
 
     def _is_needed(self, *, is_connected: bool) -> bool:
         with self._lock:
@@ -207,7 +215,7 @@ class Connection:
             case frames.Goaway():
                 self._is_leaving = True
                 for session in self._sessions.values():
-                    session.channel.pause()
+                    session.on_goaway()
             case frames.Closed():
                 pass  # the session was released when it was closed
             case _:
@@ -222,7 +230,6 @@ class Connection:
             try:
                 session.on_frame(frame)
             except SidelookError as error:  # this channel's trouble is not the others'
-                session.channel.pause()
                 self._sessions.pop(frame.channel).fail(error)
                 self._send([frames.Close(frame.channel)])
         elif isinstance(frame, frames.Opened):
@@ -233,8 +240,12 @@ class Connection:
         if failure.channel == frames.CONNECTION:
             raise SidecarUnreachable(self._url, str(error)) if error.is_retryable else error
         session = self._sessions.get(failure.channel)
-        if session is not None and not session.on_refusal(error, jitter=self._timing.jitter()):
+        if session is None:
+            return
+        if not session.on_refusal(error, jitter=self._timing.jitter()):
             del self._sessions[failure.channel]
+        elif self._is_leaving:
+            session.on_goaway()
 
     def _send(self, sending: Sequence[Frame]) -> None:
         if self._transport is not None:

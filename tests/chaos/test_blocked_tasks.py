@@ -1,0 +1,111 @@
+"""A sidecar that is killed while its tasks are blocked by what comes after them in the query.
+
+A blocked task takes no answers, so the connection opens its channel again without it.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_client.lookup_settings import LookupSettings, OutputMode
+from spark_client.transport.connections import Address, Connections
+from tests.chaos.checker import Tally, tally
+from tests.chaos.partition_run import PartitionRun, Progress
+from tests.chaos.records import Records, dimension
+from tests.end_to_end.parquet_sidecar import url_of
+from tests.end_to_end.sidecar_figures import SidecarFigures
+from tests.end_to_end.sidecar_process import SidecarProcess
+from tests.end_to_end.until import until
+
+PARTITIONS = 6
+RECORDS = 25_000  # of a partition
+SETTINGS = LookupSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
+# Little memory, so that the channels need each other's credit.
+CONFIG = """
+listen: {unix: sidelook.sock, http: null}
+limits: {memory: 16MiB}
+dimensions:
+  rows: {source: {kind: parquet, path: rows.parquet}, key: [key], timeout: 300s}
+"""
+
+
+class Turnstile(Progress):
+    """Blocks each task at the first rows that it emits, until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened = threading.Event()
+        self._blocked: set[int] = set()  # threads that have come here
+
+    def add(self, *, emitted: int = 0, running: int = 0) -> None:
+        """See `Progress`; called by a task that has rows to hand on."""
+        super().add(emitted=emitted, running=running)
+        if emitted:
+            self._blocked.add(threading.get_ident())
+            self._opened.wait()
+
+    @property
+    def blocked(self) -> int:
+        """How many tasks have come here."""
+        return len(self._blocked)
+
+    def open(self) -> None:
+        """Let all rows pass."""
+        self._opened.set()
+
+
+@pytest.fixture
+def sidecar() -> Iterator[SidecarProcess]:
+    """A sidecar that is not started."""
+    with TemporaryDirectory(prefix="sidelook-") as name:  # short: sockets have short paths
+        folder = Path(name)
+        pq.write_table(dimension(), folder / "rows.parquet")
+        (folder / "config.yaml").write_text(CONFIG)
+        command = (sys.executable, "-m", "service", "serve", "--config", f"{folder}/config.yaml")
+        yield SidecarProcess(folder, command)
+
+
+def has_answered_all(figures: SidecarFigures) -> bool:
+    """Whether records wait for credit and none is in flight: nothing moves without the tasks."""
+    levels = figures.levels()
+    return levels["sidelook_in_flight_records"] == 0 < levels["sidelook_backlog_records"]
+
+
+def test_blocked_tasks_outlive_their_sidecar(sidecar: SidecarProcess) -> None:
+    """Answers that were not taken before the kill are kept, and the others are requested again."""
+    figures, turnstile = SidecarFigures(sidecar), Turnstile()
+    connection = Connections().to(Address(url_of(sidecar)))
+    runs = [
+        PartitionRun(
+            Records.seeded(index, RECORDS),
+            f"partition {index}",
+            connection,
+            "rows",
+            SETTINGS,
+            turnstile,
+        )
+        for index in range(PARTITIONS)
+    ]
+    tasks = [threading.Thread(target=run.run, daemon=True) for run in runs]
+
+    with ExitStack() as stack:
+        stack.callback(turnstile.open)  # whatever fails
+        with sidecar.running(ends_by=signal.SIGKILL):
+            for task in tasks:
+                task.start()
+            until(lambda: turnstile.blocked == PARTITIONS and has_answered_all(figures))
+        with sidecar.running():
+            until(lambda: figures.channels() == PARTITIONS or not connection._thread)
+            turnstile.open()
+            for task in tasks:
+                task.join()
+
+    tallies = [tally(run.records, run.emitted(), SETTINGS.mode) for run in runs]
+    assert tallies == [Tally()] * PARTITIONS
