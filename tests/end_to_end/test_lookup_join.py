@@ -45,6 +45,7 @@ frames_of_keys = st.lists(st.tuples(texts, numbers), min_size=1, max_size=120)
 
 @settings(max_examples=8)
 @given(keys=frames_of_keys, mode=st.sampled_from(["ordered", "unordered"]))
+@pytest.mark.real_path
 def test_output_is_that_of_a_plain_join(
     spark_session: SparkSession,
     sidecar: Sidecar,
@@ -96,6 +97,7 @@ def test_functions_are_described_without_a_key(
     assert [row["c"]["name"] for row in rows] == ["customer 0", "customer 1"]
 
 
+@pytest.mark.real_path
 def test_inner_join_drops_what_found_nothing(spark_session: SparkSession, sidecar: Sidecar) -> None:
     """Over several partitions, with more records than the capacity."""
     records = spark_session.range(0, 3000, numPartitions=3)
@@ -122,6 +124,7 @@ def test_limit_leaves_no_channel_behind(
     assert channels == []
 
 
+@pytest.mark.real_path
 def test_missing_sidecar_fails_the_task(spark_session: SparkSession, tmp_path: Path) -> None:
     """A task that finds no sidecar in time ends with an error that names the path."""
     nowhere = Sidecar(f"unix://{tmp_path}/missing.sock", connect_timeout=0.2)
@@ -131,6 +134,7 @@ def test_missing_sidecar_fails_the_task(spark_session: SparkSession, tmp_path: P
         spark_session.range(3).transform(join).collect()
 
 
+@pytest.mark.real_path
 def test_wrong_key_type_shows_on_the_driver(spark_session: SparkSession, sidecar: Sidecar) -> None:
     """A text where the dimension has a number is an error before any task."""
     records = spark_session.createDataFrame([("1",)], "id string")

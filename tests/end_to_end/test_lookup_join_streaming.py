@@ -10,6 +10,8 @@ from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.sidecar_process import SidecarProcess
 
+pytestmark = pytest.mark.real_path
+
 FILES = 4
 ROWS = 100  # of each file, a second apart
 SCHEMA = "id long, at timestamp"

@@ -14,6 +14,8 @@ from tests.debian_tool import ToolUnavailable, debian_tool
 from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
 from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
 
+pytestmark = pytest.mark.real_path
+
 LOOKUP = "/v1/dimensions/airports/lookup"
 PATIENT = {"timeout_ms": 20_000}
 

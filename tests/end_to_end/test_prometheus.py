@@ -139,6 +139,7 @@ def check_data(prometheus: PrometheusProcess, expressions: Sequence[str]) -> Non
         pytest.fail("no data:\n" + "\n".join(left))
 
 
+@pytest.mark.real_path
 def test_every_panel_has_data(watched: Watched) -> None:
     """No panel of the dashboard is empty for a sidecar that does all there is to do."""
     check_data(watched.prometheus, dashboard_expressions(rate_window=WINDOW))
@@ -151,6 +152,7 @@ def test_every_record_has_data(watched: Watched) -> None:
     check_data(watched.prometheus, named + [rule.expression for rule in records()])
 
 
+@pytest.mark.real_path
 def test_every_alert_has_data(watched: Watched) -> None:
     """What an alert compares has a value while nothing is wrong; the comparison is understood."""
     check_data(watched.prometheus, [alert.value for alert in alerts()])

@@ -65,6 +65,7 @@ def log(secure: SecureSidecar) -> str:
     return (secure.process.folder / "log").read_text()
 
 
+@pytest.mark.real_path
 def test_spark_job_joins_over_tls(secure: SecureSidecar, spark_session: SparkSession) -> None:
     """Driver and tasks connect with certificate and token, and every record is enriched."""
     records = spark_session.range(1000).withColumnRenamed("id", "n").repartition(2)
@@ -75,6 +76,7 @@ def test_spark_job_joins_over_tls(secure: SecureSidecar, spark_session: SparkSes
     assert rows == {number: f"customer {number}" for number in range(1000)}
 
 
+@pytest.mark.real_path
 def test_unknown_authority_is_refused(secure: SecureSidecar) -> None:
     """Whoever does not know who signed the certificate is told how to name them."""
     stranger = dataclasses.replace(handle(secure), ca_file=None)

@@ -21,6 +21,8 @@ from tests.end_to_end.sidecar_process import (
     free_port,
 )
 
+pytestmark = pytest.mark.real_path
+
 CONFIGURATION = """
 dimensions:
   customers:

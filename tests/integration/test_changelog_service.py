@@ -40,6 +40,7 @@ def planes(unused: list[FollowedTable]) -> FollowedTable:
     return planes
 
 
+@pytest.mark.real_path
 @pytest.mark.parametrize("operation", ["c", "u"])
 def test_told_change_is_read_anew(planes: FollowedTable, operation: str) -> None:
     """An insert or an update: its key is fetched once, all others stay."""

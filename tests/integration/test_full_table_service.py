@@ -57,6 +57,7 @@ def unfollowed(unused: list[FollowedTable]) -> FollowedTable:
     return unused.pop()
 
 
+@pytest.mark.real_path
 def test_told_rows_are_applied(planes: FollowedTable) -> None:
     """Inserts, updates and deletions are seen, absences known, and no query is sent."""
     first = planes.look_up(1, 2, 3, 4)

@@ -51,7 +51,11 @@ END_OF_MAP = b"x"  # Java's serialized maps end so
 KEEPS_LOG = "flush.lsn.source=false"  # the server, so that any place can be gone back to
 
 
-@pytest.mark.parametrize("has_schemas", [False, True], ids=["bare", "with_schemas"])
+@pytest.mark.parametrize(
+    "has_schemas",
+    [pytest.param(False, marks=pytest.mark.real_path), True],
+    ids=["bare", "with_schemas"],
+)
 async def test_changes_of_a_table_are_told(
     kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path, has_schemas: bool
 ) -> None:

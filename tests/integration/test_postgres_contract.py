@@ -11,6 +11,8 @@ from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.backends.backend_contract import BackendContract, OpenBackend
 
+pytestmark = pytest.mark.real_path
+
 
 class TestPostgresBackend(BackendContract):
     """The contract, over a table."""

@@ -59,6 +59,7 @@ class TestPostgresNotifications(SourceContract):
         return SourceCase(PostgresNotifications(settings), schema_of(settings))
 
 
+@pytest.mark.real_path
 async def test_changes_are_told(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:
@@ -80,6 +81,7 @@ async def test_changes_are_told(
     assert (piece.split_id, piece.position) == ("notifications", 1)
 
 
+@pytest.mark.real_path
 async def test_truncation_is_told(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:
