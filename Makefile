@@ -5,11 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The stamp is as new as the last installation: an unchanged lock file installs nothing.
 INSTALLED := $(VENV)/.installed
-SOURCES := lookup_core service spark_client demo bench tests
+SOURCES := lookup_core service spark_client demo bench tools tests
 # Only what is there: a package that does not exist yet is not an error.
 PRESENT := $(wildcard $(SOURCES))
 WORKERS ?= 3
-# Who has it set would have every sidecar of every test compile the tree anew.
+# With it set, every sidecar of every test would compile the tree again.
 unexport PYTHONDONTWRITEBYTECODE
 # Virtual machines that live for seconds are quicker with the quick compiler alone.
 QUICK_JAVA := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -66,15 +66,15 @@ types: $(INSTALLED)
 quick: $(INSTALLED)
 	$(TESTS) --tier check $(PYTEST_ARGUMENTS)
 
-dependencies: $(INSTALLED) ## Ask for advisories of every locked version; says so where nobody can be asked
-	$(BIN)/python -m tests.dependency_audit
+dependencies: $(INSTALLED) ## Audit every locked version for advisories; reports an index that does not respond
+	$(BIN)/python -m tools.dependency_audit
 
 fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, two minutes
 	$(BIN)/python -m pytest tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
 
-audit: $(INSTALLED) ## Look for stale entries while everything breaks, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
-	$(BIN)/python -m tests.chaos.freshness_audit --feed changelog --standby $(AUDIT_ARGUMENTS)
-	$(BIN)/python -m tests.chaos.freshness_audit --feed notifications --standby $(AUDIT_ARGUMENTS)
+audit: $(INSTALLED) ## Look for stale entries while faults strike, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
+	$(BIN)/python -m tools.freshness.audit --feed changelog --standby $(AUDIT_ARGUMENTS)
+	$(BIN)/python -m tools.freshness.audit --feed notifications --standby $(AUDIT_ARGUMENTS)
 
 serve: $(INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)
@@ -85,13 +85,13 @@ bench: $(INSTALLED) ## Measure as ratios in one run, 20 minutes; QUICK=1 for fiv
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .
 
-rehearsal: $(INSTALLED) ## Live an executor pod's life without a cluster, as the manifests say; root only; MANIFESTS=…
-	$(BIN)/python -m tests.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
+rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, from the manifests; root only; MANIFESTS=…
+	$(BIN)/python -m tools.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
 
 k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
-	$(BIN)/python -m tests.k8s.check
+	$(BIN)/python -m tools.k8s.check
 
-lock: ## Write the lock files anew from pyproject.toml
+lock: ## Update the lock files from pyproject.toml
 	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
 	$(LOCK) --extra service --extra tracing --extra spark --extra dev --output-file requirements/dev.txt

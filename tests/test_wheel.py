@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("lookup_core", "spark_client")
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_server_that_ended_is_an_error() -> None:
         seconds_of(lambda: None, postgres=process)
 
 
-@pytest.mark.integration
+@pytest.mark.full
 def test_work_of_the_own_server_alone_counts(tmp_path: Path) -> None:
     """What one embedded server does shows in its seconds, and not in those of another."""
     query = "SELECT count(md5(id::text)) FROM generate_series(1, 1000000) AS id"

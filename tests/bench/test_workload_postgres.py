@@ -8,7 +8,7 @@ import pytest
 
 from bench.workload import Workload, load_customers, workload_postgres
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 def test_table_holds_the_file_s_rows(tmp_path: Path) -> None:

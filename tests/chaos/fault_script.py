@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.link import Link
 from tests.chaos.witness import Witness
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import soon, until
+from tools.processes.link import Link
+from tools.processes.sidecar_process import SidecarProcess
+from tools.processes.until import soon, until
 
 
 @dataclass(slots=True)

@@ -20,9 +20,8 @@ from tests.chaos.checker import Tally, tally
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import Records, dimension
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.until import until
 
 PARTITIONS = 6
 RECORDS = 25_000  # of a partition

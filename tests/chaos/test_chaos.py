@@ -29,14 +29,13 @@ from spark_client.lookup_settings import (
 from spark_client.transport.connection import Connection, Timing
 from tests.chaos.checker import Tally, tally
 from tests.chaos.fault_script import EVERY_FAULT, Fault, Victim, delay, fault_script, freeze
-from tests.chaos.link import Link
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import DELAY_MS, INTERVAL_MS, SCHEMA, Records, dimension
 from tests.chaos.wire_order import WireOrder
 from tests.chaos.witness import Witness
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.link import Link
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.until import until
 
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
 RECORDS = 360_000  # of one mode: more than a million in all three

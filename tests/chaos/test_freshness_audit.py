@@ -1,6 +1,6 @@
-"""Nothing stays stale, whatever dies while rows change; and the audit finds what would let it.
+"""Short freshness audits: no row stays stale, and the audit finds sidecars without a fence.
 
-Short versions: `make audit` runs long ones. `SIDELOOK_CHAOS_SEED` repeats a run.
+`make audit` runs long ones. `SIDELOOK_CHAOS_SEED` repeats a run.
 """
 
 import os
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.chaos.freshness_audit import AuditReport, audit_faults
-from tests.chaos.freshness_faults import (
+from tools.freshness.audit import AuditReport, audit_faults
+from tools.freshness.faults import (
     Fault,
     commit_late,
     crash_server,
@@ -25,14 +25,14 @@ from tests.chaos.freshness_faults import (
     lock_table,
     write_nonsense,
 )
-from tests.chaos.freshness_world import AuditPlan
-from tests.chaos.naive_sidecar import NAIVE, UNFENCED
+from tools.freshness.naive_sidecar import NAIVE, UNFENCED
+from tools.freshness.world import AuditPlan
 
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
 
 
 def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
-    """What an audit with these faults shows; printed, too."""
+    """The report of an audit with these faults, also printed."""
     report = audit_faults(plan, faults)
     print("\n".join(report.lines()))  # noqa: T201 -- shown when it fails
     return report
@@ -40,7 +40,7 @@ def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
 
 @pytest.mark.usefixtures("libraries")
 def test_followed_changelog_leaves_nothing_stale() -> None:
-    """By Kafka, some changes too early: all answers at rest are right, of whole tables, too."""
+    """With a changelog that precedes visibility, every answer at rest equals the table."""
     faults = [freeze_standby, kill_broker, freeze_sidecar, freeze_standby]
     faults += [lock_table, write_nonsense, commit_late, delay_answers, freeze_standby]
 
@@ -55,7 +55,7 @@ def test_followed_changelog_leaves_nothing_stale() -> None:
 
 @pytest.mark.full
 def test_heard_notifications_leave_nothing_stale() -> None:
-    """By NOTIFY, some changes lost with their connection: all answers at rest are right."""
+    """With notifications lost with their connection, every answer at rest equals the table."""
     faults = [end_listening, freeze_network, crash_server, cut_network, empty_table, commit_late]
 
     report = audited(AuditPlan("notifications", "mixed", seed=SEED), faults)
@@ -69,7 +69,7 @@ def test_heard_notifications_leave_nothing_stale() -> None:
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.full
 def test_missing_fence_is_found() -> None:
-    """A sidecar that takes each read after a change for one that saw it has stale rows."""
+    """A sidecar that assumes that reads after an event saw the change has stale rows."""
     plan = AuditPlan("changelog", has_standby=True, twin=UNFENCED, seed=SEED)
 
     report = audited(plan, [freeze_standby] * 3)
@@ -78,7 +78,7 @@ def test_missing_fence_is_found() -> None:
 
 
 def test_naive_fill_is_found() -> None:
-    """A sidecar that keeps whatever it has read, overtaken or not, has stale rows."""
+    """A sidecar that caches every read, also overtaken ones, has stale rows."""
     report = audited(AuditPlan("notifications", twin=NAIVE, seed=SEED), [delay_answers] * 3)
 
     assert report.stale

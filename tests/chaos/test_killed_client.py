@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.chaos.records import dimension
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess, free_port
-from tests.end_to_end.until import until
 from tests.grace import GRACE_S
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess, free_port
+from tools.processes.until import until
 
 PROMISED_S = 1.0  # from the death of a client until nothing of it is held
 CONFIG = """

@@ -7,7 +7,7 @@ import pytest
 
 from demo.postgres import embedded_postgres
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 def test_server_keeps_what_it_had(tmp_path: Path) -> None:

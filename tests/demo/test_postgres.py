@@ -9,7 +9,7 @@ import pytest
 from demo.dimension import DIMENSIONS
 from demo.postgres import READER, Postgres, query_log, running_postgres
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

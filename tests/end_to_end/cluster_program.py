@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.batch_gate import BatchGate
-from tests.end_to_end.cluster_session import cluster_session
 from tests.end_to_end.fingerprint import fingerprint
 from tests.end_to_end.first_attempt import FirstAttempt, fail, lose_executor
 from tests.end_to_end.parquet_sidecar import CUSTOMERS
+from tools.processes.spark_cluster import BatchGate, cluster_session
 
 RECORDS = 20_000  # of each of two partitions
 PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser import running_browser
 from tests.end_to_end.page_actions import opened_page
 from tests.end_to_end.parquet_sidecar import parquet_sidecar
-from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.status_page_service import Watched, quiet_service
-from tests.integration.postgres_server import Database, running_postgres
 from tests.spark_session import spark_session
+from tools.browser import running_browser
+from tools.processes.postgres_server import Database, running_postgres
+from tools.processes.sidecar_process import SidecarProcess
 
 __all__ = ["sidecar_process", "spark_session"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
-from tests.end_to_end.sidecar_process import REQUEST_TIMEOUT_S, SidecarProcess, free_port
+from tools.processes.sidecar_process import REQUEST_TIMEOUT_S, SidecarProcess, free_port
 
 ADMIN_TOKEN = "an-admins-token"  # made up
 # Which keys and columns there are depends on the dimension, so that no document can tell of all

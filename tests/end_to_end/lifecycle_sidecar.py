@@ -16,8 +16,8 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, Connections
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ
 
 KEY = pa.schema({"id": pa.int64()})
 TABLES = ("slow", "stuck")

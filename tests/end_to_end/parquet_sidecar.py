@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.end_to_end.sidecar_process import SidecarProcess
+from tools.processes.sidecar_process import SidecarProcess
 
 CUSTOMERS = pa.table(
     {

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
+from tools.processes.sidecar_process import SERVE, SidecarProcess
 
 INSTANT = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.sidecar_process import free_port
-from tests.end_to_end.until import until
-from tests.monitoring.prometheus_programs import prometheus_program
-from tests.monitoring.rule_file import PLAIN_NAME
+from tests.monitoring.rule_file import PLAIN_NAME, prometheus_program
+from tools.processes.sidecar_process import free_port
+from tools.processes.until import until
 
 INTERVAL = "1s"
 REQUEST_TIMEOUT_S = 10.0

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ
-from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarFigures, SidecarProcess, clean_environ
+from tools.processes.until import until
 
 WAIT_S = 40.0  # at most, for the dimensions' changes
 TIMEOUT_S = 60.0

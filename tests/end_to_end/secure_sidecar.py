@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from service.tls.server_certificate import CertificateFiles
 from tests.end_to_end.parquet_sidecar import CUSTOMERS
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, free_port
 from tests.service.tls.certificates import Authority, authority
+from tools.processes.sidecar_process import SERVE, SidecarProcess, free_port
 
 HOST = "localhost"
 _CONFIG = """

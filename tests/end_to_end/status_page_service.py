@@ -15,14 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.end_to_end.sidecar_process import (
+from tools.processes.postgres_server import PostgresServer, running_postgres
+from tools.processes.sidecar_process import (
     ROOT,
     SERVE,
     SidecarProcess,
     clean_environ,
     free_port,
 )
-from tests.integration.postgres_server import PostgresServer, running_postgres
 
 CHANNELS = 300  # of `places`
 TOKEN = "token-of-the-page"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
+from tools.processes.sidecar_process import SERVE, SidecarProcess
 
 WAIT_S = 20.0
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)

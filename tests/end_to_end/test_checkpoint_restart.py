@@ -7,10 +7,9 @@ from pyspark.sql import SparkSession
 
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.restart_queries import FILES, ROWS, RestartQueries
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.spark_program import SparkProgram
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.until import until
 
 COMMITTED_BEFORE_A_KILL = (1, 2)  # batches
 START_TIMEOUT_S = 120.0  # of a driver with its JVM, on a busy machine

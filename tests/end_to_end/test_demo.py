@@ -16,7 +16,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.until import until
+from tools.processes.until import until
 
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000

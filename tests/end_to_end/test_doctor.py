@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
-from tests.end_to_end.sidecar_process import ROOT, SidecarProcess
+from tools.processes.sidecar_process import ROOT, SidecarProcess
 
 _PATIENCE_S = 60.0
 _FAULTY = """

@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.batch_gate import BatchGate
 from tests.end_to_end.frozen import frozen
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar, url_of
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.spark_cluster import BatchGate
+from tools.processes.until import until
 
 JOB_TIMEOUT_S = 60.0
 ROWS_BEFORE = 2000  # of the gate; padded, so that no buffer of Spark's holds all of them back

@@ -14,19 +14,15 @@ from pathlib import Path
 import pytest
 
 from service.version import own_version
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
-from tests.image.container import Container, Mount
-from tests.image.container_runtime import ContainerRuntime, RunningContainer, container_runtime
-from tests.image.dockerfile import ROOT, Dockerfile
-from tests.image.image import Image
-from tests.image.image_build import built_image
-from tests.image.seccomp_profile import runtime_default
-from tests.integration.postgres_server import IS_BLOCKED, Database, running_postgres
-from tests.k8s.manifests import POD_TEMPLATE, read_manifest
-from tests.rehearsal.pod_container import pod_container
-from tests.rehearsal.pod_volumes import PodVolumes
-from tests.rehearsal.rights import demand_rights
+from tools.image.build import built_image
+from tools.image.container import Container, Mount, runtime_default
+from tools.image.image import ROOT, Dockerfile, Image
+from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
+from tools.k8s.manifests import POD_TEMPLATE, read_manifest
+from tools.processes.postgres_server import IS_BLOCKED, Database, running_postgres
+from tools.processes.sidecar_process import SidecarProcess
+from tools.processes.until import until
+from tools.rehearsal.pod_container import PodVolumes, demand_rights, pod_container
 
 POD = read_manifest(POD_TEMPLATE)
 LOOKUP = "/v1/dimensions/airports/lookup"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian_tool import debian_package
 from tests.end_to_end.frozen import frozen
 from tests.end_to_end.lifecycle_sidecar import lifecycle_sidecar
-from tests.end_to_end.sidecar_process import REQUEST_TIMEOUT_S, SERVE, SidecarProcess
-from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import CHANNEL, make_triggers
+from tools.debian import debian_package
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import REQUEST_TIMEOUT_S, SERVE, SidecarProcess
+from tools.processes.until import until
 
 DAY_S = 86_400
 TIMEOUT_MS = 500  # of what cannot be answered; what can is waited for

@@ -12,10 +12,10 @@ import pytest
 
 from tests.end_to_end.lifecycle_sidecar import askers, lifecycle_sidecar
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
-from tests.end_to_end.sidecar_process import Reply, SidecarProcess
 from tests.end_to_end.throttled import throttled
-from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import Reply, SidecarProcess
+from tools.processes.until import until
 
 GRACE_S = 2.0  # between SIGTERM and SIGKILL, where the pod's time is used up by the executor
 THROTTLED_S = 6.0

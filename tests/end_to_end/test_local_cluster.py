@@ -4,12 +4,11 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.end_to_end.batch_gate import BatchGate
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.spark_program import SparkProgram
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.spark_cluster import BatchGate
+from tools.processes.until import until
 
 START_TIMEOUT_S = 120.0  # of a master, two workers and two executors, each a JVM
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import PLACES, TEXTS, url_of
-from tests.end_to_end.sidecar_process import SidecarProcess
+from tools.processes.sidecar_process import SidecarProcess
 
 WAIT_S = 20.0
 

@@ -2,9 +2,8 @@
 
 from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
 from tests.end_to_end.spark_program import SparkProgram
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 
 
 def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
-from tests.end_to_end.until import until
-from tests.k8s.manifests import POD_TEMPLATE, read_manifest
-from tests.rehearsal.probe import Probe
+from tools.k8s.manifests import POD_TEMPLATE, read_manifest
+from tools.processes.sidecar_process import SERVE, SidecarProcess
+from tools.processes.until import until
+from tools.rehearsal.kubelet import Probe
 
 CONTAINER = read_manifest(POD_TEMPLATE)["spec"]["initContainers"][0]
 # A message of type 0. asyncpg neither reads nor drops it, and looks at it again, for ever.

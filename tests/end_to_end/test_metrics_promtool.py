@@ -10,9 +10,9 @@ import pytest
 from service.observability.collector import Collector
 from service.observability.prometheus_observer import Exposition
 from service.resources.memory_guard import MemoryStatistics, PressureLevel
-from tests.debian_tool import ToolUnavailable, debian_tool
-from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess
 from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
+from tools.debian import ToolUnavailable, debian_tool
+from tools.processes.sidecar_process import ROOT, SERVE, SidecarProcess
 
 pytestmark = pytest.mark.real_path
 

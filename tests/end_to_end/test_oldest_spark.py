@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
 from tests.end_to_end.spark_environment import EnvironmentUnavailable, python_with_spark
+from tools.processes.sidecar_process import SERVE, SidecarProcess
 
 ROOT = Path(__file__).parents[2]
 OLDEST = "4.1.0"  # the README says so

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.end_to_end.sidecar_process import SidecarProcess, clean_environ, free_port
-from tests.k8s.manifests import CONFIG_MAP, POD_TEMPLATE, Manifest, read_manifest
+from tools.k8s.manifests import CONFIG_MAP, POD_TEMPLATE, Manifest, read_manifest
+from tools.processes.sidecar_process import SidecarProcess, clean_environ, free_port
 
 SIDECAR: Manifest = read_manifest(POD_TEMPLATE)["spec"]["initContainers"][0]
 SETTINGS: str = read_manifest(CONFIG_MAP)["data"]["sidelook.yaml"]

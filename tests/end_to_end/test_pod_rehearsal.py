@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
+from tools.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
 
 WHOLE_TIMEOUT_S = 280.0
 STEPS = (  # and what each shows, by the numbers of the faults
@@ -27,7 +27,7 @@ STEPS = (  # and what each shows, by the numbers of the faults
 
 def rehearsed(manifests: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """What `make rehearsal` runs, eight times as fast in its periods."""
-    command = [sys.executable, "-m", "tests.rehearsal", "--pace", "8", *options]
+    command = [sys.executable, "-m", "tools.rehearsal", "--pace", "8", *options]
     command += ["--manifests", str(manifests)]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WHOLE_TIMEOUT_S

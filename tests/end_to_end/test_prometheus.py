@@ -20,13 +20,13 @@ import pytest
 from tests.end_to_end import busy_streams
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.prometheus_process import PrometheusProcess
-from tests.end_to_end.sidecar_process import ROOT, SERVE, SidecarProcess, clean_environ, free_port
-from tests.end_to_end.until import until
-from tests.integration.postgres_server import PostgresServer, running_postgres
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
 from tests.monitoring.rule_file import alerts, plain_rules, records, rules
 from tests.service.tls.certificates import authority
+from tools.processes.postgres_server import PostgresServer, running_postgres
+from tools.processes.sidecar_process import ROOT, SERVE, SidecarProcess, clean_environ, free_port
+from tools.processes.until import until
 
 WINDOW = "10s"  # instead of minutes, as the sidecar is scraped each second
 LABELS = {"namespace": "etl", "pod": "enrich-exec-1"}

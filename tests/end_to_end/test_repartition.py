@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_process import SidecarProcess
+from tools.processes.sidecar_process import SidecarProcess
 
 
 def test_stream_is_divided_and_enriched(

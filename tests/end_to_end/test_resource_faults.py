@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar
-from tests.end_to_end.sidecar_process import SERVE, Reply, SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SERVE, Reply, SidecarProcess
+from tools.processes.until import until
 
 MIB = 1024 * 1024
 MEMORY_BYTES = 96 * MIB  # measured: 127 MiB more than at rest, 208 of 192

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from spark_client import Sidecar
 from tests.end_to_end.fingerprint import Fingerprint, fingerprint
 from tests.end_to_end.parquet_sidecar import CUSTOMERS, stopped_parquet_sidecar, url_of
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.until import until
 
 RECORDS = 600_000  # some seconds of work
 KEYS = 1500  # a third of them has no row

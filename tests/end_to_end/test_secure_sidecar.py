@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
 from tests.end_to_end.secure_sidecar import SecureSidecar, command, secure_sidecar
-from tests.end_to_end.sidecar_process import ROOT, clean_environ, free_port
-from tests.end_to_end.until import until
 from tests.service.tls.certificates import authority, yesterday
+from tools.processes.sidecar_process import ROOT, clean_environ, free_port
+from tools.processes.until import until
 
 COMMAND_TIMEOUT_S = 60.0
 PATIENCE_S = 30.0

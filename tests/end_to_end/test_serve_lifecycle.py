@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.end_to_end.sidecar_process import (
+from tools.processes.sidecar_process import (
     REQUEST_TIMEOUT_S,
     SERVE,
     Reply,

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.end_to_end.forwarded_port import forwarded_port
 from tests.end_to_end.page_actions import PATIENCE_MS, enter_token
-from tests.end_to_end.sidecar_process import free_port
 from tests.end_to_end.status_page_service import TOKEN, Watched
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import free_port
+from tools.processes.until import until
 
 NEWER_TOKEN = "newer-token-of-the-page"
 ASKS_FOR_TOKEN = [

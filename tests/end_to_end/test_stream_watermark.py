@@ -14,8 +14,8 @@ from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SidecarProcess
+from tools.processes.until import until
 
 GAUGE, LABELS = "sidelook_stream_watermark_seconds", {"dimension": "places"}
 KEY = pa.schema({"text": pa.utf8(), "number": pa.int64()})

@@ -14,13 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.batch_gate import BatchGate
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.python_workers import python_workers
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
-from tests.end_to_end.until import until
 from tests.grace import GRACE_S
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.spark_cluster import BatchGate
+from tools.processes.until import until
 
 RECORDS = 40_000
 PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold

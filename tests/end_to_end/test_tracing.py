@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import stopped_parquet_sidecar, url_of
-from tests.end_to_end.sidecar_process import SidecarProcess, free_port
-from tests.end_to_end.until import until
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
+from tools.processes.sidecar_process import SidecarProcess, free_port
+from tools.processes.until import until
 
 TRACE = "a" * 32
 TRACEPARENT = f"00-{TRACE}-{'b' * 16}-01"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.quick_facts import TIMEOUT_S, WAIT_S, QuickFacts, quick_facts
-from tests.integration.postgres_server import running_postgres
+from tools.processes.postgres_server import running_postgres
 
 AHEAD = dt.timedelta(hours=1)  # no heartbeat gets there before the wait is over
 SOON = dt.timedelta(seconds=10)  # a heartbeat does

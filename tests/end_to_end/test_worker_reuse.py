@@ -7,8 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from spark_client import Sidecar
 from tests.end_to_end.parquet_sidecar import url_of
 from tests.end_to_end.python_workers import python_workers
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.sidecar_process import SidecarProcess
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 
 KEYS = 1500  # two thirds of them have a row
 MOST_WORKERS = 4  # one for each of two joins, in two tasks at a time

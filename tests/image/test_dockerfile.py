@@ -1,35 +1,117 @@
-"""Dockerfiles are read as Docker reads them, and the shipped `.dockerignore` keeps secrets out."""
+"""The Dockerfile: what an image must be that no linter checks, and what the build context holds."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from tests.image.dockerfile import ROOT, Dockerfile, DockerIgnore, Instruction
+from tools.image.image import LOCK_FILE, ROOT, Dockerfile, DockerIgnore
 
-SHIPPED = DockerIgnore.parse((ROOT / ".dockerignore").read_text())
-
-
-def test_continued_lines_are_joined() -> None:
-    """A comment between continued lines does not end the instruction."""
-    text = "FROM a AS build\nRUN one \\\n    # why\n    && two\n"
-
-    assert Dockerfile.parse(text).instructions == (
-        Instruction("FROM", "a AS build", "build"),
-        Instruction("RUN", "one && two", "build"),
-    )
+TEXT = (ROOT / "Dockerfile").read_text()
+SHIPPED = Dockerfile.parse(TEXT)
+IGNORED = DockerIgnore.parse((ROOT / ".dockerignore").read_text())
+HADOLINT = Path(sys.executable).with_name("hadolint")
 
 
-def test_last_stage_decides() -> None:
-    """Only what stands in the last stage is true of the image."""
-    dockerfile = Dockerfile.parse("FROM a AS x\nUSER 1\nFROM b AS y\nUSER 2\nUSER 3\n")
+def lint(text: str) -> list[str]:
+    """The codes of hadolint's findings."""
+    command = [str(HADOLINT), "--no-color", "--format", "json", "-"]
+    linted = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return [finding["code"] for finding in json.loads(linted.stdout)]
 
-    assert dockerfile.last("USER") == Instruction("USER", "3", "y")
+
+def test_instructions_are_parsed() -> None:
+    """Continued lines are joined across comments, and the last stage takes effect."""
+    text = "FROM a AS x\nUSER 1\nFROM b AS y\nUSER 2\nUSER 3\nRUN one \\\n    # why\n    && two\n"
+
+    dockerfile = Dockerfile.parse(text)
+
+    assert dockerfile.last("USER").value == "3"
+    assert [(each.stage, each.value) for each in dockerfile.of("RUN")] == [("y", "one && two")]
 
 
-def test_exec_form_is_read_as_json() -> None:
-    """Brackets make the exec form, anything else is parted like a shell does."""
-    exec_form = Instruction("CMD", '["a b", "c"]', "x")
-    shell_form = Instruction("CMD", "'a b' c", "x")
+def test_linter_finds_nothing() -> None:
+    """Hadolint has no finding of any severity, and has one for a base without a version."""
+    assert lint(TEXT) == []
+    assert lint("FROM debian:latest\n") == ["DL3007"]
 
-    assert exec_form.arguments() == shell_form.arguments() == ["a b", "c"]
+
+def test_stages_have_one_pinned_base() -> None:
+    """All stages start from the same image of a fixed version."""
+    (base,) = (each.variables() for each in SHIPPED.of("ARG") if not each.stage)
+
+    assert re.fullmatch(r"python:3\.11(\.\d+)?-slim.*", base["PYTHON_IMAGE"])
+    assert {each.value.split()[0] for each in SHIPPED.of("FROM")} == {"${PYTHON_IMAGE}"}
+
+
+def test_user_is_not_root() -> None:
+    """The user is numeric, as runAsNonRoot requires, and has the ids of the pod template."""
+    assert SHIPPED.last("USER").value == "185:185"
+
+
+def test_packages_come_from_the_lock_file() -> None:
+    """The installation checks hashes, builds nothing, and installs the lock file only."""
+    (installed,) = (each.value for each in SHIPPED.of("RUN") if "pip install" in each.value)
+
+    assert "--require-hashes" in installed
+    assert "--only-binary=:all:" in installed
+    assert f"-r {LOCK_FILE}" in installed
+
+
+def test_lock_file_pins_every_package() -> None:
+    """Each package of the image has one version and its hashes."""
+    lines = (ROOT / LOCK_FILE).read_text().replace("\\\n", "").splitlines()
+    packages = [line for line in lines if line and not line.lstrip().startswith("#")]
+
+    assert packages
+    assert [line for line in packages if "==" not in line or "--hash=sha256:" not in line] == []
+
+
+def test_only_the_service_is_copied() -> None:
+    """Client, demo and tests are not copied, and nothing is fetched by a URL."""
+    copied = {LOCK_FILE, "lookup_core", "service", "examples", "pyproject.toml"}
+
+    assert SHIPPED.copied_from_tree() == copied
+    assert all((ROOT / path).exists() for path in copied)
+    assert SHIPPED.of("ADD") == []
+
+
+def test_process_receives_signals_and_drains() -> None:
+    """The entry point has the exec form: a shell would not forward SIGTERM, which drains."""
+    assert SHIPPED.last("ENTRYPOINT").value == '["python", "-m", "service"]'
+    assert SHIPPED.last("CMD").value == '["serve"]'
+    assert SHIPPED.last("STOPSIGNAL").value == "SIGTERM"
+
+
+def test_health_check_requests_liveness() -> None:
+    """The health check needs no program that a slim image lacks."""
+    _, _, command = SHIPPED.last("HEALTHCHECK").value.partition("CMD ")
+
+    assert command.startswith('["python", "-c"')
+    assert "127.0.0.1:8816/livez" in command
+
+
+def test_root_is_never_written() -> None:
+    """The build compiles the code, and the socket lies in the folder that user 185 owns."""
+    variables = SHIPPED.last("ENV").variables()
+    compiled = [each.value for each in SHIPPED.of("RUN", stage="build")]
+    made = [each.value for each in SHIPPED.of("RUN", stage="run")]
+
+    assert variables["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert any("compileall" in each for each in compiled)
+    assert variables["SIDELOOK_LISTEN__UNIX"] == "/run/sidelook/sidelook.sock"
+    assert any("--owner=185 --group=185 --mode=0770 /run/sidelook" in each for each in made)
+
+
+def test_label_is_the_projects_version() -> None:
+    """The image has the version of the project."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert [each.variables() for each in SHIPPED.of("ARG", stage="run")] == [{"VERSION": version}]
 
 
 @pytest.mark.parametrize(
@@ -42,9 +124,9 @@ def test_exec_form_is_read_as_json() -> None:
         "examples/data/airports.parquet",
     ],
 )
-def test_image_gets_what_it_needs(path: str) -> None:
-    """What the Dockerfile copies is sent to the build."""
-    assert SHIPPED.lets_through(path)
+def test_build_context_has_what_is_copied(path: str) -> None:
+    """The files that the Dockerfile copies are in the build context."""
+    assert IGNORED.lets_through(path)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +144,10 @@ def test_image_gets_what_it_needs(path: str) -> None:
         "service/__pycache__/app.pyc",
         "k8s/secret.example.yaml",
         "tests/conftest.py",
+        "tools/debian.py",
         "requirements/dev.txt",
     ],
 )
-def test_nothing_else_reaches_the_build(path: str) -> None:
-    """Secrets, left-overs and what the service does not need stay out."""
-    assert not SHIPPED.lets_through(path)
+def test_build_context_has_nothing_else(path: str) -> None:
+    """Secrets, temporary files and what the service does not need are not in the build context."""
+    assert not IGNORED.lets_through(path)

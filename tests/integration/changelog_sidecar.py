@@ -14,8 +14,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
-from tests.end_to_end.until import until
+from tools.processes.sidecar_process import SERVE, SidecarProcess
+from tools.processes.until import until
 
 PATIENCE_S = 60.0
 LONG = {"ttl": "1h", "negative_ttl": "1h"}  # only the feed keeps it fresh

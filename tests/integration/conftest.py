@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
-from tests.integration.postgres_server import Database, PostgresServer, running_postgres
+from tools.processes.postgres_server import Database, PostgresServer, running_postgres
 
 GUEST_PASSWORD = "opens-sesame"  # of a user of Kafka who may do nothing
 

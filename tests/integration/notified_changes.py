@@ -19,8 +19,8 @@ from lookup_core.sources.splits import Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.notifications_source import PostgresNotifications
-from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import CHANNEL, make_triggers
+from tools.processes.postgres_server import Database
 
 Keys: TypeAlias = list[int]
 

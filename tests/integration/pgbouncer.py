@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psycopg
 
-from tests.debian_tool import debian_package, debian_tool
-from tests.end_to_end.sidecar_process import free_port
-from tests.integration.postgres_server import Database
+from tools.debian import debian_package, debian_tool
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import free_port
 
 SERVER_CONNECTIONS = 2
 _LIBRARIES = ("libc-ares2", "libevent-2.1-7")  # that few machines have

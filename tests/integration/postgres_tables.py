@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
 
 _SQL_TYPES = (
     (pa.int16(), "int2"),

@@ -10,11 +10,11 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic, delete_topic, enlarge_topic
-from tests.end_to_end.until import until
 from tests.integration.changelog_sidecar import changelog_sidecar
 from tests.integration.debezium_messages import NONSENSE, Message, heartbeat
-from tests.integration.postgres_server import PostgresServer
 from tests.integration.told_table import NAMES, FollowedTable, ToldTable
+from tools.processes.postgres_server import PostgresServer
+from tools.processes.until import until
 
 TABLES = 13  # one for each test
 FOUND_WITHIN_S = 20.0  # brokers are asked for partitions every 10 s

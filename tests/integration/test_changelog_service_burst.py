@@ -13,8 +13,8 @@ from tests.grace import GRACE_S
 from tests.integration.changelog_sidecar import changelog_sidecar
 from tests.integration.debezium_messages import Message
 from tests.integration.kafka_reading import producing
-from tests.integration.postgres_server import PostgresServer
 from tests.integration.told_table import PARTITIONS, FollowedTable, ToldTable
+from tools.processes.postgres_server import PostgresServer
 
 ROWS = 20_000
 TURNS = 5  # each row is told so often: 100,000 events

@@ -10,13 +10,13 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
-from tests.end_to_end.until import until
 from tests.integration.changelog_sidecar import Answer, changelog_sidecar
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_rights import allow_reading, forbid_reading
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.telling_connector import TellingConnector
 from tests.integration.told_table import NAMES, FollowedTable, ToldTable
+from tools.processes.postgres_server import Database, PostgresServer
+from tools.processes.until import until
 
 HEARTBEATS = "heartbeats"
 MAX_STALENESS_S = 5.0  # of heartbeats several times a second

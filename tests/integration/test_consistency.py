@@ -11,10 +11,10 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.hand_clock import HandClock
-from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import PATIENCE_S, told, typed
+from tools.processes.postgres_server import Database
 
 ROWS = pa.table({"id": pa.array([7, 8]), "name": ["Ada", "Bert"]})
 TTL_S = 600.0

@@ -14,11 +14,15 @@ from service.doctor.backends.database_check import judged
 from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
-from tests.debian_tool import ToolUnavailable
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import PgBouncer, pgbouncer
-from tests.integration.postgres_server import Database, PostgresServer, running_postgres
-from tests.integration.postgres_standby import running_standby
+from tools.debian import ToolUnavailable
+from tools.processes.postgres_server import (
+    Database,
+    PostgresServer,
+    running_postgres,
+    running_standby,
+)
 
 READER = "doctor_reader"
 TABLE = "CREATE TABLE customers (id int PRIMARY KEY, name text)"

@@ -9,11 +9,11 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
-from tests.end_to_end.until import until
 from tests.integration.changelog_sidecar import Answer, ChangelogSidecar, changelog_sidecar
 from tests.integration.debezium_messages import NONSENSE, PLACEHOLDER
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.told_table import NAMES, FollowedTable, ToldTable
+from tools.processes.postgres_server import Database, PostgresServer
+from tools.processes.until import until
 
 HELD = {"mode": "full"}
 HITS = [("hit", name) for name in NAMES.values()]

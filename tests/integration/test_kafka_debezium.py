@@ -20,10 +20,10 @@ from lookup_core.dimension_schema import DimensionSchema
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.backend import PostgresBackend
-from tests.end_to_end.until import until
 from tests.integration.kafka_reading import PATIENCE_S, Reading, reading
-from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
+from tools.processes.postgres_server import Database
+from tools.processes.until import until
 
 PLANES = pa.table(
     {

@@ -10,8 +10,8 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
+from tools.processes.postgres_server import Database
 
 PATIENCE_S = 10.0
 ROWS = pa.table({"id": pa.array([1]), "name": ["one"], "size": pa.array([7], pa.int32())})

@@ -15,10 +15,10 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import told, typed
+from tools.processes.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 
 PATIENCE_S = 20.0  # what would be a failure of the test, not of the backend
 ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})

@@ -12,10 +12,10 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryStatus
-from tests.integration.postgres_server import Database
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import PATIENCE_S, DiaryObserver, QueryEnded, told, typed
+from tools.processes.postgres_server import Database
 
 ROWS = pa.table({"id": pa.array([7]), "name": ["Ada"]})
 

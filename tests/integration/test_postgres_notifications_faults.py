@@ -13,7 +13,6 @@ from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.notifications_source import PostgresNotifications
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from tests.debian_tool import ToolUnavailable
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.notified_changes import (
@@ -28,9 +27,14 @@ from tests.integration.notified_changes import (
     schema_of,
 )
 from tests.integration.pgbouncer import pgbouncer
-from tests.integration.postgres_server import Database, PostgresServer, running_postgres
-from tests.integration.postgres_standby import running_standby
 from tests.integration.trigger_messages import CHANNEL
+from tools.debian import ToolUnavailable
+from tools.processes.postgres_server import (
+    Database,
+    PostgresServer,
+    running_postgres,
+    running_standby,
+)
 
 IS_WAITING_FOR_STANDBY = "EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')"
 TERMINATE = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {IS_LISTENING}"

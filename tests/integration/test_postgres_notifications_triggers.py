@@ -32,11 +32,10 @@ from tests.integration.notified_changes import (
     reading,
     schema_of,
 )
-from tests.integration.postgres_server import Database, running_postgres
-from tests.integration.postgres_standby import running_standby
 from tests.integration.trigger_messages import make_triggers
 from tests.service.engine import running
 from tests.service.engine.refreshing import until, until_feed_is
+from tools.processes.postgres_server import Database, running_postgres, running_standby
 
 ALL = "Changes_insert, Changes_update, Changes_delete, Changes_truncate"
 SCRIPT = "python -m service gen-triggers planes"

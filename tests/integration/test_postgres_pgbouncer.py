@@ -13,11 +13,11 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
-from tests.debian_tool import ToolUnavailable
-from tests.end_to_end.until import until
 from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer, pgbouncer
-from tests.integration.postgres_server import IS_BLOCKED, Database, PostgresServer
 from tests.integration.postgres_tables import put_table
+from tools.debian import ToolUnavailable
+from tools.processes.postgres_server import IS_BLOCKED, Database, PostgresServer
+from tools.processes.until import until
 
 PATIENCE_S = 10.0
 ROWS = pa.table({"id": pa.array(range(100)), "name": [f"row {number}" for number in range(100)]})

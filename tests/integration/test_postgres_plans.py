@@ -12,7 +12,7 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.catalog import PostgresCatalog
 from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 PATIENCE_S = 10.0
 ROWS = 100_000

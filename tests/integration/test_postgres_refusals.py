@@ -11,7 +11,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 PATIENCE_S = 10.0
 

@@ -22,11 +22,8 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import STORED_AT, PostgresSnapshotSplit
 from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from tests.debian_tool import ToolUnavailable
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import pgbouncer
-from tests.integration.postgres_server import Database, PostgresServer
-from tests.integration.postgres_standby import running_standby
 from tests.service.sources.source_contract import (
     RepeatableSourceContract,
     SourceCase,
@@ -35,6 +32,8 @@ from tests.service.sources.source_contract import (
     read_on,
     splits_of,
 )
+from tools.debian import ToolUnavailable
+from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
 PATIENCE_S = 20.0
 ROWS = 5_000

@@ -7,7 +7,7 @@ import pytest
 from lookup_core.dimension_schema import TableOrigin
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 PLAIN = "CREATE TABLE things (id int4 PRIMARY KEY, other int4, name text)"
 TOLD = TableOrigin("public", "things", tells_rows=True)

@@ -16,9 +16,9 @@ from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.service.engine import running
 from tests.service.engine.running import PATIENCE_S, told
+from tools.processes.postgres_server import Database, PostgresServer
 
 # (type, literal, Arrow type, value)
 UUID = "00112233-4455-6677-8899-aabbccddeeff"

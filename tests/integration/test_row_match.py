@@ -18,8 +18,8 @@ import pytest
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.connections import Address, Connections
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
 
 PATIENCE_S = 10.0
 INVOICES = pa.table(

@@ -15,8 +15,8 @@ from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import LookupJoinTask, LookupTarget
 from spark_client.transport.connections import Address
 from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarProcess
 
 TYPES = {"days": "date", "local": "timestamp", "instants": "timestamptz"}
 ENDS = {"valid_from": "since", "valid_to": "until"}

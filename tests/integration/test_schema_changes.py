@@ -19,11 +19,11 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from service.stream.stream_parts import Timeouts
 from tests.grace import GRACE_S
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running
 from tests.service.engine.running import PATIENCE_S, is_fit, told, typed
 from tests.service.stream.streaming import Peer, Setting, open_frame, streaming, until
+from tools.processes.postgres_server import Database, PostgresServer
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven"]
 ROWS = pa.table(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
-from tests.end_to_end.until import until
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
+from tools.processes.until import until
 
 WITHIN_S = 60.0
 LOOKUP = "/v1/dimensions/customers/lookup"

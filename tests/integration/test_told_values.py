@@ -23,8 +23,8 @@ from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.kafka_reading import Reading, reading
-from tests.integration.postgres_server import Database
 from tests.integration.told_values import LONG_TEXT, NO_NUMBER, ToldValues
+from tools.processes.postgres_server import Database
 
 CONVERTER = "value.converter"
 # With the schemas of Kafka Connect, which also writes defaults instead of NULL.

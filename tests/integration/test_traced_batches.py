@@ -14,9 +14,9 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.transport.connections import Address, Connections
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess, clean_environ
-from tests.integration.postgres_server import Database
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
+from tools.processes.postgres_server import Database
+from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ
 
 PATIENCE_S = 10.0
 KEY = pa.schema({"id": pa.int64()})

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.integration.postgres_server import Database
 from tests.integration.trigger_messages import TriggerMessages, listening, make_triggers
+from tools.processes.postgres_server import Database
 
 INSERTED = "INSERT INTO t SELECT number, 'old' FROM generate_series(1, 3) AS number"
 MERGE = """MERGE INTO t USING (VALUES (1), (2), (7)) AS s(id) ON t.id = s.id

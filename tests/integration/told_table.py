@@ -12,11 +12,11 @@ from typing import Any
 import psycopg
 
 from demo.embedded_kafka.kafka_topics import create_topic
-from tests.end_to_end.until import until
 from tests.integration.changelog_sidecar import LONG, PATIENCE_S, Answer, ChangelogSidecar
 from tests.integration.debezium_messages import Message, TableMessages
 from tests.integration.kafka_reading import producing
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
+from tools.processes.until import until
 
 NAMES = {1: "one", 2: "two", 3: "three"}
 PARTITIONS = 2

@@ -5,7 +5,7 @@ A table of them has one column for each type, and one row for each value; all el
 
 from dataclasses import dataclass
 
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
 
 NO_NUMBER = "numeric 'NaN'"
 LONG_TEXT = "repeat('x', 20000)"  # stored outside its row

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from service.connectors.postgres.triggers import trigger_sql
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
 
 CHANNEL = "Changes"
 _END = "end_of_test"

@@ -1,53 +1,32 @@
-"""Whom NetworkPolicies let in to a pod, as the Kubernetes API defines it.
-
-Ingress by labels, namespaces and numbered ports: what the policies of k8s/ and Spark's use.
-"""
+"""NetworkPolicy semantics: which senders a pod admits, by labels, namespaces and numbered ports."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.k8s.manifests import Manifest
+from tools.k8s.manifests import Manifest
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # Kubernetes labels each namespace with its name
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What policies see of a pod."""
+    """The parts of a pod that policies select by."""
 
     namespace: str
     labels: dict[str, str]
 
 
 def admits(policies: Iterable[Manifest], pod: Pod, *, sender: Pod, port: int) -> bool:
-    """Whether the pod hears the sender; the policies are all of the pod's own namespace.
+    """Whether the pod admits the sender; the policies are all of the pod's namespace.
 
-    Nobody's pod hears all; one that any policy selects hears whom one of those lets in.
+    A pod that no policy selects admits all senders.
     """
     selecting = [each for each in policies if _selects(each["spec"]["podSelector"], pod.labels)]
     rules = [rule for each in selecting for rule in each["spec"].get("ingress", [])]
-    return not selecting or any(_lets_in(rule, pod, sender, port) for rule in rules)
+    return not selecting or any(_admits(rule, pod, sender, port) for rule in rules)
 
 
-def open_rules(policy: Manifest) -> list[str]:
-    """What is wrong with the rules that let in whom they do not name: anybody, or addresses."""
-    rules = enumerate(policy["spec"].get("ingress", []))
-    return [
-        f"spec.ingress.{number} lets in more than pods that it names"
-        for number, rule in rules
-        if not all(_names_pods(peer) for peer in rule.get("from") or [{}])
-    ]
-
-
-def _names_pods(peer: Manifest) -> bool:
-    # All pods of one namespace have a name in common: that of the namespace.
-    has_namespace = "namespaceSelector" not in peer or any(peer["namespaceSelector"].values())
-    return (
-        has_namespace and peer.keys() & {"podSelector", "namespaceSelector"} == peer.keys() != set()
-    )
-
-
-def _lets_in(rule: Manifest, pod: Pod, sender: Pod, port: int) -> bool:
+def _admits(rule: Manifest, pod: Pod, sender: Pod, port: int) -> bool:
     ports = [each["port"] for each in rule.get("ports", [])]
     peers = rule.get("from") or []
     is_peer = not peers or any(_is_peer(peer, pod, sender) for peer in peers)
@@ -66,10 +45,10 @@ def _selects(selector: Manifest, labels: dict[str, str]) -> bool:
     matched = all(
         labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()
     )
-    return matched and all(_holds(each, labels) for each in selector.get("matchExpressions", []))
+    return matched and all(_matches(each, labels) for each in selector.get("matchExpressions", []))
 
 
-def _holds(expression: Manifest, labels: dict[str, str]) -> bool:
+def _matches(expression: Manifest, labels: dict[str, str]) -> bool:
     if expression["operator"] != "In":
         message = f"no NetworkPolicy here uses the operator {expression['operator']}"
         raise NotImplementedError(message)

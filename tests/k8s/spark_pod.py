@@ -1,7 +1,4 @@
-"""The executor pod that Spark itself makes of the shipped template.
-
-Spark's own code in a JVM; no cluster and no Kubernetes API is asked.
-"""
+"""Executor pod and NetworkPolicy as Spark's own code builds them, in a JVM without a cluster."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,12 +7,12 @@ from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 
-from tests.k8s.manifests import Manifest
+from tools.k8s.manifests import Manifest
 
-# What lives in the JVM has no types here: py4j answers to any name.
+# Objects of the JVM have no types here.
 JavaObject = Any
 
-# What spark-submit or the driver would have set by the time executors are asked for.
+# Settings of spark-submit or the driver.
 DRIVER_SETTINGS = {
     "spark.kubernetes.container.image": "spark:4.3.0",
     "spark.kubernetes.executor.podNamePrefix": "flights",
@@ -25,7 +22,7 @@ DRIVER_SETTINGS = {
 
 
 def executor_pod(settings: Mapping[str, str]) -> Manifest:
-    """The pod of executor 1, as Spark would send it to the Kubernetes API."""
+    """The pod of executor 1, as Spark sends it to the Kubernetes API."""
     with _java() as java:
         spark = java.org.apache.spark
         conf = spark.SparkConf(False)  # noqa: FBT003  # Scala takes it by position
@@ -41,7 +38,7 @@ def executor_pod(settings: Mapping[str, str]) -> Manifest:
 
 
 def application_policy() -> Manifest:
-    """The NetworkPolicy that spark-submit in cluster mode brings for an application."""
+    """The NetworkPolicy that spark-submit creates for an application in cluster mode."""
     with _java() as java:
         kubernetes = java.org.apache.spark.deploy.k8s
         conf = kubernetes.KubernetesDriverConf(
@@ -70,7 +67,7 @@ def _java() -> Iterator[JavaObject]:
 
 
 def _joined(java: JavaObject, pod: JavaObject) -> Manifest:
-    # Spark carries its container beside the pod and joins the two when it sends them.
+    # Spark keeps its container next to the pod, and joins the two when it sends them.
     joined, container = _as_manifest(java, pod.pod()), _as_manifest(java, pod.container())
     joined["spec"]["containers"] = [container, *joined["spec"].get("containers", [])]
     return joined

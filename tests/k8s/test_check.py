@@ -1,57 +1,65 @@
-"""The whole check: k8s/ passes it, and a folder with faults does not."""
+"""The manifest check passes k8s/ as it is, and refuses a folder with faults."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.k8s import renderings
-from tests.k8s.check import Finding, findings, main
-from tests.k8s.manifests import FOLDER
+from tools.k8s.check import Finding, findings, main
+from tools.k8s.manifests import FOLDER, parse_yaml
+from tools.k8s.validation import policy_faults
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
-# {file: (what stands there, what somebody wrote instead)}
+BASE_POD = "base/executor-pod/executor-pod-template.yaml"
+MONITORING = "components/monitoring"
+PROMETHEUS = "base/network-policy-prometheus.yaml"
+KUBEFLOW = "examples/kubeflow-spark-application.yaml"
+APACHE = "examples/apache-spark-application.yaml"
 DSN_FILE = "dsn_file: /etc/sidelook-secret/dsn"
-FAULTS = {
-    "base/network-policy-spark.yaml": ("ingress:", "ingres:"),
-    "base/executor-pod/executor-pod-template.yaml": (
-        "containerPort: 8816",
-        'containerPort: "8816"',
+# (file, text, its replacement, what is reported)
+FAULTS = [
+    ("base/network-policy-spark.yaml", "ingress:", "ingres:", "('ingres' was unexpected)"),
+    (BASE_POD, "containerPort: 8816", 'containerPort: "8816"', "'8816' is not of type 'integer'"),
+    (BASE_POD, "Filesystem: true", "Filesystem: false", "sidecar_root_is_read_only"),
+    (PROMETHEUS, "metadata.name: monitoring", "metadata.name:", "metadata.name: null"),
+    (f"{MONITORING}/pod-monitor.yaml", "coreos.com/v1", "coreos.com/v2", "has no PodMonitor of"),
+    (f"{MONITORING}/prometheus-rule.yaml", "rules:", "rule:", "('rule' was unexpected)"),
+    ("base/config-map.yaml", DSN_FILE, "dsn: postgresql://u:p@host/db", "dsn: holds a password"),
+    ("overlays/production/sidelook.yaml", "timeout: 2s", "timeoutt: 2s", "customers.timeoutt: "),
+    (KUBEFLOW, "image: sidelook:0.1.0", "image:", "image_is_pinned"),
+    (KUBEFLOW, "restartPolicy: Always", "restartPolicies: Always", "('restartPolicies' was"),
+    (KUBEFLOW, "  type: Python\n", "  type: 3\n", "spec.type: 3 is not"),
+    (APACHE, "pyFiles:", "pyFile:", "('pyFile' was unexpected)"),
+    (
+        "chart/templates/_executor-pod.tpl",
+        "failureThreshold: 3",
+        "failureThreshold: 1",
+        "liveness_tolerates_half_a_minute",
     ),
-    "components/monitoring/pod-monitor.yaml": ("coreos.com/v1", "coreos.com/v2"),
-    "base/config-map.yaml": (DSN_FILE, "dsn: postgresql://user:password@host/database"),
-    "base/network-policy-prometheus.yaml": ("metadata.name: monitoring", "metadata.name:"),
-    "overlays/production/sidelook.yaml": ("timeout: 2s", "timeoutt: 2s"),
-    "examples/kubeflow-spark-application.yaml": ("image: sidelook:0.1.0", "image:"),
-    "chart/templates/_executor-pod.tpl": ("failureThreshold: 3", "failureThreshold: 1"),
-}
+]
+STALE = "render it again: kubectl kustomize k8s/overlays/production/executor-pod"
 
 
 @pytest.fixture(scope="module")
 def shipped() -> list[Finding]:
-    """What is found in k8s/ as it stands."""
+    """The findings in k8s/ as it is."""
     return list(findings())
 
 
-def broken_copy(folder: Path) -> Path:
-    """A copy of k8s/ with a fault of each sort."""
-    copy = folder / "k8s"
-    shutil.copytree(FOLDER, copy)
-    for name, (right, wrong) in FAULTS.items():
-        text = (copy / name).read_text()
-        assert right in text
-        (copy / name).write_text(text.replace(right, wrong))
-    return copy
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of k8s/ to break."""
+    return Path(shutil.copytree(FOLDER, tmp_path / "k8s"))
 
 
 def test_shipped_manifests_have_no_fault(shipped: list[Finding]) -> None:
-    """Each object of base, components, overlays, chart and examples is right."""
+    """Each object of base, components, overlays, chart and examples is valid."""
     assert [finding for finding in shipped if finding.faults] == []
 
 
-def test_nothing_is_left_out(shipped: list[Finding]) -> None:
-    """The check reaches every place where manifests stand, and the pods in all of them."""
+def test_every_pod_is_checked(shipped: list[Finding]) -> None:
+    """The check reaches the executor pods of all places in k8s/."""
     pods = {finding.place for finding in shipped if finding.title == "rules of the executor pod"}
 
     assert pods == {
@@ -61,79 +69,71 @@ def test_nothing_is_left_out(shipped: list[Finding]) -> None:
     }
 
 
-def test_faults_are_told_and_fail_the_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Objects, the configuration in them, pods of any form, a stale file: each has its line."""
-    code = main(broken_copy(tmp_path))
+def test_faulty_manifests_are_refused(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Schemas, configurations, policies, pods and stale renderings: each fault has its line."""
+    for file, right, wrong, _ in FAULTS:
+        text = (copy / file).read_text()
+        assert right in text, (file, right)
+        (copy / file).write_text(text.replace(right, wrong))
 
-    told = capsys.readouterr().out
+    code = main(copy)
+
+    report = capsys.readouterr().out
     assert code == 1
-    assert "('ingres' was unexpected)" in told
-    assert "containerPort: '8816' is not of type 'integer'" in told
-    assert "sidelook.yaml: dimensions.customers.timeoutt: " in told
-    assert "sidelook.yaml: dimensions.customers.source.dsn: holds a password" in told
-    assert "matchLabels.kubernetes.io/metadata.name: null" in told
-    assert "image_is_pinned" in told
-    assert "has no PodMonitor of monitoring.coreos.com/v2" in told
-    assert "FAULT k8s/chart with defaults: rules of the executor pod" in told
-    assert "write it anew: kubectl kustomize k8s/overlays/production/executor-pod" in told
+    assert [fault for *_, fault in FAULTS if fault not in report] == []
+    assert STALE in report
 
 
-def test_object_that_cannot_be_read_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An object that stops a check is at fault, is named, and does not stop the others."""
-    copy = tmp_path / "k8s"
-    shutil.copytree(FOLDER, copy)
-    job = copy / "examples" / "apache-spark-application.yaml"
+@pytest.mark.parametrize(
+    "senders",
+    [
+        "from: []",
+        "from: [{}]",
+        "from: [{namespaceSelector: {}}]",
+        "from: [{namespaceSelector: {matchLabels: {}}}]",
+        "from: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}]",
+        "ports: [{port: 8816}]",
+    ],
+)
+def test_open_policy_is_refused(senders: str) -> None:
+    """An ingress rule without named senders admits all of them, and so does one of addresses."""
+    ingress = parse_yaml(f"ingress: [{{from: [{{podSelector: {{}}}}]}}, {{{senders}}}]")
+
+    faults = policy_faults({"kind": "NetworkPolicy", "spec": ingress})
+
+    assert faults == ["spec.ingress.1 admits more than the pods that it names"]
+
+
+def test_unreadable_object_is_refused(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An object that stops a check is a fault with a name, and the other checks go on."""
+    job = copy / APACHE
     job.write_text("kind: SparkApplication\nmetadata: { name: broken }\n")
 
     assert main(copy) == 1
 
-    told = capsys.readouterr().out
-    assert f"FAULT k8s/examples/{job.name}: SparkApplication broken\n        cannot be read" in told
-    assert "ok    k8s/base: rules of the executor pod" in told
-
-
-def test_what_cannot_be_built_fails_the_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A kustomization that names a file that is not there is told, and nothing more is said."""
-    shutil.copytree(FOLDER, tmp_path / "k8s")
-    (tmp_path / "k8s" / "base" / "config-map.yaml").unlink()
-
-    assert main(tmp_path / "k8s") == 1
-
-    assert "config-map.yaml" in capsys.readouterr().out
+    report = capsys.readouterr().out
+    assert f"FAULT k8s/{APACHE}: SparkApplication broken\n        cannot be read" in report
+    assert "ok    k8s/base: rules of the executor pod" in report
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["examples/apache-spark-application.yaml", "base/config-map.yaml", "secret.example.yaml"],
+    ("file", "text", "reason"),
+    [
+        (APACHE, "kind: [\n", "apache-spark-application.yaml: not YAML: "),
+        (APACHE, "kind: Pod\n---\nkind: Pod\n", "expected a single document"),
+        ("secret.example.yaml", "", "secret.example.yaml: no manifest"),
+        ("base/config-map.yaml", "kind: [\n", "config-map.yaml"),
+        ("chart/values.yaml", "imge: {}\n", "additional properties 'imge' not allowed"),
+    ],
 )
-def test_file_that_is_no_yaml_fails_the_check(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_unrenderable_folder_is_refused(
+    file: str, text: str, reason: str, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file, of whichever folder, is named with its fault, and nothing is thrown."""
-    shutil.copytree(FOLDER, tmp_path / "k8s")
-    (tmp_path / "k8s" / file).write_text("kind: [\n")
+    """A file that cannot be parsed, built or rendered is the only line of the report."""
+    (copy / file).write_text(text)
 
-    assert main(tmp_path / "k8s") == 1
+    assert main(copy) == 1
 
-    told = capsys.readouterr().out
-    assert told.startswith("cannot be rendered: ")
-    assert Path(file).name in told
-
-
-def test_refused_values_fail_the_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of several files of values the one that the chart refuses is named."""
-    hasty = tmp_path / "hasty.yaml"
-    hasty.write_text("startupSeconds: 60\n")
-    monkeypatch.setattr(renderings, "CHART_VALUES", [hasty])
-
-    assert main(FOLDER) == 1
-
-    assert capsys.readouterr().out.startswith("cannot be rendered: hasty.yaml: ")
+    report = capsys.readouterr().out
+    assert report.startswith("cannot be rendered: ")
+    assert reason in report

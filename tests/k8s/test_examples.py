@@ -1,4 +1,4 @@
-"""The examples run the pod that the template describes, submitted as it must be."""
+"""The examples submit the pod of the template with the settings of spark.conf."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.embedded_kafka.stub_programs import path_with, put_program
-from tests.k8s.manifests import (
+from tools.k8s.manifests import (
     EXAMPLES,
     JOBS,
     POD_TEMPLATE,
@@ -16,11 +16,12 @@ from tests.k8s.manifests import (
     Manifest,
     read_manifest,
     read_spark_settings,
+    template_of,
 )
-from tests.k8s.validation import template_of
 
 SUBMIT = EXAMPLES / "spark-submit.sh"
 TEMPLATE_FILE = "spark.kubernetes.executor.podTemplateFile"
+TEMPLATE = str(POD_TEMPLATE.relative_to(ROOT))
 SETTINGS = {
     "KUBERNETES_API": "https://api.example:6443",
     "NAMESPACE": "spark",
@@ -38,53 +39,55 @@ def submit(folder: Path, settings: dict[str, str]) -> subprocess.CompletedProces
     )
 
 
+def test_spark_settings_name_the_template() -> None:
+    """spark.conf names the shipped template and Spark's container, and sets the grace period."""
+    assert read_spark_settings(SPARK_SETTINGS) == {
+        TEMPLATE_FILE: TEMPLATE,
+        "spark.kubernetes.executor.podTemplateContainerName": "spark-kubernetes-executor",
+        "spark.kubernetes.executor.terminationGracePeriodSeconds": "60s",
+    }
+
+
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_job_has_the_templates_pod(path: Path) -> None:
-    """An operator's job says the same of its executors as the file that spark-submit reads."""
+def test_job_equals_template_and_settings(path: Path) -> None:
+    """A job of either operator has the pod of the template, and the settings but for its file."""
     shipped = read_manifest(POD_TEMPLATE)
+    settings = read_spark_settings(SPARK_SETTINGS)
+    del settings[TEMPLATE_FILE]
 
-    template = template_of(read_manifest(path))
+    job = read_manifest(path)
 
+    template, configured = template_of(job), dict[str, Manifest](job["spec"]["sparkConf"])
     assert template["spec"] == shipped["spec"]
     assert template["metadata"] == {"labels": shipped["metadata"]["labels"]}
+    assert {key: configured.get(key) for key in settings} == settings
 
 
-@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_job_has_the_settings_of_spark(path: Path) -> None:
-    """What spark.conf sets is set in the job, but for the file, which the operator writes."""
-    wanted = read_spark_settings(SPARK_SETTINGS)
-    del wanted[TEMPLATE_FILE]
-
-    settings: Manifest = read_manifest(path)["spec"]["sparkConf"]
-
-    assert {key: settings.get(key) for key in wanted} == wanted
-
-
-def test_submit_passes_all_on(tmp_path: Path) -> None:
-    """spark-submit runs in the checkout, so that the paths in its settings are found."""
+def test_submit_passes_all_settings(tmp_path: Path) -> None:
+    """spark-submit runs in the checkout, where the paths of its settings exist."""
     folder, *arguments = submit(tmp_path, SETTINGS).stdout.splitlines()
 
-    named = [each for each in arguments if each.startswith(TEMPLATE_FILE)]
+    templates = [each for each in arguments if each.startswith(TEMPLATE_FILE)]
     assert folder == str(ROOT)
     assert arguments[:2] == ["--master", "k8s://https://api.example:6443"]
     assert arguments[-1] == "local:///opt/job.py"
-    assert named == [f"{TEMPLATE_FILE}={POD_TEMPLATE.relative_to(ROOT)}"]
+    assert templates == [f"{TEMPLATE_FILE}={TEMPLATE}"]
     assert {"spark.kubernetes.namespace=spark", "k8s/spark.conf"} <= set(arguments)
 
 
-def test_submit_takes_another_template(tmp_path: Path) -> None:
-    """An overlay's template is named by a variable, and wins over spark.conf."""
+def test_submit_accepts_another_template(tmp_path: Path) -> None:
+    """The variable POD_TEMPLATE takes precedence over spark.conf."""
     other = "k8s/overlays/production/executor-pod-template.yaml"
 
-    told = submit(tmp_path, {**SETTINGS, "POD_TEMPLATE": other}).stdout
+    submitted = submit(tmp_path, {**SETTINGS, "POD_TEMPLATE": other}).stdout
 
-    assert f"{TEMPLATE_FILE}={other}" in told
+    assert f"{TEMPLATE_FILE}={other}" in submitted
     assert (ROOT / other).is_file()
 
 
 @pytest.mark.parametrize("missing", SETTINGS)
-def test_submit_says_what_is_missing(tmp_path: Path, missing: str) -> None:
-    """Without one of its settings nothing is submitted."""
+def test_submit_requires_each_setting(tmp_path: Path, missing: str) -> None:
+    """Without one of its settings the example submits nothing, and names the setting."""
     ended = submit(tmp_path, {**SETTINGS, missing: ""})
 
     assert ended.returncode != 0

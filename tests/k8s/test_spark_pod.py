@@ -1,11 +1,13 @@
-"""Spark keeps what the template says: the pod that it would send is the pod that we mean."""
+"""Spark's own pod and NetworkPolicy, with the shipped template, settings and policies."""
 
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 
-from tests.k8s.manifests import (
+from tests.k8s.network_policies import Pod, admits
+from tests.k8s.spark_pod import application_policy, executor_pod
+from tools.k8s.manifests import (
     BASE,
     CONFIG_MAP,
     FOLDER,
@@ -16,63 +18,131 @@ from tests.k8s.manifests import (
     read_manifest,
     read_spark_settings,
 )
-from tests.k8s.pod_rules import Deployment, broken_rules
-from tests.k8s.spark_pod import executor_pod
+from tools.k8s.pod_rules import Deployment, broken_rules
+from tools.k8s.renderers import build_kustomization
+from tools.k8s.renderings import complete_copy
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 MONITOR = FOLDER / "components" / "monitoring" / "pod-monitor.yaml"
 SELECTING = [MONITOR, *sorted(BASE.glob("network-policy-*.yaml"))]
 TEMPLATE_FILE = "spark.kubernetes.executor.podTemplateFile"
+LABELS: dict[str, str] = read_manifest(POD_TEMPLATE)["metadata"]["labels"]
+HEALTH, BLOCKS = 8816, 7079
 
 
 @pytest.fixture(scope="module")
 def pod() -> Manifest:
-    """The executor pod that Spark makes with the shipped settings."""
+    """The executor pod that Spark builds with the shipped settings."""
     return executor_pod({**read_spark_settings(SPARK_SETTINGS), TEMPLATE_FILE: str(POD_TEMPLATE)})
 
 
-def test_spark_keeps_the_templates_rules(pod: Manifest) -> None:
-    """After Spark has filled in its part, the pod still obeys every rule."""
+@pytest.fixture(scope="module")
+def policies() -> dict[str, list[Manifest]]:
+    """The policies of base and of production, and Spark's own."""
+    with complete_copy() as copy:
+        built = {
+            "base": build_kustomization(copy / "base"),
+            "production": build_kustomization(copy / "overlays" / "production"),
+        }
+    policies = {
+        name: [each for each in manifests if each["kind"] == "NetworkPolicy"]
+        for name, manifests in built.items()
+    }
+    return {**policies, "Spark": [application_policy()]}
+
+
+def test_spark_builds_a_good_pod(pod: Manifest) -> None:
+    """Spark's pod is valid for the newest Kubernetes, and obeys every rule."""
+    newest = kubernetes_validate.latest_version()
     deployment = Deployment(pod, read_manifest(CONFIG_MAP), read_manifest(SECRET))
 
+    assert kubernetes_validate.validate(pod, newest, strict=True) == newest[:4]
     assert broken_rules(deployment) == []
 
 
-def test_spark_makes_a_valid_pod(pod: Manifest) -> None:
-    """What Spark would send passes the strict schema of the newest Kubernetes."""
-    newest = kubernetes_validate.latest_version()
-
-    assert kubernetes_validate.validate(pod, newest, strict=True) == newest[:4]
-
-
 @pytest.mark.parametrize("path", SELECTING, ids=lambda path: path.stem)
-def test_selectors_find_the_pod(path: Path, pod: Manifest) -> None:
-    """Policies and monitors select by labels that the pod has after Spark has added its own."""
+def test_selectors_match_the_pod(path: Path, pod: Manifest) -> None:
+    """Policies and monitors select by labels of Spark's pod."""
     spec = read_manifest(path)["spec"]
 
-    wanted = (spec.get("podSelector") or spec["selector"])["matchLabels"]
+    selected = (spec.get("podSelector") or spec["selector"])["matchLabels"]
 
-    assert wanted.items() <= pod["metadata"]["labels"].items()
-
-
-def test_monitored_labels_are_sparks(pod: Manifest) -> None:
-    """What the PodMonitor puts on each series is known of each executor."""
-    names = read_manifest(MONITOR)["spec"]["podTargetLabels"]
-
-    assert set(names) <= pod["metadata"]["labels"].keys()
+    assert selected.items() <= pod["metadata"]["labels"].items()
+    assert set(spec.get("podTargetLabels", ())) <= pod["metadata"]["labels"].keys()
 
 
-def test_grace_period_comes_from_spark(pod: Manifest) -> None:
-    """Spark overwrites the template's grace period, so it stands among the Spark settings."""
-    assert "terminationGracePeriodSeconds" not in read_manifest(POD_TEMPLATE)["spec"]
-    assert pod["spec"]["terminationGracePeriodSeconds"] == 60
-
-
-def test_spark_adds_itself_to_its_container(pod: Manifest) -> None:
-    """The container named as Spark expects is the one that becomes the executor."""
+def test_spark_sets_its_container_and_grace_period(pod: Manifest) -> None:
+    """Spark completes the named container, and overwrites the grace period of the template."""
     (executor,) = pod["spec"]["containers"]
 
-    assert executor["image"] == "spark:4.3.0"
-    assert executor["args"] == ["executor"]
+    assert (executor["image"], executor["args"]) == ("spark:4.3.0", ["executor"])
     assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 60
+    assert "terminationGracePeriodSeconds" not in read_manifest(POD_TEMPLATE)["spec"]
+
+
+def spark(role: str, application: str = "app-1") -> Pod:
+    """A pod of Spark with the labels of the template and of Spark."""
+    own = LABELS if role == "executor" else {}
+    return Pod("spark", {**own, "spark-role": role, "spark-app-selector": application})
+
+
+PROMETHEUS = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"})
+SENDERS = {  # {name: (sender, port of the executor)}
+    "Prometheus": (PROMETHEUS, HEALTH),
+    "Prometheus, another port": (PROMETHEUS, BLOCKS),
+    "another pod of monitoring": (Pod("monitoring", {}), HEALTH),
+    "driver": (spark("driver"), BLOCKS),
+    "executor": (spark("executor"), BLOCKS),
+    "another application": (spark("executor", "app-2"), BLOCKS),
+    "another pod of the namespace": (Pod("spark", {}), HEALTH),
+    "another namespace": (Pod("web", {"spark-role": "driver"}), BLOCKS),
+}
+
+
+@pytest.mark.parametrize(
+    ("origins", "expected"),
+    [
+        # Spark 4.2 and later admit the pods of the application only.
+        (["Spark"], {"driver", "executor"}),
+        # Without Spark's policy, drivers and executors of all applications reach each other.
+        (
+            ["base"],
+            {
+                "Prometheus",
+                "another pod of monitoring",
+                "driver",
+                "executor",
+                "another application",
+            },
+        ),
+        (["production", "Spark"], {"Prometheus", "driver", "executor"}),
+        # Alone it would separate executors from their driver, so base has a second policy.
+        (["production"], {"Prometheus"}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_policies_admit_prometheus_and_spark(
+    origins: list[str], expected: set[str], policies: dict[str, list[Manifest]]
+) -> None:
+    """Executors receive requests of Prometheus and of their application, and no others."""
+    applied = [policy for origin in origins for policy in policies[origin]]
+
+    admitted = {
+        name
+        for name, (sender, port) in SENDERS.items()
+        if admits(applied, spark("executor"), sender=sender, port=port)
+    }
+
+    assert admitted == expected
+
+
+def test_policies_leave_egress_and_drivers_alone(policies: dict[str, list[Manifest]]) -> None:
+    """The shipped policies restrict the ingress of executors only."""
+    shipped = [*policies["base"], *policies["production"]]
+    sender, port = SENDERS["another pod of the namespace"]
+
+    assert [each["spec"]["policyTypes"] for each in shipped] == [["Ingress"]] * 3
+    assert not any("egress" in each["spec"] for each in shipped)
+    assert admits(shipped, spark("driver"), sender=sender, port=port)

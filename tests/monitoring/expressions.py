@@ -1,17 +1,15 @@
-"""What expressions of PromQL speak of, and those of the dashboard as Prometheus understands them.
-
-No parser: promtool and Prometheus say whether an expression is one.
-"""
+"""Metric names in PromQL, and the expressions of the dashboard with its variables replaced."""
 
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from service.observability import metrics
 from service.observability.metrics import Metric
-from tests.monitoring.dashboard.drawing import FILE
-from tests.monitoring.rule_file import records
+from tests.monitoring.rule_file import promtool, records
+from tools.dashboard.drawing import FILE
 
 _HISTOGRAMS = (
     metrics.LOOKUP_SECONDS,
@@ -22,31 +20,47 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*sidelook_[a-zA-Z0-9_:]*|sidelook_[a
 
 
 def named_metrics(expression: str) -> set[str]:
-    """The metrics and records that are named."""
+    """The metrics and recording rules in an expression."""
     return set(_NAME.findall(expression))
 
 
 def known_names() -> set[str]:
-    """All that there is: what the service tells, and what rules record."""
-    told = {each.name for each in vars(metrics).values() if isinstance(each, Metric)}
+    """The metrics of the service and the recording rules."""
+    exposed = {each.name for each in vars(metrics).values() if isinstance(each, Metric)}
     histograms = {each.name for each in _HISTOGRAMS}
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
-    return (told - histograms) | parts | {rule.name for rule in records()}
+    return (exposed - histograms) | parts | {rule.name for rule in records()}
+
+
+def unknown_names(expressions: list[str]) -> list[str]:
+    """The expressions that name no metric, or a metric that does not exist."""
+    known = known_names()
+    return [each for each in expressions if not set() < named_metrics(each) <= known]
+
+
+def promtool_accepts(expressions: list[str], folder: Path) -> bool:
+    """Whether promtool parses every expression; AssertionError with its output if not."""
+    rules = [{"record": f"expression:{n}", "expr": each} for n, each in enumerate(expressions)]
+    file = folder / "expressions.rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "expressions", "rules": rules}]}))
+    checked = promtool("check", "rules", file)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    return f"SUCCESS: {len(expressions)} rules found" in checked.stdout
 
 
 def dashboard() -> dict[str, Any]:
-    """The file as it is."""
+    """The generated file."""
     board: dict[str, Any] = json.loads(FILE.read_text())
     return board
 
 
 def panels() -> Iterator[dict[str, Any]]:
-    """All panels but the rows' headings."""
+    """All panels without the titles of rows."""
     return (panel for panel in dashboard()["panels"] if panel["type"] != "row")
 
 
 def dashboard_expressions(*, rate_window: str) -> list[str]:
-    """All of them, with every variable at `All`, and rates over so long."""
+    """All expressions, with every variable at `All` and this window of rates."""
     raw = [target["expr"] for panel in panels() for target in panel["targets"]]
     return [_chosen_all(expression, rate_window) for expression in raw]
 

@@ -1,63 +1,97 @@
-"""The rules for Prometheus as values, and as the plain file that Prometheus itself reads.
-
-Only reading: what they must say stands in the tests.
-"""
+"""Prometheus rules and alert cases as values, and Prometheus' own programs to check them."""
 
 import re
+import subprocess
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.k8s.manifests import parse_yaml
+import pytest
 
-ROOT = Path(__file__).parents[2]
+from tools.debian import ToolUnavailable, debian_tool
+from tools.k8s.manifests import ROOT, parse_yaml
+
 RULE_FILE = ROOT / "k8s" / "components" / "monitoring" / "prometheus-rule.yaml"
-PLAIN_NAME = "sidelook.rules.yml"  # what the tests of the rules call it
+CASE_FILES = sorted((Path(__file__).parent / "rules").glob("*.yaml"))  # one for each alert
+PLAIN_NAME = "sidelook.rules.yml"  # of the rules, in the cases
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A record, or an alert if it has a severity."""
+    """A recording rule, or an alert if it has a severity."""
 
     group: str
     name: str
     expression: str
     severity: str | None = None
-    lasting: str | None = None  # how long it must be so: `5m`
+    lasting: str | None = None  # the `for` of an alert: `5m`
     annotations: tuple[tuple[str, str], ...] = ()
 
     @property
     def value(self) -> str:
-        """An alert's expression without its comparison: what it compares, alarming or not."""
+        """An alert's expression without its threshold."""
         return re.sub(r"\s*>\s*[\d.]+\s*$", "", self.expression)
 
 
+@dataclass(frozen=True, slots=True)
+class AlertCase:
+    """One case of promtool: what an alert does in a scenario."""
+
+    alert: str
+    name: str
+    severities: frozenset[str]  # that fire at any moment of it; empty: none
+
+
 def plain_rules() -> str:
-    """What stands below `spec:`."""
+    """The file for Prometheus without its operator: what is below `spec:`."""
     _, _, spec = RULE_FILE.read_text().partition("\nspec:\n")
     return textwrap.dedent(spec)
 
 
 def rules() -> list[Rule]:
-    """All of them, in their order."""
+    """All rules, in their order."""
     return list(_rules(parse_yaml(plain_rules())))
 
 
 def records() -> list[Rule]:
-    """Those that are written down under a name of their own."""
+    """The recording rules."""
     return [rule for rule in rules() if rule.severity is None]
 
 
 def alerts() -> list[Rule]:
-    """Those that tell somebody."""
+    """The alerts, each severity on its own."""
     return [rule for rule in rules() if rule.severity is not None]
 
 
 def alert_names() -> list[str]:
-    """Each once: some are told with two severities."""
+    """The distinct names of the alerts."""
     return sorted({alert.name for alert in alerts()})
+
+
+def alert_cases(file: Path) -> list[AlertCase]:
+    """All cases of a file."""
+    return [
+        AlertCase(test["alertname"], scenario["name"], _severities(test["exp_alerts"]))
+        for scenario in parse_yaml(file.read_text())["tests"]
+        for test in scenario.get("alert_rule_test", [])
+    ]
+
+
+def prometheus_program(name: str) -> Path:
+    """`prometheus` or `promtool`; skips the test if it is not available."""
+    try:
+        return debian_tool("prometheus", name)
+    except ToolUnavailable as error:
+        pytest.skip(f"{name} is not available: {error}")
+
+
+def promtool(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run promtool."""
+    command = [str(prometheus_program("promtool")), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
 
 
 def _rules(spec: dict[str, Any]) -> Iterator[Rule]:
@@ -75,3 +109,7 @@ def _rules(spec: dict[str, Any]) -> Iterator[Rule]:
                 rule["for"],
                 tuple(annotations.items()),
             )
+
+
+def _severities(expected: list[dict[str, dict[str, str]]]) -> frozenset[str]:
+    return frozenset(alert["exp_labels"]["severity"] for alert in expected)

@@ -1,6 +1,5 @@
-"""The runbooks and the page for operators: of one form, and what they say to run can be run."""
+"""Runbooks and operations page: one form, working commands, queries and links."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,10 @@ from typer.main import get_command_name
 from service.commands.application import application
 from service.observability import metrics
 from service.observability.metrics import Metric
-from tests.integration.postgres_server import Database, running_postgres
 from tests.integration.trigger_messages import make_triggers
-from tests.monitoring.expressions import known_names, named_metrics
-from tests.monitoring.prometheus_programs import promtool
-from tests.monitoring.rule_file import ROOT
+from tests.monitoring.expressions import promtool_accepts, unknown_names
+from tools.k8s.manifests import ROOT
+from tools.processes.postgres_server import Database, running_postgres
 
 FOLDER = ROOT / "docs" / "runbooks"
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -31,20 +29,20 @@ SECTIONS = [
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """What stands in its fences of a language, indented or not."""
+    """The code blocks of a language."""
     fence = rf"^ *```{language}\n(.*?)^ *```$"
     return re.findall(fence, page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def commands() -> set[str]:
-    """Those that the program has."""
+    """The commands of the program."""
     registered = [(each.name, each.callback) for each in application.registered_commands]
     return {name or get_command_name(call.__name__) for name, call in registered if call}
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
-    """What an operator has, with a table of the dimension that the pages speak of."""
+    """A database with the table that the pages mention."""
     with running_postgres() as server:
         database = server.new_database()
         database.execute("CREATE TABLE customers (id int8 PRIMARY KEY, name text)")
@@ -53,7 +51,7 @@ def database() -> Iterator[Database]:
 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
 def test_runbook_has_its_form(page: Path) -> None:
-    """The alert's name, how urgent it is, four parts in their order, and at most 60 lines."""
+    """A runbook has the alert's name, its severity, four sections, and at most 60 lines."""
     lines = page.read_text().splitlines()
 
     assert lines[0] == f"# {page.stem}"
@@ -63,36 +61,23 @@ def test_runbook_has_its_form(page: Path) -> None:
     assert blocks(page, "promql")
 
 
-def test_queries_name_known_metrics() -> None:
-    """What a page shows by PromQL is told by the sidecars."""
+@pytest.mark.full
+def test_queries_are_promql_of_known_metrics(tmp_path: Path) -> None:
+    """Promtool parses all PromQL of the runbooks, and every metric in it exists."""
     queries = [query for page in RUNBOOKS for query in blocks(page, "promql")]
 
-    assert [query for query in queries if not named_metrics(query)] == []
-    assert [query for query in queries if named_metrics(query) - known_names()] == []
+    assert unknown_names(queries) == []
+    assert promtool_accepts(queries, tmp_path)
 
 
-@pytest.mark.integration
-def test_queries_are_understood(tmp_path: Path) -> None:
-    """Promtool parses all PromQL of the pages."""
-    queries = [query for page in RUNBOOKS for query in blocks(page, "promql")]
-    rules = [{"record": f"page:{n}", "expr": query} for n, query in enumerate(queries)]
-    file = tmp_path / "pages.rules.yml"
-    file.write_text(json.dumps({"groups": [{"name": "pages", "rules": rules}]}))
-
-    checked = promtool("check", "rules", file)
-
-    assert (checked.returncode, checked.stderr) == (0, "")
-    assert f"{len(queries)} rules found" in checked.stdout
-
-
-@pytest.mark.integration
+@pytest.mark.full
 @pytest.mark.parametrize(
     "statement",
     [statement for page in RUNBOOKS for statement in blocks(page, "sql")],
     ids=lambda statement: " ".join(statement.split()[:4]),
 )
-def test_statements_are_understood(statement: str, database: Database) -> None:
-    """PostgreSQL runs each as it stands, and it changes nothing."""
+def test_statements_only_read(statement: str, database: Database) -> None:
+    """PostgreSQL executes each SQL statement in a read-only transaction."""
     with psycopg.connect(database.dsn()) as session:
         session.execute("SET TRANSACTION READ ONLY")
         result = session.execute(statement.encode())
@@ -100,9 +85,9 @@ def test_statements_are_understood(statement: str, database: Database) -> None:
         assert result.description is not None
 
 
-@pytest.mark.integration
-def test_statement_tells_which_triggers_are_heard() -> None:
-    """As the sidecar sees them: one that is not ALWAYS is as good as none, like a disabled one."""
+@pytest.mark.full
+def test_statement_shows_unusable_triggers() -> None:
+    """The statement on triggers reports a disabled one, and one that is not ALWAYS."""
     page = FOLDER / "SidelookDimensionStale.md"
     (statement,) = [each for each in blocks(page, "sql") if "pg_trigger" in each]
     with running_postgres() as server:
@@ -121,16 +106,16 @@ def test_statement_tells_which_triggers_are_heard() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_are_there(page: Path) -> None:
-    """Each `python -m service …` names a command that the program has."""
+def test_commands_exist(page: Path) -> None:
+    """Each `python -m service …` names a command of the program."""
     named = re.findall(r"python -m service ([a-z-]+)", page.read_text())
 
     assert set(named) <= commands()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
-    """To a file of the tree, and to a heading in it if one is named."""
+def test_links_have_targets(page: Path) -> None:
+    """Each link names a file of the repository, and a heading in it."""
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         path, _, heading = target.partition("#")
         file = page.parent / path if path else page
@@ -141,14 +126,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not heading or heading in slugs, target
 
 
-def test_operators_find_every_metric() -> None:
-    """The page has each metric in its table, and none that there is not."""
+def test_operations_page_lists_every_metric() -> None:
+    """The tables of the page have exactly the metrics of the service."""
     rows = [line for line in OPERATIONS.read_text().splitlines() if "? | `" in line]
-    told = {f"sidelook_{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    listed = {f"sidelook_{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
 
-    assert told == {each.name for each in vars(metrics).values() if isinstance(each, Metric)}
-
-
-def test_page_for_operators_is_short() -> None:
-    """What is longer is not read at night."""
-    assert len(OPERATIONS.read_text().splitlines()) <= 150
+    assert listed == {each.name for each in vars(metrics).values() if isinstance(each, Metric)}

@@ -16,10 +16,10 @@ from service.config.settings import Settings
 from service.http.limits import Limits
 from service.listeners import listeners
 from service.tls.certificate_rotation import CertificateRotation
-from tests.end_to_end.sidecar_process import free_port
 from tests.service.config.configuration import MINIMAL
 from tests.service.http.serving import Setting, served
 from tests.service.tls.certificates import Authority, authority
+from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 20.0
 

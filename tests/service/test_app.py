@@ -22,9 +22,9 @@ from service.commands.serve import run_on_event_loop
 from service.config.settings import Settings
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
-from tests.end_to_end.sidecar_process import free_port
 from tests.service.engine.running import customers, running, typed
 from tests.service.stream.streaming import Peer, until
+from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 20.0
 MIB = 1024 * 1024

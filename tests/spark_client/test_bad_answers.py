@@ -16,9 +16,9 @@ from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.fake_sidecar import Behaviour, FakeSidecar
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection
-from tests.lookup_core.protocol import forged_arrow
-from tests.lookup_core.protocol.forged_arrow import ForgedBatch
 from tests.spark_client.partition import DIMENSIONS, connection_to
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import ForgedBatch
 
 KEY = pa.schema({"id": pa.int64()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)

@@ -16,7 +16,7 @@ from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from tests.spark_client.fake_server import FakeServer
 from tests.spark_client.partition import DIMENSIONS
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 def test_function_gives_a_struct_column(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from demo.embedded_kafka.java_process import JavaProcess
 from tests.demo.embedded_kafka.stub_programs import path_with, put_program
-from tests.end_to_end.until import until
+from tools.processes.until import until
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from demo.embedded_kafka.kafka_broker import KafkaBroker, KafkaUnavailable
 from demo.embedded_kafka.kafka_topics import create_topic, delete_topic, enlarge_topic, topic_names
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 async def test_killed_broker_keeps_ports_and_data(broker: KafkaBroker) -> None:

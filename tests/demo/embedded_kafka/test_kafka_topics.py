@@ -7,7 +7,7 @@ from aiokafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionErro
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic, delete_records, delete_topic
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 
 
 async def test_refusals_of_the_broker_are_raised(broker: KafkaBroker) -> None:

@@ -10,7 +10,7 @@ import pytest
 from demo.live.changes import MISSING_AIRPORTS, ChangeWriter, PlannedChange
 from demo.postgres import Postgres, running_postgres
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.full
 UPDATE = PlannedChange("planes", ("N10156", "N102UW"), 1_000_000)
 INSERT = PlannedChange("airports", ("BQN",), 1)
 TIMEOUT_S = 30.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.postgres_server import PostgresServer, running_postgres
+from tools.processes.postgres_server import PostgresServer, running_postgres
 
 
 @pytest.fixture(scope="session")

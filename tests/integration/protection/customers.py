@@ -5,8 +5,8 @@ Keys from 1 to `ROWS` have a row, all others have none.
 
 from collections.abc import Iterator
 
-from tests.integration.postgres_server import Database
 from tests.integration.protection.asker import Answered
+from tools.processes.postgres_server import Database
 
 ROWS = 2_000
 _UNANSWERED = frozenset({"error", "timeout"})

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import psycopg
 
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 POLL_INTERVAL_S = 0.005
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 LATIN1 = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
 ROWS = 120_000

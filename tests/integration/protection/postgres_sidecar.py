@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.sidecar_process import SERVE, SidecarProcess
 from tests.grace import GRACE_S
+from tools.processes.sidecar_process import SERVE, SidecarProcess
 
 CONNECTIONS = 4096  # of callers; more than any of the tests has
 BACK_WITHIN_S = 1.0 + GRACE_S  # a store that lets sessions in again is found within a second

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.postgres_server import Database, PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
 
 # One entry is written at once. Keys of these tests are numbers, so commas part them.
 _QUERY = r"""LOG:  execute \S+: SELECT k\.ordinal.* FROM "public"\."{table}" .*

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from tests.integration.postgres_server import Database
+from tools.processes.postgres_server import Database
 
 PAUSE_S = 0.02
 _SESSIONS = """SELECT count(*), count(*) FILTER (WHERE state ^@ 'idle in transaction')

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.sidecar_figures import SidecarFigures
-from tests.end_to_end.until import until
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
 from tests.integration.protection.customers import put_customers
 from tests.integration.protection.load import Load
 from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar, started
 from tests.integration.protection.session_watch import SessionWatch
+from tools.processes.postgres_server import Database, PostgresServer
+from tools.processes.sidecar_process import SidecarFigures
+from tools.processes.until import until
 
 HOLE_S = 30.0
 CALLERS = 20

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
 from tests.integration.protection.burst import Burst
 from tests.integration.protection.postgres_sidecar import postgres_sidecar
 from tests.integration.protection.query_log import QueryLog
+from tools.processes.postgres_server import Database, PostgresServer
 
 REQUESTS = 2_000
 MAX_KEYS = 500  # of one query, by default

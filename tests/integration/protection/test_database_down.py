@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.grace import GRACE_S
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.customers import ROWS, put_customers
 from tests.integration.protection.outage import outage
 from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar, started
+from tools.processes.postgres_server import Database, PostgresServer
 
 STALE_WITHIN_S = 1.0 + GRACE_S  # from the first question on; the ttl is 200 ms
 AT_ONCE_S = 2.5  # half of the time that a lookup has

@@ -12,10 +12,10 @@ from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.connections import Address, Connections
-from tests.integration.postgres_server import PostgresServer
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.poison import PoisonedKeys, put_words
 from tests.integration.protection.postgres_sidecar import postgres_sidecar, started
+from tools.processes.postgres_server import PostgresServer
 
 HTTP_LOOKUPS, STREAM_LOOKUPS = 100_000, 20_000
 POISONED_SHARE = 100  # one in so many

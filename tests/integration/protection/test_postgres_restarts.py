@@ -4,15 +4,15 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.end_to_end.until import until
 from tests.grace import GRACE_S
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.asker import Asker
 from tests.integration.protection.customers import put_customers
 from tests.integration.protection.load import Load
 from tests.integration.protection.outage import outage, restarted
 from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar
 from tests.integration.protection.session_watch import SessionWatch
+from tools.processes.postgres_server import Database, PostgresServer
+from tools.processes.until import until
 
 RESTARTS = 10
 CALLERS = 20

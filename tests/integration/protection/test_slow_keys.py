@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from tests.end_to_end.sidecar_figures import SidecarFigures
 from tests.grace import GRACE_S
-from tests.integration.postgres_server import IS_BLOCKED, Database
 from tests.integration.protection.asker import Answered, Asker
 from tests.integration.protection.customers import lies, put_customers
 from tests.integration.protection.postgres_sidecar import BACK_WITHIN_S, postgres_sidecar, started
+from tools.processes.postgres_server import IS_BLOCKED, Database
+from tools.processes.sidecar_process import SidecarFigures
 
 QUICK_MS = 5_000  # more than a lookup takes, less than those wait
 SLOW_MS = 6_000

@@ -16,8 +16,8 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.grace import GRACE_S
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.postgres_server import Database, PostgresServer
 from tests.integration.protection.customers import put_customers
+from tools.processes.postgres_server import Database, PostgresServer
 
 POOL = 4  # connections
 CALLERS = 50

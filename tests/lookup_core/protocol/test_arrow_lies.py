@@ -11,8 +11,8 @@ import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.arrow_payload import decode_batch, decode_schema
-from tests.lookup_core.protocol import forged_arrow
-from tests.lookup_core.protocol.forged_arrow import (
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import (
     ForgedBatch,
     ForgedField,
     forged,

@@ -7,8 +7,8 @@ import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.arrow_payload import RECORD_BATCH, SCHEMA, read_message
-from tests.lookup_core.protocol import forged_arrow
-from tests.lookup_core.protocol.forged_arrow import ForgedBatch, ForgedField, forged_schema
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import ForgedBatch, ForgedField, forged_schema
 
 NUMBERS = pa.record_batch({"id": pa.array([7, 8], pa.int64())})
 BATCH = NUMBERS.serialize().to_pybytes()

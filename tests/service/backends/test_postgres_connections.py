@@ -11,8 +11,8 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.settings import PostgresSettings
-from tests.end_to_end.sidecar_process import free_port
 from tests.grace import GRACE_S
+from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 30.0  # beyond which the fault would be another one
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from structlog.testing import capture_logs
 
 from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
-from tests.end_to_end.sidecar_process import free_port
 from tests.grace import GRACE_S
 from tests.otlp_collector import otlp_collector
 from tests.service.observability.test_collector_session import Answer, answered, dripped, server
+from tools.processes.sidecar_process import free_port
 
 PATH = "/v1/traces"
 

@@ -11,8 +11,8 @@ import structlog
 
 from service.observability.event_loop import INTERVAL_S, LATE_S, Watchdog
 from service.observability.logs import configure_logs
-from tests.end_to_end.until import until
 from tests.hand_clock import HandClock
+from tools.processes.until import until
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch, encode_schema
 from lookup_core.protocol.frame_codec import HEADER, encode_frame
 from lookup_core.protocol.frames import FrameKind
-from tests.lookup_core.protocol import forged_arrow
-from tests.lookup_core.protocol.forged_arrow import ForgedBatch, ForgedField, forged_schema
 from tests.service.stream.streaming import (
     Peer,
     Streaming,
@@ -22,6 +20,8 @@ from tests.service.stream.streaming import (
     streaming,
     until,
 )
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import ForgedBatch, ForgedField, forged_schema
 
 PROTOCOL_ERROR = aiohttp.WSCloseCode.PROTOCOL_ERROR
 LOOKUP_2 = encode_frame(lookup_frame(2, 8))

@@ -1,0 +1,1 @@
+"""Grafana dashboard of the sidecars, generated from panels in Python."""

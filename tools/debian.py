@@ -1,0 +1,131 @@
+"""Programs of Debian packages, unpacked into the user's cache without installing them.
+
+No package script runs, no service starts, and the apt sources of the machine stay unchanged.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from demo.maven_libraries import download_cache
+
+DOWNLOAD_TIMEOUT_S = 300
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_FIELDS = ("$(CREATED_BY)", "$(RELEASE)", "$(COMPONENT)", "$(REPO_URI)")
+_CONFIGURATION = """Dir::Etc::sourcelist "{folder}/sources.list";
+Dir::Etc::sourceparts "{folder}/no-others";
+Dir::State::lists "{folder}/lists";
+Dir::Cache "{folder}/cache";
+Acquire::Languages "none";
+"""
+
+
+class ToolUnavailable(Exception):
+    """The program cannot be installed here; the text says why."""
+
+
+def debian_tool(
+    package: str,
+    program: str,
+    *,
+    suite: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
+    """The path of `program`: the one on PATH, else the one of `package` in the cache.
+
+    Without `suite` the package is of the machine's own Debian release. Raises ToolUnavailable
+    without apt-get or a network.
+    """
+    installed = shutil.which(program, path=environ.get("PATH"))
+    if installed:
+        return Path(installed)
+    unpacked = debian_package(package, suite=suite, environ=environ)
+    for folder in ("bin", "sbin"):
+        tool = unpacked / "usr" / folder / program
+        if tool.exists():
+            return tool
+    raise ToolUnavailable(f"the Debian package {package} holds no {program}")
+
+
+def debian_package(
+    package: str, *, suite: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Path:
+    """The folder with the content of a package; raises ToolUnavailable as `debian_tool` does."""
+    with download_cache(environ) as cache:
+        unpacked = cache / "debian" / (f"{package}-{suite}" if suite else package)
+        unpacked.parent.mkdir(exist_ok=True)
+        if not unpacked.exists():
+            _fetch(package, unpacked, suite=suite, environ=environ)
+    return unpacked
+
+
+def run_tool(
+    command: list[str],
+    folder: Path,
+    *,
+    environ: Mapping[str, str],
+    timeout_s: float = DOWNLOAD_TIMEOUT_S,
+) -> str:
+    """Run apt-get or dpkg and return its output; raises ToolUnavailable with its error."""
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environ),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        ).stdout
+    except subprocess.CalledProcessError as error:
+        raise ToolUnavailable(f"{' '.join(command)}: {error.stderr.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolUnavailable(f"{' '.join(command)}: nothing for {error.timeout} s") from error
+
+
+def _fetch(package: str, unpacked: Path, *, suite: str | None, environ: Mapping[str, str]) -> None:
+    for needed in ("apt-get", "dpkg"):
+        if not shutil.which(needed, path=environ.get("PATH")):
+            raise ToolUnavailable(f"no {needed} to fetch the Debian package {package} with")
+    with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
+        folder = Path(work)
+        if suite is not None:
+            environ = _environ_of_suite(suite, folder / "apt", environ)
+        archive = _download(package, folder, environ=environ)
+        run_tool(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
+        (folder / "unpacked").rename(unpacked)
+
+
+def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path:
+    try:
+        run_tool(["apt-get", "download", package], folder, environ=environ)
+    except ToolUnavailable:
+        # A new machine has no package lists yet.
+        run_tool(["apt-get", "update"], folder, environ=environ)
+        run_tool(["apt-get", "download", package], folder, environ=environ)
+    (archive,) = folder.glob("*.deb")
+    return archive
+
+
+def _environ_of_suite(suite: str, folder: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment in which apt-get reads that suite alone, with its lists in `folder`."""
+    for part in ("no-others", "lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    source = f"deb [signed-by={KEYRING}] {_mirror(folder, environ)} {suite} main\n"
+    (folder / "sources.list").write_text(source)
+    (folder / "apt.conf").write_text(_CONFIGURATION.format(folder=folder))
+    return {**environ, "APT_CONFIG": str(folder / "apt.conf")}
+
+
+def _mirror(folder: Path, environ: Mapping[str, str]) -> str:
+    command = ["apt-get", "indextargets", "--format", " ".join(_FIELDS)]
+    targets = run_tool(command, folder, environ=environ).splitlines()
+    own = ["Packages", platform.freedesktop_os_release()["VERSION_CODENAME"], "main"]
+    mirrors = [fields[3] for fields in map(str.split, targets) if fields[:3] == own]
+    if not mirrors:
+        raise ToolUnavailable(f"apt-get has no source of {own[1]} main; add one")
+    return mirrors[0]

@@ -1,0 +1,138 @@
+"""Lookups of the freshness audit: over HTTP, and over the streaming protocol like a Spark task."""
+
+import http.client
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.answer import Answer, Outcome
+from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connections import Address, connections
+from tools.freshness.table import ABSENT, Versions
+from tools.processes.sidecar_process import SidecarProcess, UnixConnection
+
+_ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+_KEY = pa.schema({"id": pa.int64()})
+_PATIENCE_S = 30.0
+_LABELS = np.array([outcome.label for outcome in Outcome], object)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswers:
+    """Outcomes and versions of n keys."""
+
+    outcomes: npt.NDArray[np.object_]  # [n] texts
+    versions: Versions  # [n]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """{outcome: number of keys}."""
+        return Counter(self.outcomes.tolist())
+
+
+class LookupConnection(Protocol):
+    """A connection to one dimension, for one thread."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+    def bulk(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
+        """Look up many keys; raises OSError, HTTPException or SidelookError."""
+
+    def single(self, key: int) -> LookupAnswers:
+        """Look up one key; raises the same."""
+
+
+class HttpConnection:
+    """A persistent HTTP connection, reopened when it is lost; for one thread."""
+
+    def __init__(self, sidecar: SidecarProcess, dimension: str) -> None:
+        self._connection = UnixConnection(sidecar.socket)
+        self._path = f"/v1/dimensions/{dimension}"
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def bulk(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
+        """Look up many keys by Arrow; raises OSError or HTTPException."""
+        batch = pa.record_batch([pa.array(keys)], names=["id"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        body = sink.getvalue().to_pybytes()
+        status, content, _ = self._request("POST", f"{self._path}/lookup", body)
+        if status != 200:
+            raise http.client.HTTPException(content[:200])
+        table = pa.ipc.open_stream(content).read_all()
+        versions = table["version"].combine_chunks().fill_null(ABSENT).to_numpy()
+        return LookupAnswers(table["outcome"].to_numpy(zero_copy_only=False), versions)
+
+    def single(self, key: int) -> LookupAnswers:
+        """Look up one key by the route of single rows, which caches texts; raises as above."""
+        status, content, outcome = self._request("GET", f"{self._path}/rows/{key}", None)
+        if status == 200:
+            return _single_answer(outcome, int(json.loads(content)["version"]))
+        return _single_answer("missing" if status == 404 else "error", ABSENT)
+
+    def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, str]:
+        try:
+            self._connection.request(method, path, body=body, headers=_ARROW if body else {})
+            response = self._connection.getresponse()
+            return response.status, response.read(), response.headers.get("Sidelook-Outcome", "")
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+
+
+class StreamConnection:
+    """A channel of the streaming protocol, opened by the first lookup; for one thread."""
+
+    def __init__(self, sidecar: SidecarProcess, dimension: str) -> None:
+        self._address = Address(f"unix://{sidecar.socket}")
+        self._request = ChannelRequest(dimension, ("version",), "the auditor", _KEY)
+        self._session: ChannelSession | None = None
+        self._questions = map(QuestionId, count(1))
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._session is not None:
+            self._session.close()
+
+    def bulk(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
+        """Look up many keys; raises SidelookError."""
+        if self._session is None:
+            self._session = connections.to(self._address).open(self._request)
+        batch = pa.record_batch([pa.array(keys)], schema=_KEY)
+        self._session.ask(SentKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S))
+        versions = np.full(len(keys), ABSENT, np.int64)
+        answers = LookupAnswers(np.full(len(keys), None, object), versions)
+        answered = 0
+        while answered < len(keys):
+            for each in self._session.answers(_PATIENCE_S):
+                _merge(answers, each.answer)
+                answered += each.answer.size
+        return answers
+
+    def single(self, key: int) -> LookupAnswers:
+        """Look up one key."""
+        return self.bulk(np.array([key], np.int64))
+
+
+def _single_answer(outcome: str, version: int) -> LookupAnswers:
+    return LookupAnswers(np.array([outcome], object), np.array([version], np.int64))
+
+
+def _merge(answers: LookupAnswers, answer: Answer) -> None:
+    answers.outcomes[answer.positions] = _LABELS[answer.outcomes]
+    if answer.rows is not None:
+        answers.versions[answer.positions] = answer.rows["version"].to_numpy()

@@ -1,0 +1,1 @@
+"""Container image without an engine: the Dockerfile built in a Debian root and run by runc."""

