@@ -67,7 +67,7 @@ def otlp_collector() -> Iterator[OtlpCollector]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
         server.daemon_threads = True
         collector = OtlpCollector(f"http://127.0.0.1:{server.server_port}")
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         serving.start()
         try:
             yield collector

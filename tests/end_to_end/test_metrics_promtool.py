@@ -2,7 +2,6 @@
 
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ import pytest
 from service.observability.collector import Collector
 from service.observability.prometheus_observer import Exposition
 from service.resources.memory_guard import MemoryStatistics, PressureLevel
-from tests.service.observability.test_refresh_families import FOLLOWED, LOADED
+from tests.service.observability.sidecar_statistics import FOLLOWED
 from tools.debian import ToolUnavailable, debian_tool
 from tools.processes.sidecar_process import ROOT, SERVE, SidecarProcess
-
-pytestmark = pytest.mark.real_path
 
 LOOKUP = "/v1/dimensions/airports/lookup"
 PATIENT = {"timeout_ms": 20_000}
@@ -79,7 +76,7 @@ def test_refresh_metrics_pass_promtool(promtool: Path) -> None:
     """So are those of dimensions that are followed and held whole, with all their samples."""
     collector = Collector(
         dimensions=dict,
-        refreshes=lambda: {"planes": replace(FOLLOWED, load=LOADED.load)},
+        refreshes=lambda: {"planes": FOLLOWED},
         channels=list,
         watermarks_ms=dict,
         undescribed=dict,

@@ -1,4 +1,4 @@
-"""The service put together: what it serves, and how it starts and ends."""
+"""The whole service: what it serves, and how it starts and ends."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from service.config.settings import Settings
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 from tests.service.engine.running import customers, running, typed
-from tests.service.stream.streaming import Peer, until
+from tests.service.stream.streaming import Peer
 from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 20.0
@@ -42,7 +42,7 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def dimensions(tmp_path: Path) -> dict[str, Any]:
-    """The part of a configuration that names one dimension, from a file."""
+    """One dimension, in a file."""
     path = tmp_path / "customers.parquet"
     rows = {"id": pa.array([7, 8], pa.int64()), "name": ["Ada", "Bert"], "tier": [1, 2]}
     pyarrow.parquet.write_table(pa.table(rows), path)
@@ -60,7 +60,7 @@ def settings(
 
 @asynccontextmanager
 async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The service, and a client at its socket; it is told to stop at the end, and does."""
+    """The service, and a client at its socket; it is stopped by a signal at the end."""
     service = asyncio.ensure_future(app.run(chosen))
     connector = aiohttp.UnixConnector(str(chosen.listen.unix))
     async with (
@@ -71,7 +71,7 @@ async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
             assert not service.done(), service.exception()
             await asyncio.sleep(0.005)
         yield session
-        assert not service.done()  # otherwise the signal would be ours
+        assert not service.done()  # otherwise the signal would end the tests
         os.kill(os.getpid(), signal.SIGTERM)
         await service
 
@@ -84,32 +84,25 @@ async def _answers(session: aiohttp.ClientSession, url: str = "/livez") -> bool:
         return False  # not listening yet
 
 
-async def test_lookups_are_answered(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """Outcomes and rows come in the order of the keys, and are counted."""
+async def test_lookups_and_streams_are_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """One socket answers lookups, counts them, and speaks the streaming protocol."""
     async with serving(settings(tmp_path, dimensions)) as session:
         body = {"keys": [8, 9, 8], "columns": ["name"]}
         async with session.post("/v1/dimensions/customers/lookup", json=body) as response:
             answer = await response.json()
-        async with session.get("/metrics") as response:
-            metrics = await response.text()
+        metrics = await _metrics(session)
+        socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
+        await socket.send_bytes(b"")
+        code, _ = await Peer(socket).closed()
 
     assert answer["outcomes"] == ["fetched", "missing", "fetched"]
     assert answer["rows"] == [{"name": "Bert"}, None, {"name": "Bert"}]
     assert 'sidelook_lookups_total{dimension="customers",outcome="fetched"} 2.0' in metrics
-
-
-async def test_streams_are_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """The streaming protocol is spoken at the same socket."""
-    async with serving(settings(tmp_path, dimensions)) as session:
-        socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
-        peer = Peer(socket)
-        await socket.send_bytes(b"")
-
-        assert (await peer.closed())[0] == aiohttp.WSCloseCode.PROTOCOL_ERROR
+    assert code == aiohttp.WSCloseCode.PROTOCOL_ERROR
 
 
 async def test_every_listener_is_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """Lookups by TCP as by the socket; the health listener has no data."""
+    """Lookups are answered by TCP like by the socket; the health listener has no data."""
     http, health = free_port(), free_port()
     chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{http}", health=f"127.0.0.1:{health}")
     async with serving(chosen), aiohttp.ClientSession() as session:
@@ -132,7 +125,7 @@ async def test_every_listener_is_served(tmp_path: Path, dimensions: dict[str, An
 
 
 async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """Who is named a token file asks for the token."""
+    """With a token file, a request needs the token."""
     token = tmp_path / "token"
     token.write_text("s3cret-s3cret-s3cret")
     token.chmod(0o400)
@@ -146,7 +139,7 @@ async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any
 
 
 async def test_service_starts_without_its_database(tmp_path: Path) -> None:
-    """A database that is down keeps nobody from starting; the service is alive but not ready."""
+    """While its database is down the service is alive and not ready."""
     dsn = tmp_path / "dsn"
     dsn.write_text(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
     dsn.chmod(0o400)
@@ -159,8 +152,8 @@ async def test_service_starts_without_its_database(tmp_path: Path) -> None:
         assert response.status == 503
 
 
-async def test_open_streams_hear_of_the_end(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """A client that is connected when the service ends is told to go elsewhere."""
+async def test_open_streams_are_sent_away(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """A client that is connected when the service ends gets the code GOING_AWAY."""
     async with serving(settings(tmp_path, dimensions)) as session:
         socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
         peer = Peer(socket)
@@ -175,75 +168,50 @@ async def _read_to_the_end(peer: Peer) -> int | None:
     return peer.socket.close_code
 
 
-def test_taken_socket_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """What cannot be bound is a fault of the configuration, told as such."""
-    chosen = settings(tmp_path, dimensions, unix=str(tmp_path / "nowhere" / "sidelook.sock"))
-
-    with pytest.raises(ConfigurationError) as caught:
-        run_on_event_loop(app.run(chosen))
-
-    assert caught.value.faults[0].startswith(f"listen.unix: {tmp_path}/nowhere/sidelook.sock: ")
-
-
-def test_taken_port_stops_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """A port that somebody else has is named, and the socket is given back."""
+def test_taken_addresses_stop_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+    """A socket or port that cannot be bound is a fault of the configuration; nothing is left."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{port}")
-        with pytest.raises(ConfigurationError) as caught:
-            run_on_event_loop(app.run(chosen))
+        faults: list[str] = []
+        for listen in ({"unix": f"{tmp_path}/nowhere/s.sock"}, {"http": f"127.0.0.1:{port}"}):
+            with pytest.raises(ConfigurationError) as caught:
+                run_on_event_loop(app.run(settings(tmp_path, dimensions, **listen)))
+            faults += caught.value.faults
 
-    (fault,) = caught.value.faults
-    assert fault.startswith(f"listen.http: 127.0.0.1:{port}: ")
-    assert "address already in use" in fault.lower()
+    assert faults[0].startswith(f"listen.unix: {tmp_path}/nowhere/s.sock: ")
+    assert faults[1].startswith(f"listen.http: 127.0.0.1:{port}: ")
+    assert "address already in use" in faults[1].lower()
     assert not (tmp_path / "sidelook.sock").exists()
 
 
 def no_streams() -> StreamHandler:
-    """Streams that nobody is connected to."""
+    """Streams without connections."""
     registry = ChannelRegistry({}, max_channels=1, credit_bytes=1)
     return StreamHandler(registry, agent="a test", max_message_bytes=1, answer_bytes=1)
 
 
 async def test_drain_waits_for_plain_requests() -> None:
-    """What was asked without a stream is answered before the end, too."""
+    """Lookups without a stream are answered before the end, but are not waited for without end."""
     store = customers()
     store.hold()
     async with running(store) as dimension:
-        asked = asyncio.ensure_future(
+        dimensions = {"customers": dimension}
+        waiting = asyncio.ensure_future(
             dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
         )
         await store.wait_for_fetches(1)
-        drain = asyncio.ensure_future(
-            app._drain(no_streams(), {"customers": dimension}, timeout_s=PATIENCE_S)
-        )
+        await app._drain(no_streams(), dimensions, timeout_s=0.01)
+        drain = asyncio.ensure_future(app._drain(no_streams(), dimensions, timeout_s=PATIENCE_S))
         done, _ = await asyncio.wait([drain], timeout=0.1)
 
-        assert not done
+        assert (done, waiting.done()) == (set(), False)
         store.release()
         await drain
-        assert asked.done()
-        await until(lambda: not dimension.is_waited_for)
-
-
-async def test_drain_ends_in_time() -> None:
-    """A store that does not answer does not keep the service alive."""
-    store = customers()
-    store.hold()
-    async with running(store) as dimension:
-        asked = asyncio.ensure_future(
-            dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
-        )
-        await store.wait_for_fetches(1)
-
-        await app._drain(no_streams(), {"customers": dimension}, timeout_s=0.01)
-
-        assert not asked.done()
-        asked.cancel()
+        assert waiting.done()
 
 
 async def test_short_memory_is_relieved(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """Caches give way and lookups are refused while memory is short; then all is served again."""
+    """While memory is short, caches shrink and lookups are refused; afterwards all is served."""
     values = settings(tmp_path, dimensions).model_dump(by_alias=True, exclude_unset=True)
     async with serving(Settings(values | {"limits": {"memory": "16MiB"}})) as session:
         ballast: list[bytes] = []  # of this process, which is the service's, too

@@ -1,9 +1,15 @@
-"""TLS at a real listener: who gets in, who does not, and what a new certificate changes."""
+"""TLS of the TCP listener: which callers get in, and what a new certificate changes.
+
+The backend is a fake; handshake, certificates and routes are real.
+"""
 
 import asyncio
 import select
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import aiohttp
@@ -13,88 +19,124 @@ from lookup_core.errors import ConfigurationError
 from service.config.settings import Settings
 from service.http.limits import Limits
 from service.listeners import certificate_rotation, listeners
+from service.tls.certificate_rotation import CertificateRotation
 from tests.service.config.configuration import MINIMAL
-from tests.service.http.serving import served
-from tests.service.secure_listener import PATIENCE_S, SecureListener, secure_listener
-from tests.service.tls.certificates import authority, yesterday
+from tests.service.http.serving import Setting, served
+from tests.service.stream.streaming import until
+from tests.service.tls.certificates import Authority, authority, yesterday
+from tools.processes.sidecar_process import free_port
 
+PATIENCE_S = 20.0
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 QUICK = Limits(header_deadline_s=0.3)
-# With TLS 1.3 a caller is done with the handshake before the listener has looked at it.
+# With TLS 1.3 a caller ends its handshake before the listener has seen its certificate.
 REFUSALS = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
 
-async def certificate_names(listener: SecureListener, context: ssl.SSLContext) -> set[str]:
-    """The names in the certificate that a new connection is shown."""
-    _, writer = await asyncio.open_connection(
-        "127.0.0.1", listener.port, ssl=context, server_hostname="localhost"
-    )
-    shown = writer.get_extra_info("peercert")
-    writer.transport.abort()
-    return {name for _, name in shown["subjectAltName"]}
+@dataclass(frozen=True, slots=True)
+class SecureListener:
+    """A listener, and the authority of its certificates."""
+
+    port: int
+    signer: Authority
+    certificate: CertificateRotation
+
+    def trust(self) -> ssl.SSLContext:
+        """A caller that trusts the authority, and shows no certificate."""
+        return ssl.create_default_context(cafile=self.signer.file)
+
+    def caller(self) -> ssl.SSLContext:
+        """A caller that shows a certificate of the authority."""
+        files = self.signer.issue("caller.example", name="caller")
+        context = self.trust()
+        context.load_cert_chain(files.cert_file, files.key_file)
+        return context
+
+    async def status(self, context: ssl.SSLContext, *, host: str = "localhost") -> int:
+        """The status of a request; raises aiohttp's ClientError."""
+        url = f"https://127.0.0.1:{self.port}/v1/dimensions"
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aiohttp.ClientSession(headers={"Host": host}) as session,
+            session.get(url, ssl=context, server_hostname="localhost") as response,
+        ):
+            return response.status
+
+    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection with TLS."""
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.trust(), server_hostname="localhost"
+        )
+
+    async def until_renewed(self) -> None:
+        """Wait until new connections get a certificate for `new.example`."""
+        names: set[str] = set()
+        async with asyncio.timeout(PATIENCE_S):
+            while "new.example" not in names:
+                _, writer = await self.connected()
+                shown = writer.get_extra_info("peercert")["subjectAltName"]
+                names = {name for _, name in shown}
+                writer.transport.abort()
 
 
-async def test_trusted_listener_answers(tmp_path: Path) -> None:
-    """Whoever trusts the authority is served as without TLS."""
-    async with secure_listener(tmp_path) as listener:
-        assert await listener.status(listener.trust()) == 200
+@asynccontextmanager
+async def secure_listener(
+    folder: Path, *, is_mutual: bool = False, limits: Limits | None = None, metrics: bytes = b""
+) -> AsyncIterator[SecureListener]:
+    """Listen at a free port of loopback until the block ends."""
+    signer = authority(folder)
+    files = signer.issue("localhost", "127.0.0.1")
+    section = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
+    if is_mutual:
+        section["client_ca_file"] = str(signer.file)
+    port = free_port()
+    listen = {"unix": None, "health": None, "http": f"127.0.0.1:{port}", "tls": section}
+    settings = Settings({"listen": listen}, MINIMAL)
+    assert settings.listen.tls is not None
+    certificate = CertificateRotation(settings.listen.tls.files(), look_every_s=0.02)
+    async with (
+        served(Setting(limits=limits or Limits())) as service,
+        listeners(settings, replace(service.parts, metrics=lambda: metrics), certificate),
+    ):
+        yield SecureListener(port, signer, certificate)
 
 
-async def test_stranger_is_not_trusted(tmp_path: Path) -> None:
-    """A caller who does not know the authority does not speak to the listener."""
-    async with secure_listener(tmp_path) as listener:
-        with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await listener.status(ssl.create_default_context())
+async def until_refused(listener: SecureListener, context: ssl.SSLContext) -> None:
+    """Repeat a request: a new context counts a moment after it was taken."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await listener.status(context) == 200:
+            pass
 
 
 @pytest.mark.parametrize(
     ("host", "status"), [("localhost", 200), ("LOCALHOST:1", 200), ("evil.example", 421)]
 )
 async def test_hosts_are_those_of_the_certificate(tmp_path: Path, host: str, status: int) -> None:
-    """What callers may call the listener stands in its certificate."""
+    """Callers may use the names of the certificate as Host, and no others."""
     async with secure_listener(tmp_path) as listener:
         assert await listener.status(listener.trust(), host=host) == status
 
 
-async def test_hosts_change_with_the_certificate(tmp_path: Path) -> None:
-    """A name that the new certificate has is known from then on."""
+async def test_new_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:
+    """Open connections continue without a restart; new names are accepted as Host."""
     async with secure_listener(tmp_path) as listener:
+        reader, writer = await listener.connected()
         before = await listener.status(listener.trust(), host="new.example")
         listener.signer.issue("localhost", "new.example")
-        await until_taken(listener)
+        await listener.until_renewed()
 
-        assert before == 421
-        assert await listener.status(listener.trust(), host="new.example") == 200
-
-
-async def until_taken(listener: SecureListener) -> None:
-    """Wait until new connections get the new certificate."""
-    async with asyncio.timeout(PATIENCE_S):
-        while "new.example" not in await certificate_names(listener, listener.trust()):
-            pass  # each look is a connection, which takes its time
-
-
-async def test_new_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:
-    """Connections that stand go on; nobody has to restart anything."""
-    async with secure_listener(tmp_path) as listener:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", listener.port, ssl=listener.trust(), server_hostname="localhost"
-        )
-        listener.signer.issue("localhost", "new.example")
-        await until_taken(listener)
-
+        after = await listener.status(listener.trust(), host="new.example")
         writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
+    assert (before, after) == (421, 200)
 
 
 async def test_faulty_certificate_is_not_shown(tmp_path: Path) -> None:
-    """While the new one is of no use, callers get the old one."""
+    """While the new certificate is unfit, callers get the old one."""
     async with secure_listener(tmp_path) as listener:
         listener.signer.issue("localhost", not_after=yesterday())
-        async with asyncio.timeout(PATIENCE_S):
-            while listener.certificate.refused_total == 0:  # noqa: ASYNC110  nobody is told
-                await asyncio.sleep(0.01)
+        await until(lambda: listener.certificate.refused_total > 0)
 
         assert await listener.status(listener.trust()) == 200
 
@@ -110,7 +152,7 @@ async def test_plain_http_gets_nothing(tmp_path: Path) -> None:
 
 
 async def test_old_tls_is_refused(tmp_path: Path) -> None:
-    """Nothing older than TLS 1.2 is spoken."""
+    """Versions before TLS 1.2 are refused."""
     async with secure_listener(tmp_path) as listener:
         context = listener.trust()
         context.set_ciphers("ALL:@SECLEVEL=0")
@@ -121,30 +163,20 @@ async def test_old_tls_is_refused(tmp_path: Path) -> None:
             await listener.status(context)
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01\x00"])
-async def test_handshake_has_a_deadline(tmp_path: Path, said: bytes) -> None:
-    """Whoever connects and does not go on with the handshake is let go."""
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00"])
+async def test_handshake_has_a_deadline(tmp_path: Path, sent: bytes) -> None:
+    """A caller that does not continue its handshake is disconnected."""
     async with secure_listener(tmp_path, limits=QUICK) as listener, asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        writer.write(said)
+        writer.write(sent)
 
         assert await reader.read() == b""
         writer.close()
 
 
-async def test_callers_show_certificates(tmp_path: Path) -> None:
-    """Where an authority of callers is named, one of its certificates opens the way."""
-    async with secure_listener(tmp_path, is_mutual=True) as listener:
-        files = listener.signer.issue("caller.example", name="caller")
-        context = listener.trust()
-        context.load_cert_chain(files.cert_file, files.key_file)
-
-        assert await listener.status(context) == 200
-
-
 @pytest.mark.parametrize("caller", ["none", "stranger", "expired"])
 async def test_callers_without_one_are_refused(tmp_path: Path, caller: str) -> None:
-    """No certificate, one that somebody else signed, and one whose time is over are no good."""
+    """With an authority of callers, a caller needs a valid certificate of it."""
     async with secure_listener(tmp_path, is_mutual=True) as listener:
         context = listener.trust()
         signer = authority(tmp_path / "other") if caller == "stranger" else listener.signer
@@ -157,32 +189,21 @@ async def test_callers_without_one_are_refused(tmp_path: Path, caller: str) -> N
             await listener.status(context)
 
 
-async def test_withdrawn_authority_lets_nobody_in(tmp_path: Path) -> None:
-    """Once another authority of callers is named, the old one's certificates are no good."""
+async def test_withdrawn_authority_is_refused(tmp_path: Path) -> None:
+    """A certificate of the named authority opens the way until another authority is named."""
     async with secure_listener(tmp_path, is_mutual=True) as listener:
-        files = listener.signer.issue("caller.example", name="caller")
-        context = listener.trust()
-        context.load_cert_chain(files.cert_file, files.key_file)
+        context = listener.caller()
         assert await listener.status(context) == 200
         other = authority(tmp_path / "other")
         (tmp_path / "ca.crt").write_bytes(other.file.read_bytes())
-        async with asyncio.timeout(PATIENCE_S):
-            while listener.certificate.taken_total == 0:  # noqa: ASYNC110  nobody is told
-                await asyncio.sleep(0.01)
+        await until(lambda: listener.certificate.taken_total > 0)
 
         with pytest.raises(REFUSALS):
             await until_refused(listener, context)
 
 
-async def until_refused(listener: SecureListener, context: ssl.SSLContext) -> None:
-    """Ask again, as the new context takes over a moment after it was taken."""
-    async with asyncio.timeout(PATIENCE_S):
-        while await listener.status(context) == 200:
-            pass
-
-
 async def test_callers_who_do_not_read_are_cut_off(tmp_path: Path) -> None:
-    """With TLS, too, an answer that is not taken ends with its connection."""
+    """An answer that is not read ends with its connection."""
     limits = Limits(send_deadline_s=0.2, header_deadline_s=0.5, linger_s=0.2)
     async with secure_listener(tmp_path, limits=limits, metrics=b"x" * 50_000_000) as listener:
         with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as plain:
@@ -193,18 +214,17 @@ async def test_callers_who_do_not_read_are_cut_off(tmp_path: Path) -> None:
                 await asyncio.to_thread(caller.do_handshake)
                 await asyncio.to_thread(caller.sendall, METRICS)
 
-                assert await asyncio.to_thread(is_reset, caller)
+                assert await asyncio.to_thread(_is_reset, caller)
 
 
-def is_reset(caller: socket.socket) -> bool:
-    """Wait until the connection has ended, without reading from it."""
+def _is_reset(caller: socket.socket) -> bool:
     poll = select.poll()
     poll.register(caller, select.POLLRDHUP)
     return bool(poll.poll(PATIENCE_S * 1000))
 
 
 async def test_large_answers_arrive_whole(tmp_path: Path) -> None:
-    """With TLS they are sent in pieces, and a HEAD has none of them."""
+    """They are sent in pieces; a HEAD has no body."""
     large = bytes(range(256)) * 20_000
     async with secure_listener(tmp_path, metrics=large) as listener, asyncio.timeout(PATIENCE_S):
         url = f"https://localhost:{listener.port}/metrics"
@@ -213,21 +233,14 @@ async def test_large_answers_arrive_whole(tmp_path: Path) -> None:
                 assert await response.read() == large
             async with session.head(url, ssl=listener.trust()) as response:
                 assert (await response.read(), response.status) == (b"", 200)
+    with pytest.raises(ConnectionRefusedError):  # the port is free after the end
+        await asyncio.open_connection("127.0.0.1", listener.port)
 
 
-async def test_port_is_given_back(tmp_path: Path) -> None:
-    """After the end nobody listens there."""
-    async with secure_listener(tmp_path) as listener:
-        port = listener.port
-
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection("127.0.0.1", port)
-
-
-async def test_unknown_host_is_told() -> None:
-    """A name that leads nowhere is a fault of the configuration."""
-    listen = {"unix": None, "http": None, "health": "no-such-host.invalid:1"}
-    settings = Settings({"listen": listen | {"http": "127.0.0.1:0"}}, MINIMAL)
+async def test_unknown_host_is_a_fault() -> None:
+    """A name without an address is a fault of the configuration."""
+    listen = {"unix": None, "http": "127.0.0.1:0", "health": "no-such-host.invalid:1"}
+    settings = Settings({"listen": listen}, MINIMAL)
     async with served() as service:
         with pytest.raises(ConfigurationError) as caught:
             async with listeners(settings, service.parts):
@@ -238,13 +251,8 @@ async def test_unknown_host_is_told() -> None:
     assert "Unknown error" not in fault
 
 
-def test_without_tls_there_is_no_certificate() -> None:
-    """Plain HTTP needs none."""
-    assert certificate_rotation(Settings(MINIMAL)) is None
-
-
-def test_certificate_that_went_bad_stops_the_start(tmp_path: Path) -> None:
-    """What changed after the configuration was read is told like one of its faults."""
+def test_vanished_certificate_stops_the_start(tmp_path: Path) -> None:
+    """A file that is missing since the configuration was read is one of its faults."""
     files = authority(tmp_path).issue()
     tls = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
     settings = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
@@ -256,3 +264,4 @@ def test_certificate_that_went_bad_stops_the_start(tmp_path: Path) -> None:
     assert caught.value.faults == (
         f"listen.tls: cannot read {files.cert_file}: No such file or directory",
     )
+    assert certificate_rotation(Settings(MINIMAL)) is None

@@ -1,4 +1,4 @@
-"""A dimension of a Parquet file, wired as it is configured, while the file changes."""
+"""A dimension in a Parquet file that changes while it is served."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,19 +31,19 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(path: Path, names: list[str], column: str = "name") -> None:
-    """Put another file in its place; the number of a plane is its position."""
+    """Replace the file; the number of a plane is its position."""
     rows = pa.table({"id": pa.array(range(len(names)), pa.int64()), column: names})
     pq.write_table(rows, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
 
 
 def remove(path: Path) -> None:
-    """Let there be no file."""
+    """Remove the file."""
     path.unlink()
 
 
 def write_bomb(path: Path) -> None:
-    """Put a file of less than a megabyte in its place that unpacks to five hundred."""
+    """Replace the file by one of less than a megabyte that unpacks to five hundred."""
     rows, text = 10_000, "x" * 50_000
     names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
     pq.write_table(pa.table({"id": range(rows), "name": names}), path)
@@ -52,7 +52,7 @@ def write_bomb(path: Path) -> None:
 
 @asynccontextmanager
 async def running(path: Path, cache: object) -> AsyncIterator[Dimension]:
-    """The dimension, described."""
+    """The dimension, with its schema."""
     config = configured(source={"kind": "parquet", "path": str(path)}, key=["id"], cache=cache)
     async with dimension_backend(config) as backend, asyncio.timeout(PATIENCE_S):
         sources = refresh_sources("planes", config)
@@ -76,14 +76,14 @@ async def look_up(dimension: Dimension, *keys: int) -> dict[int, str]:
 
 
 def load(dimension: Dimension) -> LoadStatistics:
-    """How it is loaded."""
+    """The statistics of its loads."""
     statistics = dimension.load_statistics()
     assert statistics is not None
     return statistics
 
 
 async def test_reload_brings_the_new_file(path: Path) -> None:
-    """A key that has several rows in it is found out by who asks for it."""
+    """A key with several rows in the new file is an error of its lookups only."""
     async with running(path, FULL) as dimension:
         await until_whole(dimension)
         before = await look_up(dimension, 0, 1, 2)
@@ -98,7 +98,7 @@ async def test_reload_brings_the_new_file(path: Path) -> None:
 
 
 async def test_reload_brings_other_columns(path: Path) -> None:
-    """They are described first; rows of the former file are not answered as those of the new."""
+    """The new schema is read first, and rows of the old file are never served under it."""
     async with running(path, FULL) as dimension:
         await until_whole(dimension)
         write(path, ["737", "747"], column="model")
@@ -111,8 +111,8 @@ async def test_reload_brings_other_columns(path: Path) -> None:
     assert answer.rows.to_pylist() == [{"model": "747"}]
 
 
-async def test_former_rows_outlast_their_file(path: Path) -> None:
-    """While there is none they are served, older and older; the next one is loaded by itself."""
+async def test_old_rows_outlast_their_file(path: Path) -> None:
+    """While the file is missing its rows are served and age; the next file is loaded."""
     with capture_logs() as logs:
         async with running(path, FULL) as dimension:
             await until_whole(dimension)
@@ -132,7 +132,7 @@ async def test_former_rows_outlast_their_file(path: Path) -> None:
 
 
 async def test_file_that_unpacks_to_too_much_is_refused(path: Path) -> None:
-    """Some kilobytes may be hundreds of megabytes; the load ends as soon as its room does."""
+    """A load ends as soon as it exceeds the cache, however small the file is."""
     async with running(path, FULL) as dimension:
         await until_whole(dimension)
         write_bomb(path)
@@ -146,7 +146,7 @@ async def test_file_that_unpacks_to_too_much_is_refused(path: Path) -> None:
 
 
 async def test_rows_expire_into_the_new_file(path: Path) -> None:
-    """Without mode full, cached rows of the former file are served until they expire, or go."""
+    """A partial cache serves rows of the old file until they expire or are invalidated."""
     async with running(path, {"ttl": "1h"}) as dimension:
         first = await look_up(dimension, 0, 1)
         write(path, ["Anna", "Bea"])
@@ -160,7 +160,7 @@ async def test_rows_expire_into_the_new_file(path: Path) -> None:
 
 
 async def test_other_columns_are_found_by_lookups(path: Path) -> None:
-    """Without mode full, the lookup that meets them ends with an error, the next one has them."""
+    """Without a full cache the first lookup fails, and the next one has the new schema."""
     async with running(path, {"mode": "none"}) as dimension:
         first = await look_up(dimension, 0)
         write(path, ["737", "747"], column="model")
@@ -171,7 +171,7 @@ async def test_other_columns_are_found_by_lookups(path: Path) -> None:
 
 
 def staleness_s(dimension: Dimension) -> float:
-    """How far what is held may lag its file."""
+    """How far the cache may lag its file."""
     told = dimension.refresh_statistics().staleness_s
-    assert told is not None  # as long as anything is held
+    assert told is not None  # while there are rows
     return told

@@ -1,7 +1,4 @@
-"""A sidecar for the commands to talk to.
-
-Nothing of it is shared between tests.
-"""
+"""Fixtures of the commands: a sidecar to query, and the printed text."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +10,6 @@ from tests.service.commands.fake_sidecar import FakeSidecar
 
 @pytest.fixture
 async def sidecar(tmp_path: Path) -> AsyncIterator[FakeSidecar]:
-    """A fake that listens as long as the test runs."""
+    """A fake sidecar that listens as long as the test runs."""
     async with FakeSidecar(tmp_path / "s.sock").listening() as listening:
         yield listening

@@ -1,6 +1,6 @@
-"""A sidecar that answers over a Unix socket with what it was given; no engine behind it.
+"""A sidecar that answers over a Unix socket with given values; there is no engine behind it.
 
-Not a test; its answers have the shape that the HTTP side documents.
+Its answers have the documented shape of the HTTP routes.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from service.commands.application import run
-from tests.service.commands.status_answer import STATUS
+from tests.service.config.configuration import parsed
 
 TEXT_KEY = [{"name": "faa", "type": "string", "nullable": False}]
 PAIR_KEY = [*TEXT_KEY, {"name": "hour", "type": "int64", "nullable": False}]
@@ -34,18 +35,72 @@ DESCRIPTIONS = {  # {dimension: body}
     "list": "[]",
 }
 
+_ANSWERS = parsed("""
+DIMENSION:
+  {name: airports, unavailable: null, lookups: {hit: 4, stale: 2, missing: 3, error: 0},
+  cache: {mode: partial, rows: 1234, bytes: 1048576, max_bytes: 268435456},
+  freshness: {feed: {state: live, last_error: null}, load: null},
+  backend: {queries: 3, batch_keys: 4000, queries_in_flight: 1, concurrency_limit: 8,
+  breaker: closed, queued_keys: 5}, waiting_keys: 7, recent_errors: []}
+ERROR:
+  {code: backend_unavailable, detail: no connection, queries: 2, keys: 1234,
+  first_ago_s: 70.0, last_ago_s: 3.0}
+CHANNEL:
+  {connection: 1, channel: 2, dimension: airports, origin: stage 3 partition 1 attempt 0 task 9,
+  exclusive_records: 1000, floating_records: 500, credit_records: 1200, backlog_records: 40,
+  in_flight_records: 300, watermark_ms: 60000, is_idle: false}
+STATUS:
+  {version: "1.2", uptime_s: 90.0, memory: {resident_bytes: 1048576, limit_bytes: 536870912},
+  event_loop_lag_s: 0.002, is_draining: false, not_ready: {}}
+IDLE:
+  {name: idle, lookups: {hit: 0, missing: 0},
+  freshness: {feed: null, load: {is_whole: false, is_loading: true, rows: 1234, last_error: null}}}
+WHOLE:
+  {feed: {state: live, last_error: null},
+  load: {is_whole: true, is_loading: false, rows: 1234, last_error: null}}
+""")
+DIMENSION: dict[str, Any] = _ANSWERS["DIMENSION"]
+ERROR: dict[str, Any] = _ANSWERS["ERROR"]
+CHANNEL: dict[str, Any] = _ANSWERS["CHANNEL"]
+STATUS: dict[str, Any] = _ANSWERS["STATUS"] | {"dimensions": [DIMENSION], "channels": [CHANNEL]}
+_IDLE: dict[str, Any] = _ANSWERS["IDLE"] | {
+    "backend": DIMENSION["backend"] | {"breaker": "half_open"},
+    "recent_errors": [
+        ERROR | {"code": "timeout", "last_ago_s": 1.0, "keys": 1, "queries": 0},
+        *(ERROR | {"last_ago_s": seconds} for seconds in (600.0, 600.1)),
+    ],
+}
+STATUSES = {  # {name: status}
+    "healthy": STATUS | {"channels": []},
+    "busy": STATUS
+    | {
+        "version": "\x1b[2J",
+        "not_ready": {"idle": "a\n\x1b[2Jb"},
+        "memory": {"resident_bytes": None, "limit_bytes": 2**29},
+        "dimensions": [
+            DIMENSION | {"recent_errors": [ERROR], "freshness": _ANSWERS["WHOLE"]},
+            DIMENSION | _IDLE,
+        ],
+        "channels": [
+            CHANNEL | {"watermark_ms": MAX_WATERMARK_MS},
+            CHANNEL | {"channel": 3, "origin": "", "is_idle": True, "watermark_ms": None},
+            CHANNEL | {"dimension": "a", "watermark_ms": None},
+        ],
+    },
+}
+
 
 @dataclass
 class FakeSidecar:
-    """Dimensions with one key column and with two, one without a schema yet, and odd ones."""
+    """Dimensions with one and with two key columns, one without a schema yet, and odd ones."""
 
     socket: Path
     rows: Rows = field(default_factory=lambda: AIRPORTS)
     reader_token: str | None = None  # of the status
     admin_token: str | None = None
     refusal: str = "this needs a valid token"
-    status: Mapping[str, Any] = field(default_factory=lambda: STATUS)
-    asked: list[tuple[str, Any]] = field(default_factory=list)  # (path, body), oldest first
+    status: str | Mapping[str, Any] = "healthy"  # by name, or itself
+    queries: list[tuple[str, Any]] = field(default_factory=list)  # (path, body), oldest first
 
     async def command(self, *arguments: str) -> int:
         """Run a command against this sidecar, and return its exit code."""
@@ -74,7 +129,8 @@ class FakeSidecar:
     async def _status(self, request: web.Request) -> web.Response:
         if self.reader_token not in {None, _token(request)}:
             return problem(401, "unauthorized", self.refusal)
-        return web.json_response(dict(self.status))
+        status = STATUSES[self.status] if isinstance(self.status, str) else self.status
+        return web.json_response(dict(status))
 
     async def _describe(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -86,7 +142,7 @@ class FakeSidecar:
 
     async def _lookup(self, request: web.Request) -> web.Response:
         keys = (await request.json())["keys"]
-        self.asked.append((request.rel_url.raw_path, keys))
+        self.queries.append((request.rel_url.raw_path, keys))
         rows = [self.rows.get(str(key)) for key in keys]
         outcomes = ["hit" if row else "missing" for row in rows]
         answer = {
@@ -101,14 +157,14 @@ class FakeSidecar:
         return web.json_response(answer)
 
     async def _explain(self, request: web.Request) -> web.Response:
-        self.asked.append((request.rel_url.raw_path, None))
+        self.queries.append((request.rel_url.raw_path, None))
         return web.json_response({"dimension": request.match_info["name"], "state": "cached"})
 
     async def _invalidate(self, request: web.Request) -> web.Response:
         if self.admin_token not in {None, _token(request)}:
             return problem(401, "unauthorized", self.refusal)
         body = await request.json()
-        self.asked.append((request.rel_url.raw_path, body))
+        self.queries.append((request.rel_url.raw_path, body))
         return web.json_response({"invalidated": len(body.get("keys", self.rows))})
 
 

@@ -1,70 +1,300 @@
-"""Asking a sidecar, and what may come instead of an answer."""
+"""The client of the commands: connections, refusals, and keys and answers as texts.
+
+What whole commands print and query stands in `transcripts/lookups.txt`.
+"""
 
 import asyncio
+import json
+import ssl
+from pathlib import Path
 
 import pytest
+import typer
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
 
-from lookup_core.errors import SidecarUnreachable
-from service.commands.endpoint import parse_endpoint
-from service.commands.sidecar_client import SidecarClient, mapped_errors
+from lookup_core.errors import (
+    BackendError,
+    ErrorCode,
+    InvalidRequest,
+    SidecarUnreachable,
+    SidelookError,
+)
+from service.commands.doctor_io import sidecar_questions
+from service.commands.endpoint import DEFAULT, ClientFiles, Endpoint, parse_endpoint, read_token
+from service.commands.key_arguments import KeyField, key_value
+from service.commands.sidecar_client import SidecarClient, mapped_errors, problem
+from service.commands.tables import failures, outcomes, shown, shown_age
+from service.config.listen import Listen
 from tests.service.commands.fake_sidecar import FakeSidecar
+from tests.service.tls.certificates import authority
+
+TEXT, WHOLE = KeyField("t", "string"), KeyField("w", "int64")
 
 
-@pytest.mark.parametrize("dimension", ["html", "list"])
-async def test_other_servers_are_no_sidecars(sidecar: FakeSidecar, dimension: str) -> None:
-    """An answer that is no JSON object comes from something else."""
-    endpoint = parse_endpoint(f"unix://{sidecar.socket}")
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff", b"a\x00b"])
+def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
+    """A text that cannot stand in a header is no token."""
+    path = tmp_path / "token"
+    path.write_bytes(content)
 
-    async with SidecarClient(endpoint, token=None) as client:
-        with pytest.raises(SidecarUnreachable, match="what answers there is no sidecar"):
-            await client.ask("GET", f"/v1/dimensions/{dimension}")
+    with pytest.raises(typer.BadParameter) as caught:
+        read_token(str(path))
+
+    reason = "holds more than plain text" if b"\xff" in content else ""
+    expected = reason or "does not hold a token on one line"
+    assert caught.value.message == f"{path} {expected}"
 
 
-async def test_redirects_are_not_followed(sidecar: FakeSidecar) -> None:
-    """A sidecar sends nobody elsewhere, least of all a token."""
-    assert await sidecar.command("lookup", "moved", "x") == 65
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (400, InvalidRequest, ErrorCode.BAD_REQUEST),
+        (401, InvalidRequest, ErrorCode.UNAUTHORIZED),
+        (403, InvalidRequest, ErrorCode.UNAUTHORIZED),
+        (404, InvalidRequest, ErrorCode.UNKNOWN_DIMENSION),
+        (499, InvalidRequest, ErrorCode.BAD_REQUEST),
+        (500, BackendError, ErrorCode.INTERNAL),
+        (503, BackendError, ErrorCode.OVERLOADED),
+    ],
+)
+@pytest.mark.parametrize("body", [None, [], {}, {"code": "of_a_later_version"}, {"code": []}])
+def test_refusal_is_understood(
+    status: int, kind: type[SidelookError], code: ErrorCode, body: object
+) -> None:
+    """The sidecar's code and words are taken over; without them the status counts."""
+    plain = problem(status, body)
+    known = problem(status, {"code": ErrorCode.DRAINING.value, "detail": "because"})
+
+    assert (type(plain), plain.code) == (kind, code)
+    assert plain.detail.startswith(f"the sidecar answered with status {status}")
+    assert (type(known), known.code, known.detail) == (kind, ErrorCode.DRAINING, "because")
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        *[
+            (f"unix://{path}", (URL("http://localhost"), Path(path)))
+            for path in ("/run/sidelook/sidelook.sock", "examples/sidelook.sock")
+        ],
+        *[
+            (text, (URL(text), None))
+            for text in ("http://127.0.0.1:8815", "https://[::1]:8815", "http://h:1/")
+        ],
+    ],
+)
+def test_endpoint_is_a_socket_or_an_address(text: str, endpoint: tuple[URL, Path | None]) -> None:
+    """A path may be relative; an address has a host and a port; the default is the sidecar's."""
+    assert parse_endpoint(text) == Endpoint(text, *endpoint)
+    assert f"unix://{Listen().unix}" == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "unix://", "/run/s.sock", "localhost:8815", "ftp://h:1", "http://", "http://h:x"),
+        *("http://h/path", "http://u:p@h", "http://h?x=1"),
+    ],
+)
+def test_other_endpoints_are_refused(text: str) -> None:
+    """The fault names all forms."""
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_endpoint(text)
+
+    assert caught.value.message == (
+        f"{text!r} is neither unix:///path nor http://host:port nor https://host:port"
+    )
+
+
+@pytest.mark.parametrize("text", [DEFAULT, "http://127.0.0.1:8815"])
+def test_files_need_https(text: str) -> None:
+    """Files of TLS would have no effect elsewhere."""
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_endpoint(text, ClientFiles(ca_file="ca.crt"))
+
+    options = "--ca-file, --cert-file and --key-file"
+    assert caught.value.message == f"{options} are for https://, not for {text}"
+
+
+def test_hosts_are_always_checked(tmp_path: Path) -> None:
+    """No option disables the check of the certificate and of its host."""
+    signer = authority(tmp_path)
+    files = signer.issue()
+    given = ClientFiles(str(signer.file), str(files.cert_file), str(files.key_file))
+
+    endpoint = parse_endpoint("https://sidecar.example:8815", given)
+    context = endpoint.tls()
+
+    assert (endpoint.files, endpoint.host) == (given, "sidecar.example")
+    assert isinstance(context, ssl.SSLContext)
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+
+
+def test_unusable_files_are_named(tmp_path: Path) -> None:
+    """The fault names the option and the reason."""
+    signer, none = authority(tmp_path), str(tmp_path / "none")
+    nonsense = tmp_path / "nonsense"
+    nonsense.write_text("nonsense")
+    faults = []
+    for files in (
+        ClientFiles(cert_file="tls.crt"),
+        ClientFiles(key_file="tls.key"),
+        ClientFiles(ca_file=none),
+        ClientFiles(None, str(signer.file), str(nonsense)),
+    ):
+        with pytest.raises(typer.BadParameter) as caught:
+            files.context()
+        faults.append(caught.value.message)
+
+    assert faults == [
+        *["give both or none of --cert-file and --key-file"] * 2,
+        f"--ca-file {none} cannot be used: no such file or directory",
+        f"--cert-file, --key-file {signer.file}, {nonsense} cannot be used: not pem",
+    ]
+
+
+async def test_lost_connections_have_a_reason(tmp_path: Path) -> None:
+    """A server that hangs up is no sidecar, or expects TLS; silence and refusals are named."""
+    unix = await asyncio.start_unix_server(_hang_up, tmp_path / "s")
+    tcp = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
+    port = tcp.sockets[0].getsockname()[1]
+
+    async with unix, tcp:
+        by_socket = await _reason(f"unix://{tmp_path}/s")
+        by_tcp = await _reason(f"http://127.0.0.1:{port}")
+
+    assert by_socket == (
+        "what answers there is no sidecar, or it broke off; "
+        "is it running there? if it is elsewhere, name it with --endpoint"
+    )
+    assert f"its address is https://127.0.0.1:{port}" in by_tcp
+    refused = await _reason("http://127.0.0.1:1")
+    assert refused.startswith("Connection refused; is it running there?")
+    endpoint = parse_endpoint("http://127.0.0.1:1")
+    with pytest.raises(SidecarUnreachable, match="no answer in time"), mapped_errors(endpoint):
+        raise TimeoutError
+
+
+async def test_doctor_takes_any_answer(sidecar: FakeSidecar, tmp_path: Path) -> None:
+    """The doctor gets status, body and date of an answer; JSON is parsed, other text is not."""
+    ask = sidecar_questions(parse_endpoint(f"unix://{sidecar.socket}"), token=None)
+
+    known = await ask("/v1/dimensions/airports")
+    html = await ask("/v1/dimensions/html")
+    unknown = await ask("/v1/dimensions/no%20such")
+
+    assert (known.status, known.told["unavailable"], bool(known.date)) == (200, None, True)
+    assert (html.body, html.told) == ("<html>", {})
+    assert (unknown.status, unknown.told["code"]) == (404, "unknown_dimension")
+    absent = sidecar_questions(parse_endpoint(f"unix://{tmp_path}/none"), token="t")
+    with pytest.raises(SidecarUnreachable, match="No such file"):
+        await absent("/livez")
+
+
+async def test_doctor_trusts_the_named_authority(tmp_path: Path) -> None:
+    """Over https the certificate is checked, for the host or for another given name."""
+    signer = authority(tmp_path)
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=signer.server_context())
+    await site.start()
+
+    trusting = parse_endpoint(site.name, ClientFiles(str(signer.file)))
+    assert (await sidecar_questions(trusting, token=None)("/livez")).status == 404
+    with pytest.raises(SidecarUnreachable):
+        await sidecar_questions(parse_endpoint(site.name), token=None)("/livez")
+    with pytest.raises(SidecarUnreachable, match="not for"):
+        await sidecar_questions(trusting, token=None, server_name="b")("/livez")
+    await runner.cleanup()
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-async def test_closed_connection_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A server that hangs up without a word is no sidecar."""
-    path = tmp_path_factory.mktemp("s") / "s.sock"
-
-    server = await asyncio.start_unix_server(_hang_up, path)
-    async with server, SidecarClient(parse_endpoint(f"unix://{path}"), token=None) as client:
-        with pytest.raises(SidecarUnreachable, match="or it broke off; is it running there"):
+async def _reason(endpoint: str) -> str:
+    """Why there is no answer."""
+    async with SidecarClient(parse_endpoint(endpoint), token=None) as client:
+        with pytest.raises(SidecarUnreachable) as caught:
             await client.ask("GET", "/v1/status")
+    return caught.value.detail.removeprefix(f"no sidecar at {endpoint}: ")
 
 
-async def test_plain_address_may_have_tls() -> None:
-    """Who listens with TLS hangs up on plain HTTP, so https:// is what to try."""
-    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    endpoint = parse_endpoint(f"http://127.0.0.1:{port}")
+@pytest.mark.parametrize(
+    ("kinds", "text", "value"),
+    [
+        *[("string", text, text) for text in ("JFK", "42", "null", "[a]")],
+        ("string", '"[a]"', "[a]"),
+        ("int64", "42", 42),
+        ("uint8", "-1", -1),
+        ("int32", "null", None),
+        ("int64", "x", "x"),
+        ("int64", "1.5", 1.5),
+        ("double", "NaN", "NaN"),
+        ("bool", "true", True),
+        ("date32[day]", "2013-01-01", "2013-01-01"),
+        ("decimal128(10, 2)", "1.50", "1.50"),
+        ("string|int64", "a,5", ["a", 5]),
+        ("string|int64", ",5", ["", 5]),
+        ("string|int64", '["a,b", 5]', ["a,b", 5]),
+        ("string|int64", "[a,5", ["[a", 5]),
+    ],
+)
+def test_key_has_the_column_s_type(kinds: str, text: str, value: object) -> None:
+    """Numbers and booleans are typed without quotes, all else is text; commas separate parts."""
+    fields = [KeyField("k", kind) for kind in kinds.split("|")]
 
-    async with server, SidecarClient(endpoint, token=None) as client:
-        with pytest.raises(SidecarUnreachable, match=f"its address is https://127.0.0.1:{port}"):
-            await client.ask("GET", "/v1/status")
+    assert key_value(text, fields) == value
 
 
-def test_silence_is_told() -> None:
-    """A sidecar that does not answer in time is named as such."""
-    endpoint = parse_endpoint("http://127.0.0.1:1")
-
-    with (
-        pytest.raises(SidecarUnreachable, match=r"127\.0\.0\.1:1: no answer in time"),
-        mapped_errors(endpoint),
-    ):
-        raise TimeoutError
+@pytest.mark.parametrize("text", ["a", "a,b,c", ""])
+def test_number_of_parts_must_fit(text: str) -> None:
+    """The fault names the columns of the key."""
+    with pytest.raises(typer.BadParameter, match=r"but the key is \(t, w\)"):
+        key_value(text, [TEXT, WHOLE])
 
 
-async def test_refused_connections_are_told() -> None:
-    """A port without a listener is told in the system's words."""
-    endpoint = parse_endpoint("http://127.0.0.1:1")
+@given(st.text(max_size=5))
+def test_any_text_is_a_text_key(text: str) -> None:
+    """A text is looked up as it is typed; JSON can name any text."""
+    if text[:1] not in {"[", '"'}:
+        assert key_value(text, [TEXT]) == text
+    assert key_value(json.dumps(text), [TEXT]) == text
 
-    async with SidecarClient(endpoint, token=None) as client:
-        with pytest.raises(SidecarUnreachable, match=r"Connection refused; is it running there"):
-            await client.ask("GET", "/v1/status")
+
+def test_errors_are_explained_once() -> None:
+    """Each code has one line with its remedy; an unknown code has none."""
+    key = [KeyField("faa", "string"), KeyField("hour", "int64")]
+    codes = ["ambiguous", "of_a_later_version", "ambiguous", "type"]
+    errors = {str(place): {"code": code} for place, code in enumerate(codes, start=1)}
+    answer = {"outcomes": ["hit", *["error"] * 4], "errors": errors}
+
+    assert outcomes(answer) == ["hit", *(f"error: {code}" for code in codes)]
+    assert sorted(failures(answer, key)) == [
+        "ambiguous: a key has several rows; set match: first or all, or versions",
+        f"type: {ErrorCode.TYPE.meaning}; its key is faa string, hour int64",
+    ]
+    assert failures({}, key) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("[red]x", "[red]x"),
+        ("a\x1b[31m\n\x9b", "a\\x1b[31m\\n\\x9b"),
+        (None, "null"),
+        (1.5, "1.5"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_values_do_not_drive_the_terminal(value: object, text: str) -> None:
+    """Markup and control characters in the data are printed, not interpreted."""
+    assert shown(value).plain == text
+
+
+def test_ages_have_units() -> None:
+    """Ages below a second are in milliseconds."""
+    assert [shown_age(age_ms) for age_ms in (0, 999, 1000)] == ["0 ms", "999 ms", "1.0 s"]

@@ -1,95 +1,155 @@
-"""The ways in, and their contradictions."""
+"""The listeners of a configuration: addresses, TLS, and the protection of what leaves loopback."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.config.host_port import HostPort
 from service.config.listen import Listen
-from tests.service.config.configuration import faults
-from tests.service.tls.certificates import authority
+from service.config.settings import Settings
+from service.tls.server_certificate import CertificateFiles
+from tests.service.config.configuration import MINIMAL, faults
+from tests.service.tls.certificates import Authority, authority, yesterday
+
+EXPOSED = "10.1.2.3:8815"
 
 
-def tls_section(folder: Path, *names: str) -> dict[str, str]:
-    """The section of a certificate for these names."""
-    files = authority(folder).issue(*names)
-    return {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
+@dataclass(frozen=True, slots=True)
+class Protections:
+    """Files of a certificate and of a token, and the sections that name them."""
+
+    signer: Authority
+    files: CertificateFiles
+    auth: Mapping[str, str]
+
+    def tls(self, **others: object) -> dict[str, object]:
+        """The section of the certificate."""
+        files = self.files
+        return {"cert_file": str(files.cert_file), "key_file": str(files.key_file), **others}
 
 
-def test_socket_and_health_are_the_default() -> None:
-    """Nobody has to name the socket or the health listener; lookups by TCP must be asked for."""
-    listen = Listen()
+@pytest.fixture
+def given(tmp_path: Path) -> Protections:
+    """A certificate for some names and an address."""
+    signer = authority(tmp_path)
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("s3cret")
+    files = signer.issue("b.example", "*.c.example", "localhost.example", "10.1.2.3")
+    return Protections(signer, files, {"token_file": str(token)})
 
-    assert listen.unix == Path("/run/sidelook/sidelook.sock")
-    assert (listen.http, listen.health) == (None, HostPort("0.0.0.0", 8816))  # noqa: S104
+
+def listen(**values: object) -> Listen:
+    """The section with these values."""
+    return Settings({"listen": values}, MINIMAL).listen
 
 
-def test_tls_without_listener_is_refused(tmp_path: Path) -> None:
-    """What is written has an effect, or is refused."""
-    assert faults({"listen": {"tls": tls_section(tmp_path)}}) == [
+def tls_faults(tls: object, *, http: str | None = "127.0.0.1:1") -> list[str]:
+    """The faults of a TLS section."""
+    return faults({"listen": {"http": http, "tls": tls}})
+
+
+def test_one_listener_of_lookups_suffices(given: Protections) -> None:
+    """The socket may be closed where lookups come by TCP; TLS needs a TCP listener."""
+    by_tcp = listen(unix=None, http="127.0.0.1:1", health=None)
+    longest = "/" + "é" * 53
+
+    assert (by_tcp.unix, str(by_tcp.http), by_tcp.health) == (None, "127.0.0.1:1", None)
+    assert str(listen(health="0.0.0.0:1").health) == "0.0.0.0:1"
+    assert listen(unix=longest).unix == Path(longest)
+    assert tls_faults(given.tls(), http=None) == [
         "listen.tls: has no effect without listen.http, as the other ways in have no TLS"
     ]
 
 
-def test_certificate_is_for_the_name(tmp_path: Path) -> None:
-    """A certificate that is not for the host's name would be refused by every caller."""
-    section = tls_section(tmp_path, "b.example", "*.c.example")
-
-    (fault,) = faults({"listen": {"http": "localhost:1", "tls": section}})
-
-    assert fault == (
-        f"listen.tls: {section['cert_file']} is not for localhost, where listen.http is, but for "
-        "*.c.example, b.example; give one that is, or listen at an address"
-    )
-
-
-@pytest.mark.parametrize("http", ["Localhost:1", "127.0.0.1:1", "[::1]:1"])
-def test_address_may_have_any_name(tmp_path: Path, http: str) -> None:
-    """Which names lead to an address is not known here; upper case means the same."""
-    section = tls_section(tmp_path, "localhost")
-
-    listen = Listen.model_validate({"http": http, "tls": section})
-
-    assert listen.tls is not None
-    assert listen.tls.certificate().names == {"localhost"}
+def test_certificate_is_for_the_host(given: Protections) -> None:
+    """Every caller would refuse a certificate for other names; an address may have any name."""
+    assert tls_faults(given.tls(), http="localhost:1") == [
+        (
+            f"listen.tls: {given.files.cert_file} is not for localhost, where listen.http is, "
+            "but for *.c.example, 10.1.2.3, b.example, localhost.example; give one that is, "
+            "or listen at an address"
+        )
+    ]
+    given.signer.issue("localhost")
+    for http in ("Localhost:1", "127.0.0.1:1", "[::1]:1"):
+        tls = listen(http=http, tls=given.tls()).tls
+        assert tls is not None
+        assert tls.certificate().names == {"localhost"}
 
 
-def test_health_may_leave_loopback() -> None:
-    """Probes come by the pod's IP, and the health listener shows no data."""
-    listen = Listen.model_validate({"health": "0.0.0.0:1"})
+def test_files_of_tls_reach_the_listener(given: Protections) -> None:
+    """Callers need a certificate only if an authority is named."""
+    plain = listen(http="127.0.0.1:1", tls=given.tls()).tls
+    authorities = given.tls(client_ca_file=str(given.signer.file))
+    mutual = listen(http="127.0.0.1:1", tls=authorities).tls
 
-    assert listen.health == HostPort("0.0.0.0", 1)  # noqa: S104
+    assert plain is not None
+    assert plain.files() == given.files
+    assert mutual is not None
+    assert mutual.files().client_ca_file == given.signer.file
 
 
-def test_lookups_need_some_way_in() -> None:
-    """A sidecar that nobody can ask is a mistake."""
-    assert faults({"listen": {"unix": None}}) == [
-        "listen.http: nothing to listen on: give listen.unix or listen.http"
+def test_unfit_files_of_tls_are_faults(given: Protections) -> None:
+    """An expired certificate, a key that others may read, and wrong keys are stated."""
+    given.files.key_file.chmod(0o644)
+    assert tls_faults(given.tls()) == [
+        (
+            f"listen.tls.key_file: {given.files.key_file} may be read or written by everybody; "
+            "chmod o-rw it (a Kubernetes secret: defaultMode 0440)"
+        )
+    ]
+    assert tls_faults({"cert_fil": "a", "key_file": None}) == [
+        "listen.tls.cert_file: missing, and required",
+        "listen.tls.key_file: must be a path",
+        "listen.tls.cert_fil: unknown key; did you mean 'cert_file'?",
+    ]
+    given.signer.issue(not_after=yesterday())
+    (expired,) = tls_faults(given.tls())
+    assert expired.startswith(f"listen.tls: {given.files.cert_file}: certificate has expired; ")
+
+
+def test_exposed_listener_needs_tls_and_callers(given: Protections) -> None:
+    """The fault names what is missing; the admin's token is not the token of readers."""
+    admin = {"admin_token_file": given.auth["token_file"]}
+    fault = f"listen.http: {EXPOSED} can be reached from other machines, which needs"
+    rest = "; or listen on 127.0.0.1"
+
+    def exposed(**others: Any) -> list[str]:  # noqa: ANN401
+        tls = others.pop("tls", None)
+        return faults({"listen": {"http": EXPOSED, "tls": tls}, **others})
+
+    assert exposed() == [
+        f"{fault} listen.tls and auth.token_file, or listen.tls with its client_ca_file{rest}"
+    ]
+    assert exposed(auth=given.auth) == [f"{fault} listen.tls{rest}"]
+    assert exposed(auth=admin, tls=given.tls()) == [
+        f"{fault} auth.token_file, or listen.tls.client_ca_file{rest}"
     ]
 
 
-def test_one_way_in_suffices() -> None:
-    """The socket may be closed where lookups come by TCP."""
-    listen = Listen.model_validate({"unix": None, "http": "127.0.0.1:1", "health": None})
+@pytest.mark.parametrize(("is_mutual", "has_token"), [(False, True), (True, False), (True, True)])
+def test_protected_listener_may_leave_loopback(
+    *, given: Protections, is_mutual: bool, has_token: bool
+) -> None:
+    """A token with TLS, or certificates of the callers, suffice."""
+    tls = given.tls(client_ca_file=str(given.signer.file) if is_mutual else None)
+    auth = given.auth if has_token else {}
 
-    assert (listen.unix, listen.http, listen.health) == (None, HostPort("127.0.0.1", 1), None)
+    settings = Settings({"listen": {"http": EXPOSED, "tls": tls}, "auth": auth}, MINIMAL)
+
+    assert str(settings.listen.http) == EXPOSED
 
 
-def test_listeners_have_ports_of_their_own() -> None:
-    """Two listeners on one port would fail at the second one."""
-    assert faults({"listen": {"http": "127.0.0.1:8816"}}) == [
-        "listen.health: takes the same port as listen.http (127.0.0.1:8816); give it another one"
-    ]
+def test_faulty_files_are_not_shown(given: Protections) -> None:
+    """A token or a header that is wrong stays out of its fault."""
+    token = Path(given.auth["token_file"])
+    collector = {"endpoint": "http://c:4318", "headers_file": str(token)}
+    tracing = faults({"tracing": collector})
+    token.chmod(0o644)
 
-
-def test_socket_path_fits_the_kernel() -> None:
-    """The kernel would refuse a longer path with a riddle; it counts bytes, not characters."""
-    longest = "/" + "é" * 53
-
-    (fault,) = faults({"listen": {"unix": f"{longest}x"}})
-
-    assert Listen.model_validate({"unix": longest}).unix == Path(longest)
-    assert fault == (
-        "listen.unix: the path of a Unix socket has at most 107 bytes, "
-        "and this one, made absolute, has 108"
-    )
+    assert tracing == ["tracing: line 1 is not `name: value`, as in `authorization: Bearer …`"]
+    (fault,) = faults({"auth": given.auth})
+    assert fault.startswith(f"auth.token_file: {token} may be read or written by everybody")

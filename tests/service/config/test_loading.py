@@ -1,67 +1,200 @@
-"""The configuration as the commands load it."""
+"""A configuration as the commands load it: file, environment, secrets and manifests."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.config.loading import EMBEDDED, load_settings
-from service.config.source import PostgresSource
+from service.config.environment import Environment, read_environment, variable_of
+from service.config.loading import EMBEDDED, inline_secrets, load_settings
+from service.config.secrets import check_secret_file, read_secret
+from service.config.yaml_document import (
+    YamlDocument,
+    manifest_fault,
+    parse_yaml_document,
+    read_yaml_document,
+)
+from tests.service.config.configuration import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 ADDRESS = "postgresql://u:geheim@h/d"
 SECRET = f"dimensions: {{a: {{source: {{kind: postgres, table: t, dsn: '{ADDRESS}'}}, key: [k]}}}}"
+PERMISSION = "\nallow_inline_secrets: true"
+REMEDY = "holds a password; put it in dsn_file, or set allow_inline_secrets: true"
+DSN_FILE = "SIDELOOK_DIMENSIONS__MY_SHOP__SOURCE__DSN_FILE"
+SHIPPED = EXAMPLES.parent / "k8s/base/config-map.yaml"
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A file beside which others may stand."""
+    """A configuration with one dimension."""
     path = tmp_path / "sidelook.yaml"
     path.write_text("dimensions: {a: {source: {kind: parquet, path: a.parquet}, key: [k]}}")
     return path
 
 
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file with a token, as it should be."""
+    path = tmp_path / "token"
+    path.write_text("t0ken\n")
+    path.chmod(0o440)
+    return path
+
+
 def faults_of(path: Path, **environ: str) -> tuple[str, ...]:
-    """What is wrong with the file and the environment."""
+    """The faults of the file and the environment."""
     with pytest.raises(ConfigurationError) as raised:
         load_settings(path, environ)
     return raised.value.faults
 
 
 @pytest.mark.parametrize(
-    ("example", "dimensions"),
+    ("text", "values"),
     [
-        ("parquet.yaml", ["airports", "airlines"]),
-        ("postgres.yaml", ["customers", "weather", "airlines"]),
+        (
+            "{a: {b: [1, 2.5, true, null]}, c: no, d: 010, e: 12:30, 1: a}",
+            {"a": {"b": [1, 2.5, True, None]}, "c": "no", "d": 10, "e": "12:30", "1": "a"},
+        ),
+        ("a: &x {k: 1}\nb: *x\nc: {<<: *x, k: 3}", {"a": {"k": 1}, "b": {"k": 1}, "c": {"k": 3}}),
+        *[(text, {}) for text in ("", "\n", "# nothing\n", "---\n")],
     ],
 )
+def test_document_is_a_mapping(text: str, values: dict[str, Any]) -> None:
+    """Values have the types of YAML 1.2, where `no` is a word; anchors may be merged."""
+    assert parse_yaml_document(text) == YamlDocument(values)
+
+
+def test_repeated_keys_are_faults() -> None:
+    """Each repeated key is stated with both lines; an anchor inside itself is read once."""
+    text = "a:\n  b: 1\n  c: {b: 1, b: 2}\n  b: 3\nd: 1\nb: 1\nd: 2\n"
+
+    assert parse_yaml_document(text).faults == (
+        "d: given twice, in lines 5 and 7",
+        "a.b: given twice, in lines 2 and 4",
+        "a.c.b: given twice, in lines 3 and 3",
+    )
+    recursive = parse_yaml_document("a: &x {b: *x, b: 1}")
+    assert recursive.faults == ("a.b: given twice, in lines 1 and 1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        *[(text, "must be a mapping of keys to values") for text in ("- 1", "geheim")],
+        ("a: 1\n---\nb: 2", "not YAML: but found another document, in line 2"),
+        ("a: !!python/name:os.system", "not YAML: could not determine a constructor for the tag"),
+        ("a: *x", "not YAML: found undefined alias 'x', in line 1"),
+        ("a: \0", "not YAML: has characters not allowed"),
+        ("a: [" * 3000, "nested too deeply"),
+        *[
+            (f"a: {value}", "has a date that does not exist, or a number too long; write it in qu")
+            for value in ("2024-02-30", "9" * 5000)
+        ],
+        (
+            f'a: 1\ndsn: "{ADDRESS}" oops',
+            "not YAML: expected <block end>, but found '<scalar>'",
+        ),
+    ],
+)
+def test_other_texts_are_refused(text: str, fault: str) -> None:
+    """A fault has the number of the line, and not its text, which may hold a password."""
+    with pytest.raises(ConfigurationError) as raised:
+        parse_yaml_document(text)
+
+    (found,) = raised.value.faults
+    assert found.startswith(fault)
+    assert "geheim" not in found
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    """A missing file, a folder, and files of other texts or bytes are named in the fault."""
+    binary, broken = tmp_path / "binary", tmp_path / "broken"
+    binary.write_bytes(b"a: \xff")
+    broken.write_text("dimensions: [")
+
+    assert faults_of(binary) == (f"{binary}: not UTF-8 text (byte 3)",)
+    assert faults_of(tmp_path) == (f"{tmp_path}: cannot be read: Is a directory",)
+    assert faults_of(tmp_path / "x")[0].endswith("/x: cannot be read: No such file or directory")
+    assert faults_of(broken)[0].startswith(f"{broken}: not YAML: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[(each, each) for each in ("3s", "500", "postgresql://u:p#*&!@h/d")],
+        *[("", None), ("null", None), ("true", True), ("false", False)],
+        *[(each, ["a", "b"]) for each in ('["a", "b"]', "[a, b]", " [a, b]")],
+        ('{"max_keys": 5}', {"max_keys": 5}),
+    ],
+)
+def test_variables_are_texts_or_lists(text: str, value: object) -> None:
+    """Two underscores separate keys; only a text that begins like a list or mapping is parsed."""
+    environ = {"SIDELOOK_A__B": text, "SIDELOOKING": "x", "PATH": "/bin"}
+
+    assert read_environment(environ, {}) == Environment(
+        values={"a": {"b": value}}, origins={("a", "b"): "SIDELOOK_A__B"}
+    )
+
+
+@pytest.mark.parametrize("text", ["[a", "{a: 1, b", '["a" "b"]', "{a: *x}"])
+def test_broken_lists_are_faults(text: str) -> None:
+    """The fault names the variable, and does not show the text."""
+    assert read_environment({"SIDELOOK_A": text}, {}) == Environment(
+        faults=["SIDELOOK_A: begins like a list or a mapping, but is none"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"), [("CUSTOMERS", "Customers"), ("MY_AIR_PORTS", "my-air.ports")]
+)
+def test_variables_take_the_document_s_spelling(variable: str, name: str) -> None:
+    """A variable cannot spell capitals, hyphens and dots, so it means the key that has them."""
+    path = ("dimensions", name, "timeout")
+
+    found = read_environment(
+        {f"SIDELOOK_DIMENSIONS__{variable}__TIMEOUT": "1s"}, {"dimensions": {name: {}}}
+    )
+
+    assert found.values == {"dimensions": {name: {"timeout": "1s"}}}
+    assert found.origins == {path: variable_of(path)}
+
+
+def test_parts_refine_the_whole() -> None:
+    """A variable for a part wins over one for the whole, which must not be a text."""
+    parts = {"SIDELOOK_BATCH__LINGER": "1ms", "SIDELOOK_BATCH": "{max_keys: 1, linger: 2ms}"}
+    of_text = {"SIDELOOK_LISTEN": "x", "SIDELOOK_LISTEN__HTTP": "127.0.0.1:1"}
+
+    assert read_environment(parts, {}).values == {"batch": {"max_keys": 1, "linger": "1ms"}}
+    assert read_environment(of_text, {}).faults == [
+        "SIDELOOK_LISTEN__HTTP: a part of 'listen', which another variable sets as text"
+    ]
+    for name in ("SIDELOOK_", "SIDELOOK___A", "SIDELOOK_A__"):  # left to the check for unknown keys
+        assert list(read_environment({name: "1"}, {}).origins.values()) == [name]
+
+
+@pytest.mark.parametrize(
+    ("example", "dimensions"),
+    [("parquet", ["airports", "airlines"]), ("postgres", ["customers", "weather", "airlines"])],
+)
 def test_examples_are_right(example: str, dimensions: list[str]) -> None:
-    """What users copy passes all checks."""
-    assert list(load_settings(EXAMPLES / example, {}).dimensions) == dimensions
-
-
-def test_no_file_means_the_embedded_one() -> None:
-    """`serve` without a file runs the Parquet example."""
-    assert load_settings(None, {}) == load_settings(EXAMPLES / "parquet.yaml", {})
-    assert EMBEDDED.is_file()
+    """The examples pass all checks; without a file the Parquet example is taken."""
+    assert list(load_settings(EXAMPLES / f"{example}.yaml", {}).dimensions) == dimensions
+    assert EXAMPLES / "parquet.yaml" == EMBEDDED
+    assert load_settings(None, {}) == load_settings(EMBEDDED, {})
 
 
 def test_environment_wins_over_the_file(config: Path) -> None:
-    """A variable changes one value of a dimension in the file, and nothing else of it."""
+    """A variable changes one value; relative paths of both start at the file."""
     settings = load_settings(
-        config, {"SIDELOOK_DIMENSIONS__A__TIMEOUT": "3s", "SIDELOOK_LISTEN__HTTP": "127.0.0.1:9"}
+        config, {"SIDELOOK_DIMENSIONS__A__TIMEOUT": "3s", "SIDELOOK_LISTEN__UNIX": "s.sock"}
     )
 
-    assert (settings.dimensions["a"].timeout_s, settings.dimensions["a"].key) == (3.0, ("k",))
-    assert str(settings.listen.http) == "127.0.0.1:9"
-
-
-def test_relative_paths_start_at_the_file(config: Path, tmp_path: Path) -> None:
-    """Paths of file and environment mean the same wherever the command is run."""
-    settings = load_settings(config, {"SIDELOOK_LISTEN__UNIX": "s.sock"})
-
-    assert settings.listen.unix == tmp_path / "s.sock"
-    assert settings.dimensions["a"].source.model_dump()["path"] == tmp_path / "a.parquet"
+    a = settings.dimensions["a"]
+    assert (a.timeout_s, a.key) == (3.0, ("k",))
+    assert a.source.model_dump()["path"] == config.parent / "a.parquet"
+    assert settings.listen.unix == config.parent / "s.sock"
 
 
 def test_faults_of_all_kinds_come_at_once(config: Path) -> None:
@@ -80,76 +213,134 @@ def test_faults_of_all_kinds_come_at_once(config: Path) -> None:
     assert found[-1].endswith("(set by SIDELOOK_FOO)")
 
 
-def test_passwords_in_the_file_are_refused(config: Path) -> None:
-    """A password in the file stops the start, and no fault shows it."""
-    config.write_text(SECRET)
+@pytest.mark.parametrize(
+    ("text", "allowed", "is_taken"),
+    [
+        (SECRET, None, False),
+        (SECRET + PERMISSION, None, True),
+        (SECRET, "true", True),
+        (SECRET + PERMISSION, "false", False),
+    ],
+)
+def test_passwords_in_the_file_need_permission(
+    *, config: Path, text: str, allowed: str | None, is_taken: bool
+) -> None:
+    """File or environment may permit them, of which the environment wins; they stay hidden."""
+    config.write_text(text)
+    environ = {} if allowed is None else {"SIDELOOK_ALLOW_INLINE_SECRETS": allowed}
 
-    (fault,) = faults_of(config)
-
-    assert fault == (
-        "dimensions.a.source.dsn: holds a password; put it in dsn_file, "
-        "or set allow_inline_secrets: true"
-    )
-
-
-@pytest.mark.parametrize("environ", [{}, {"SIDELOOK_ALLOW_INLINE_SECRETS": "true"}])
-def test_passwords_in_the_file_may_be_allowed(config: Path, environ: dict[str, str]) -> None:
-    """Who says so in the file or in the environment may keep them there; they stay unshown."""
-    config.write_text(SECRET + ("" if environ else "\nallow_inline_secrets: true"))
-
-    settings = load_settings(config, environ)
-
-    assert "geheim" not in f"{settings!r} {settings} {settings.model_dump()}"
-
-
-def test_environment_overrules_the_permission(config: Path) -> None:
-    """A variable can take back what the file allows."""
-    config.write_text(f"{SECRET}\nallow_inline_secrets: true")
-
-    assert len(faults_of(config, SIDELOOK_ALLOW_INLINE_SECRETS="false")) == 1
+    if is_taken:
+        settings = load_settings(config, environ)
+        assert "geheim" not in f"{settings!r} {settings} {settings.model_dump()}"
+    else:
+        assert faults_of(config, **environ) == (f"dimensions.a.source.dsn: {REMEDY}",)
 
 
-def test_passwords_in_the_environment_are_fine(config: Path) -> None:
-    """The environment is a place for secrets."""
+def test_each_password_is_a_fault(config: Path) -> None:
+    """Every address in the file with a password is listed; the environment may hold them."""
+    dsns: dict[str, object] = {
+        "a": ADDRESS,
+        "b": "postgresql://postgres:@h/d",
+        "c": "postgresql://h/d?password=geheim",
+        "d": 5,
+    }
+    dimensions = {name: {"source": {"dsn": dsn}} for name, dsn in dsns.items()}
+    others = {"e": None, "f": {"source": "x"}, "g": {}}
     config.write_text("dimensions: {a: {source: {kind: postgres, table: t}, key: [k]}}")
 
-    source = load_settings(config, {"SIDELOOK_DIMENSIONS__A__SOURCE__DSN": ADDRESS})
+    assert list(inline_secrets({"dimensions": dimensions | others})) == [
+        f"dimensions.a.source.dsn: {REMEDY}",
+        f"dimensions.c.source.dsn: {REMEDY}",
+    ]
+    assert list(inline_secrets({"dimensions": 5})) == list(inline_secrets({})) == []
+    assert load_settings(config, {"SIDELOOK_DIMENSIONS__A__SOURCE__DSN": ADDRESS}).dimensions
 
-    assert isinstance(source.dimensions["a"].source, PostgresSource)
-    assert source.dimensions["a"].source.read_dsn() == ADDRESS
 
-
-def test_secret_may_be_elsewhere(config: Path, tmp_path: Path) -> None:
-    """A secret that only the sidecar's machine has is told with the variable that replaces it."""
+def test_missing_secret_names_its_variable(config: Path, secret: Path) -> None:
+    """A secret that only the sidecar's machine has can be replaced by a variable."""
     config.write_text(
-        "dimensions: {my-shop: {key: [k], "
-        "source: {kind: postgres, table: t, dsn_file: /etc/none/dsn}}}"
+        "dimensions: {my-shop: {key: [k], source: {kind: postgres, table: t, dsn_file: /none}}}"
     )
-    variable = "SIDELOOK_DIMENSIONS__MY_SHOP__SOURCE__DSN_FILE"
-    copy = tmp_path / "dsn"
-    copy.write_text(ADDRESS)
-    copy.chmod(0o400)
+    fault = "dimensions.my-shop.source.dsn_file: "
+    missing = f"{fault}cannot read {{}}: No such file or directory"
+    hint = f"; if it is elsewhere on this machine, set {DSN_FILE}=/PATH/OF/FILE"
 
-    told = "dimensions.my-shop.source.dsn_file: cannot read {}: No such file or directory"
-    hint = f"; if it is elsewhere on this machine, set {variable}=/PATH/OF/FILE"
-    assert faults_of(config) == (told.format("/etc/none/dsn") + hint,)
-    assert faults_of(config, **{variable: "/x"}) == (f"{told.format('/x')} (set by {variable})",)
-    assert list(load_settings(config, {variable: str(copy)}).dimensions) == ["my-shop"]
+    assert faults_of(config) == (missing.format("/none") + hint,)
+    assert faults_of(config, **{DSN_FILE: "/x"}) == (f"{missing.format('/x')} (set by {DSN_FILE})",)
+    assert faults_of(config, **{DSN_FILE: str(secret)}) == (
+        (
+            f"{fault}not a PostgreSQL address, such as postgresql://user@host:5432/database "
+            f"(set by {DSN_FILE})"
+        ),
+    )
+    secret.chmod(0o600)
+    secret.write_text(ADDRESS)
+    assert list(load_settings(config, {DSN_FILE: str(secret)}).dimensions) == ["my-shop"]
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o404, 0o602, 0o777])
+def test_secret_is_not_for_everybody(secret: Path, mode: int) -> None:
+    """A file that everybody may read or write is refused; the line end is no part of a secret."""
+    assert (check_secret_file(secret), read_secret(secret)) == (secret, "t0ken")
+    secret.chmod(mode)
+
+    with pytest.raises(ValueError, match="everybody") as raised:
+        check_secret_file(secret)
+
+    remedy = "chmod o-rw it (a Kubernetes secret: defaultMode 0440)"
+    assert str(raised.value) == f"{secret} may be read or written by everybody; {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("token", b" \n", "{} is empty"),
+        ("token", b"\xff\xfe", "cannot read {}: not UTF-8 text"),
+        ("nope", b"x", "cannot read {}: No such file or directory"),
+        (".", b"x", "{} is not a file"),
+    ],
+)
+def test_secret_is_a_file_of_text(secret: Path, name: str, content: bytes, fault: str) -> None:
+    """An empty, binary or missing file stops the start."""
+    secret.chmod(0o600)
+    secret.write_bytes(content)
+    path = secret.parent / name
+
+    with pytest.raises(ValueError, match=r"empty|not|No") as raised:
+        check_secret_file(path)
+
+    assert str(raised.value) == fault.format(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ({"a.txt": "", "b.yml": ""}, "b.yml"),
+        ({"driver.yaml": "", "sidelook.yaml": ""}, "sidelook.yaml"),
+        ({"a.txt": ""}, "sidelook.yaml"),
+        (None, "sidelook.yaml"),
+        ({"a; rm -rf x.yml": ""}, "a; rm -rf x.yml"),
+    ],
+)
+def test_config_map_is_answered_with_a_command(data: object, name: str) -> None:
+    """The command takes the likely key, is quoted, and overwrites no manifest."""
+    fault = manifest_fault(Path("my maps.yaml"), {**CONFIG_MAP, "data": data}) or ""
+
+    escaped = name.replace(".", r"\.")
+    assert fault == (
+        f"my maps.yaml: is a Kubernetes ConfigMap; check what stands below its data.{name}: "
+        "kubectl patch --local -f 'my maps.yaml' -p '{}' "
+        f"-o 'jsonpath={{.data.{escaped}}}' > 'my maps.plain.yaml'"
+    )
 
 
 def test_manifest_is_one_fault(config: Path) -> None:
-    """A ConfigMap in the file's place is told as such, not as a list of unknown keys."""
-    config.write_text("{apiVersion: v1, kind: ConfigMap, data: {sidelook.yaml: x}}")
+    """A manifest is named by its kind, instead of a list of unknown keys."""
+    config.write_text("{apiVersion: v1, kind: Pod}")
 
-    (fault,) = faults_of(config)
-
-    assert fault.startswith(f"{config}: is a Kubernetes ConfigMap; check what stands below")
-
-
-def test_broken_file_is_one_fault(config: Path) -> None:
-    """A file that is not YAML is told as such, not as a list of missing keys."""
-    config.write_text("dimensions: {")
-
-    (fault,) = faults_of(config)
-
-    assert fault.startswith(f"{config}: not YAML: ")
+    assert faults_of(config) == (f"{config}: is a Kubernetes Pod, not a configuration",)
+    assert "data.sidelook.yaml:" in (
+        manifest_fault(SHIPPED, read_yaml_document(SHIPPED).values) or ""
+    )
+    for values in ({}, {"kind": "ConfigMap"}, {"apiVersion": "v1", "kind": 5}):
+        assert manifest_fault(config, values) is None

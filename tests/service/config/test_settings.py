@@ -1,6 +1,7 @@
-"""The whole configuration."""
+"""Documents without faults, and the settings that they become."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,185 @@ import jsonschema  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from ruamel.yaml import YAML
 
+from lookup_core.settings import (
+    BatchSettings,
+    CacheMode,
+    CacheSettings,
+    DimensionSettings,
+    FeedSettings,
+    FullSettings,
+    Match,
+    OnMissingSettings,
+    ReloadSettings,
+    RetrySettings,
+    WhileLoading,
+)
+from service.config.dimension import Versions
+from service.config.loading import PATH_KEYS, anchored_paths
+from service.config.refresh import Notifications, Security
 from service.config.settings import Settings
-from tests.service.config.configuration import AIRPORTS, MINIMAL, dimension_faults, faults
+from service.config.source import PostgresSource
+from tests.service.config.configuration import (
+    AIRPORTS,
+    CHANGELOG,
+    CUSTOMERS,
+    EXAMPLES,
+    MINIMAL,
+    POSTGRES,
+    dimension,
+    parsed,
+    table,
+)
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+
+def test_defaults_are_those_of_the_manual() -> None:
+    """Only the dimensions have to be written; the environment is not read."""
+    settings = Settings(MINIMAL)
+
+    assert settings.model_fields_set == {"dimensions"}
+    assert settings.model_dump(mode="json", exclude={"dimensions"}) == parsed("""
+        auth: {token_file: null, admin_token_file: null}
+        listen: {unix: /run/sidelook/sidelook.sock, http: null, tls: null, health: "0.0.0.0:8816"}
+        limits: {memory_bytes: 536870912, connections: 256, channels: 1024,
+                 request_keys: 100000, request_bytes: 33554432}
+        tracing: {endpoint: null, sample_ratio: 0.01, service_name: sidelook,
+                  headers_file: null, ca_file: null}
+        allow_inline_secrets: false
+    """)
+
+
+def test_dimension_has_the_engine_s_defaults() -> None:
+    """A source and a key suffice; only the jitter of the cache differs from the engine."""
+    expected = DimensionSettings(name="airports", cache=CacheSettings(ttl_jitter=0.1))
+
+    airports = dimension()
+
+    assert airports.engine_settings("airports") == expected
+    assert (airports.columns, airports.match, airports.versions) == (None, None, None)
+
+
+def test_written_values_reach_the_engine() -> None:
+    """Every value of a dimension reaches the engine, in seconds and bytes."""
+    written = parsed("""
+        timeout: 9s
+        wait_for_dimension: 500ms
+        default: {name: "?", tier: 0}
+        cache: {mode: partial, max_bytes: 1KiB, ttl: 1m, negative_ttl: 0s, ttl_jitter: 0.25,
+                stale_while_revalidate: 30s, stale_if_error: 1h}
+        batch: {max_keys: 9, linger: 5ms, max_in_flight: 2}
+        retry: {max_retries: 0, backoff: {initial: 10ms, max: 1m, multiplier: 1.5},
+                on_missing: {max_retries: 3, delay: 250ms}}
+        refresh: {listen: {max_staleness: 7s}}
+    """)
+
+    assert table(**written).engine_settings("customers") == DimensionSettings(
+        name="customers",
+        timeout_s=9.0,
+        wait_for_dimension_s=0.5,
+        default={"name": "?", "tier": 0},
+        cache=CacheSettings(
+            mode=CacheMode.PARTIAL,
+            max_bytes=1024,
+            ttl_s=60.0,
+            negative_ttl_s=0.0,
+            ttl_jitter=0.25,
+            stale_while_revalidate_s=30.0,
+            stale_if_error_s=3600.0,
+        ),
+        batch=BatchSettings(max_keys=9, linger_s=0.005, max_in_flight=2),
+        retry=RetrySettings(
+            max_retries=0,
+            initial_s=0.01,
+            max_s=60.0,
+            multiplier=1.5,
+            on_missing=OnMissingSettings(3, 0.25),
+        ),
+        feed=FeedSettings(max_silence_s=7.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reload", "expected"),
+    [
+        ({"every": "10m"}, ReloadSettings(every_s=600.0)),
+        ({"at": "03:30"}, ReloadSettings(at_s=12_600.0)),
+    ],
+)
+def test_full_cache_is_loaded_as_written(reload: dict[str, str], expected: ReloadSettings) -> None:
+    """A full cache has a load of its own, and may be followed and reloaded at the same time."""
+    cache = {"mode": "full", "while_loading": "fetch", "warmup_max_wait": "1m"}
+    refresh = {"changelog": CHANGELOG, "reload": reload}
+
+    customers = table(cache=cache, refresh=refresh)
+
+    assert customers.refresh.feed == "changelog"
+    assert customers.engine_settings("customers").full == FullSettings(
+        WhileLoading.FETCH, 60.0, expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("refresh", "feed", "expected"),
+    [
+        ("{listen: null, changelog: null, reload: null}", None, FeedSettings()),
+        ("listen: {}", "listen", FeedSettings(max_silence_s=10.0)),
+        ("changelog: {alignment: {max_drift: 2s}}", "changelog", FeedSettings(max_drift_s=2.0)),
+        ("changelog: {heartbeat_topic: b}", "changelog", FeedSettings(max_staleness_s=30.0)),
+        (
+            "changelog: {heartbeat_topic: b, max_staleness: 1m}",
+            "changelog",
+            FeedSettings(max_staleness_s=60.0),
+        ),
+    ],
+)
+def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings) -> None:
+    """A dimension has at most one feed; only a feed with heartbeats has a maximal staleness."""
+    written = dict(parsed(refresh))
+    if feed == "changelog":
+        written["changelog"] = CHANGELOG | written["changelog"]
+
+    customers = table(refresh=written)
+
+    assert customers.refresh.feed == feed
+    assert customers.engine_settings("customers").feed == expected
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "cache: {ttl_jitter: 0, negative_ttl: 0s, max_bytes: 1KiB, ttl: 1ms}",
+        "cache: {ttl_jitter: 0.5, stale_if_error: 365d, ttl: 365d}",
+        "cache: {mode: full, stale_if_error: 1h, while_loading: fetch, warmup_max_wait: 1d}",
+        "batch: {max_keys: 1, max_in_flight: 1, linger: 1999ms}",
+        "{timeout: 1h, batch: {max_keys: 100000, max_in_flight: 1000, linger: 10s}}",
+        "timeout: 10ms",
+        "{timeout: 50ms, retry: {max_retries: 0, backoff: {initial: 50ms}}}",
+        "{timeout: 2s, retry: {on_missing: {delay: 2s}}}",
+        "retry: {max_retries: 100, on_missing: {max_retries: 100, delay: 1999ms}}",
+        "retry: {backoff: {initial: 50ms, max: 50ms, multiplier: 1}}",
+        "{default: {name: none, tier: 0}, columns: [name, tier]}",
+        "{wait_for_dimension: 1999ms, refresh: {listen: {max_staleness: 6s}}}",
+        "versions: {valid_from: since, valid_to: until}",
+        "{columns: [since, until], versions: {valid_from: since, valid_to: until}}",
+    ],
+)
+def test_bounds_belong_to_their_range(document: str) -> None:
+    """The least and the greatest values are taken, and values that contradict nothing."""
+    assert table(**parsed(document)) != table()
+
+
+def test_columns_and_rows_have_rules() -> None:
+    """Columns keep their order; a key may have one row, the first, all, or versions."""
+    weather = dimension(key=["origin", "hour"], columns=["wind", "temp"])
+    versions = dimension(versions={"valid_from": "since"}).versions
+
+    assert (weather.key, weather.columns) == (("origin", "hour"), ("wind", "temp"))
+    rules = [dimension(match=rule).match for rule in (None, "first", "all")]
+    assert (rules, versions) == ([None, Match.FIRST, Match.ALL], Versions(valid_from="since"))
 
 
 def test_first_layer_wins_key_by_key() -> None:
-    """A layer changes what it names, and leaves its neighbours alone."""
+    """A layer changes what it names, and nothing next to it."""
     upper = {"dimensions": {"airports": {"timeout": "3s"}}}
     lower = {"dimensions": {"airports": AIRPORTS | {"timeout": "1s"}}}
 
@@ -24,60 +196,107 @@ def test_first_layer_wins_key_by_key() -> None:
     assert (airports.timeout_s, airports.key) == (3.0, ("faa",))
 
 
-def test_environment_is_not_read() -> None:
-    """Only the layers count; who reads the environment makes a layer of it."""
-    assert Settings(MINIMAL).model_fields_set == {"dimensions"}
+def test_unwritten_sizes_fit_any_memory() -> None:
+    """Sizes that are not written, or that just fit, contradict no smaller memory."""
+    just = "{limits: {memory: 1GiB}, dimensions: {airports: {cache: {max_bytes: 1GiB}}}}"
+    for document in ("limits: {memory: 16MiB}", "limits: {memory: 16MiB, request_bytes: 16MiB}"):
+        assert Settings(parsed(document), MINIMAL).limits.memory_bytes == 16 * 2**20
+    assert Settings(parsed(just), MINIMAL).dimensions["airports"].cache.max_bytes == 2**30
 
 
-def test_some_dimension_is_needed() -> None:
-    """A sidecar without dimensions answers nothing."""
-    with pytest.raises(ValueError, match="at least 1 item"):
-        Settings({"dimensions": {}})
+def test_equal_changes_may_share_a_channel() -> None:
+    """A channel carries the keys of one table of one server."""
+    listen = {"refresh": {"listen": {"channel": "shop"}}}
+    elsewhere = POSTGRES | {"table": "public.orders", "dsn": "postgresql://other/shop"}
+
+    for other in ({"columns": ["name"]}, {"source": elsewhere}):
+        dimensions = {"a": CUSTOMERS | listen, "b": CUSTOMERS | listen | other}
+        assert len(Settings({"dimensions": dimensions}).dimensions) == 2
 
 
-def test_names_of_dimensions_are_checked() -> None:
-    """A name that could not stand in an address is a fault at that name."""
-    (fault,) = faults({"dimensions": {"a/b": AIRPORTS}})
+def test_channel_has_the_dimension_s_name() -> None:
+    """A name that PostgreSQL would cut ends with a digest; a given name is taken as it is."""
+    names = ("customers", "c" * 54, "c" * 55, "c" * 63)
 
-    assert fault.startswith("dimensions.a/b: not a name for a dimension")
+    channels = [Notifications().channel_of(name) for name in names]
+
+    assert channels == [
+        "sidelook_customers",
+        f"sidelook_{'c' * 54}",
+        f"sidelook_{'c' * 45}_2c4ba9a9",
+        f"sidelook_{'c' * 45}_93378fde",
+    ]
+    assert Notifications(channel="Shop.customers").channel_of("a") == "Shop.customers"
 
 
-def test_keys_are_spelled_exactly() -> None:
-    """A key in capitals is another key."""
-    (fault,) = faults({"Listen": {}})
+def test_secrets_are_read_and_not_shown(tmp_path: Path) -> None:
+    """Address and password come from their files each time; no text of a source shows them."""
+    file = tmp_path / "secret"
+    file.touch(mode=0o600)
+    file.write_text("postgresql://u:geheim@h/d\n")
+    here = PostgresSource.model_validate(POSTGRES | {"dsn": "postgresql://u:geheim@h/d"})
+    there = PostgresSource.model_validate(POSTGRES | {"dsn": None, "dsn_file": str(file)})
+    login = {"mechanism": "PLAIN", "username": "sidelook", "password_file": str(file)}
+    security = Security.model_validate(login)
 
-    assert fault == "Listen: unknown key; did you mean 'listen'?"
+    first = there.read_dsn()
+    file.write_text("rotated")
+
+    assert here.read_dsn() == first == "postgresql://u:geheim@h/d"
+    assert "geheim" not in f"{here!r}{here}{here.model_dump()}{here.model_dump_json()}"
+    assert there.read_dsn() == security.read_password() == "rotated"
+    assert Security().read_password() is None
 
 
 @pytest.mark.parametrize("example", ["parquet.yaml", "postgres.yaml"])
 def test_examples_fit_the_schema(example: str) -> None:
-    """What the checks take, the JSON Schema takes, too."""
+    """The JSON Schema takes what the checks take."""
     document = YAML(typ="safe", pure=True).load(EXAMPLES / example)
 
     jsonschema.validate(document, Settings.model_json_schema())
 
 
-@pytest.mark.parametrize("wrong", [{"timeout": 5}, {"batch": {"max_keys": 0}}, {"tmeout": "1s"}])
-def test_schema_refuses_what_checks_refuse(wrong: dict[str, Any]) -> None:
-    """An editor that knows the schema marks units, ranges and unknown keys."""
-    document = {"dimensions": {"airports": AIRPORTS | wrong}}
-
-    assert dimension_faults(**wrong)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, Settings.model_json_schema())
-
-
-def test_schema_shows_no_class_of_ours() -> None:
-    """Defaults stand in the schema as they would in the file."""
+def test_schema_is_written_like_the_file() -> None:
+    """Defaults, ranges and units stand in the schema as a file would have them."""
     definitions = json.loads(json.dumps(Settings.model_json_schema()))["$defs"]
+    ttl = definitions["Cache"]["properties"]["ttl"]
+    multiplier = definitions["Backoff"]["properties"]["multiplier"]
 
-    assert definitions["Cache"]["properties"]["ttl"]["default"] == "10m"
     assert definitions["Listen"]["properties"]["health"]["default"] == "0.0.0.0:8816"
+    assert (ttl["default"], ttl["type"]) == ("10m", "string")
+    assert ttl["pattern"] == r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$"
+    assert ttl["description"] == "a duration from 1ms to 365d"
+    assert definitions["Batch"]["properties"]["max_keys"]["type"] == "integer"
+    assert (multiplier["type"], multiplier["minimum"], multiplier["maximum"]) == ("number", 1, 100)
 
 
-def test_errors_never_show_values() -> None:
-    """A password in a wrong place stays out of the error, wherever that is logged."""
-    with pytest.raises(ValueError, match="validation error") as raised:
-        Settings({"auth": "geheim", "listen": {"http": "127.0.0.1:1", "x": "geheim"}}, MINIMAL)
+def test_relative_paths_start_at_the_folder() -> None:
+    """Sockets, secrets and files are found next to the configuration; the rest is unchanged."""
+    anchored = """
+        listen: {{unix: {0}s.sock, tls: {{cert_file: {0}tls.crt, client_ca_file: /ca}}}}
+        auth: {{token_file: {0}../token, admin_token_file: null}}
+        tracing: {{headers_file: 5}}
+        limits: {{path: x}}
+        dimensions:
+          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}}}
+          b: {{refresh: {{changelog: {{security: {{ca_file: {0}b}}}}}}, source: []}}
+          c: null
+    """
+    wrong = {"listen": 5, "dimensions": []}
 
-    assert "geheim" not in str(raised.value)
+    found = anchored_paths(parsed(anchored.format("")), Path("/etc/sidelook"))
+
+    assert found == parsed(anchored.format("/etc/sidelook/"))
+    assert anchored_paths(wrong, Path("/etc/sidelook")) == wrong
+
+
+def test_every_path_of_the_schema_is_anchored() -> None:
+    """A new key that holds a path is found by this test."""
+    assert set(_path_keys(Settings.model_json_schema())) == PATH_KEYS
+
+
+def _path_keys(schema: dict[str, Any]) -> Iterator[str]:
+    for definition in schema["$defs"].values():
+        for name, field in definition.get("properties", {}).items():
+            if "'format': 'path'" in str(field):
+                yield name

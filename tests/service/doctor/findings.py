@@ -1,7 +1,4 @@
-"""What the tests of findings share: a matter, and a short form of what was found.
-
-Not a test.
-"""
+"""A matter for tests, and findings as short texts."""
 
 from collections.abc import AsyncIterator, Iterable
 
@@ -12,10 +9,21 @@ MATTER = Subject("check", "subject")
 
 
 def severities(findings: Iterable[Finding]) -> list[str]:
-    """How bad each is."""
+    """The severity of each finding."""
     return [finding.severity.value for finding in findings]
 
 
+def texts(findings: Iterable[Finding]) -> list[str]:
+    """Each finding as a line, and its remedy as another one; the matter of tests is left out."""
+    lines = []
+    for each in findings:
+        matter = Subject(each.check, each.subject)
+        place = "" if matter == MATTER else f" {each.check} {each.subject}"
+        lines.append(f"{each.severity.value}{place}: {each.message}")
+        lines += [f"  → {each.remedy}"] if each.remedy else []
+    return lines
+
+
 async def gathered(seen: AsyncIterator[Seen]) -> list[Finding]:
-    """All that a check finds by itself."""
+    """The findings of a check."""
     return [each async for each in seen if isinstance(each, Finding)]

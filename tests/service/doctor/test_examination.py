@@ -1,21 +1,54 @@
-"""Running checks: none hides what the others see."""
+"""Which checks run, in which order, and how a check that hangs or breaks is ended."""
 
 import asyncio
+import json
+import os
+import pickle
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
 
+from service.config.settings import Settings
 from service.doctor.backends.database_check import judged
-from service.doctor.check_runner import Stages, run_checks
-from service.doctor.finding import Finding, Subject
-from tests.service.doctor.findings import severities
+from service.doctor.backends.postgres_server import PostgresServer, Room
+from service.doctor.check import Seen, ServerDemand
+from service.doctor.check_runner import run_checks, run_checks_apart
+from service.doctor.deployment.pod_template import PodTemplateCheck
+from service.doctor.finding import Finding, Report, Subject
+from service.doctor.plan import (
+    Configured,
+    Deployment,
+    RunningSidecar,
+    SkippedCheck,
+    groups,
+    plan,
+    unknown_sidecar,
+)
+from service.doctor.sidecar.clock import ClockReading
+from service.doctor.sidecar.sidecar_check import SidecarAnswer
+from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
+from tests.service.doctor.findings import MATTER
+from tests.service.tls.certificates import authority
+
+FILE = Path("c.yaml")
+NOTHING = Deployment()
+SETTINGS = Settings(
+    {
+        "dimensions": {
+            "a": CUSTOMERS,
+            "b": CUSTOMERS | {"refresh": {"changelog": CHANGELOG}},
+            "c": AIRPORTS,
+        }
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A check that tells one finding, and then ends as it is told to."""
+class Scripted:
+    """A check with one finding, and then an end."""
 
     name: str
-    then: str = ""  # "hang", "hang on", or "break"
+    then: str = ""  # "hang", "hang on" (not cancelled), "break", "spin" (blocks its process), "die"
 
     @property
     def matter(self) -> Subject:
@@ -23,11 +56,15 @@ class Told:
         return Subject(self.name, "x")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """One, and what comes then."""
+        """One finding, and then the end."""
         yield self.matter.ok("seen")
         if self.then == "break":
             raise ValueError("no")
-        while self.then:
+        if self.then == "die":
+            os._exit(1)
+        while self.then == "spin":
+            pass
+        while self.then.startswith("hang"):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -35,49 +72,158 @@ class Told:
                     raise
 
 
-async def findings_of(stages: Stages, *, timeout_s: float = 5.0) -> list[Finding]:
-    """What is found in these stages."""
-    return judged(await run_checks(stages, timeout_s=timeout_s), None)
-
-
-async def test_findings_keep_the_order_of_checks() -> None:
-    """Whoever is first to end, the report has the order of the checks."""
-    found = await findings_of([[Told("a"), Told("b")], [Told("c")]])
-
-    assert [finding.check for finding in found] == ["a", "b", "c"]
+def short(seen: list[Seen]) -> list[tuple[str, str, str]]:
+    """Check, severity and message of each finding."""
+    found = [each for each in seen if isinstance(each, Finding)]
+    return [(each.check, each.severity.value, each.message) for each in found]
 
 
 async def test_broken_check_hides_no_other() -> None:
-    """What a check saw before it broke is told, that it broke, and all that others saw."""
-    found = await findings_of([[Told("a", "break"), Told("b")]])
+    """Findings keep the order of checks; a broken check is an error after its own findings."""
+    seen = await run_checks([[Scripted("a", "break"), Scripted("b")], [Scripted("c")]])
 
-    assert [(finding.check, finding.severity.value) for finding in found] == [
-        ("a", "ok"),
-        ("a", "error"),
-        ("b", "ok"),
+    assert short(seen) == [
+        ("a", "ok", "seen"),
+        ("a", "error", "the check broke off: ValueError"),
+        ("b", "ok", "seen"),
+        ("c", "ok", "seen"),
     ]
-    assert found[1].message == "the check broke off: ValueError"
 
 
 async def test_hanging_check_ends_in_time() -> None:
-    """A check without an answer is an error after its time, and the next stage begins."""
-    found = await findings_of([[Told("a", "hang"), Told("b")], [Told("c")]], timeout_s=0.05)
-
-    assert severities(found) == ["ok", "error", "ok", "ok"]
-    assert found[1].message == "no answer within 0.05 s"
-
-
-async def test_check_that_cannot_be_ended_is_left_behind() -> None:
-    """Not even a check that does not let itself be cancelled holds the others up."""
-    stuck = Told("a", "hang on")
+    """A check without an answer is an error, even if it ignores its cancellation."""
+    stuck = Scripted("b", "hang on")
     try:
-        async with asyncio.timeout(10.0):
-            found = await findings_of([[stuck, Told("b")]], timeout_s=0.05)
+        seen = await run_checks([[Scripted("a", "hang"), stuck], [Scripted("c")]], timeout_s=0.05)
     finally:
         object.__setattr__(stuck, "then", "hang")  # so that the loop of the test can end
 
-    assert [(finding.check, finding.severity.value) for finding in found] == [
-        ("a", "ok"),
-        ("b", "ok"),
-        ("a", "error"),
+    assert short(seen) == [
+        ("a", "ok", "seen"),
+        ("a", "error", "no answer within 0.05 s"),
+        ("b", "ok", "seen"),
+        ("b", "error", "no answer within 0.05 s"),
+        ("c", "ok", "seen"),
     ]
+
+
+def test_groups_do_not_hold_each_other_up() -> None:
+    """A group whose process is blocked or dies is ended; other groups are not affected."""
+    spinning = [[Scripted("a", "spin")], [Scripted("b")]]
+    dying = [[Scripted("c", "die")]]
+
+    seen = run_checks_apart([spinning, dying, [[], [Scripted("d")]]], timeout_s=0.5)
+
+    assert short(seen) == [
+        ("a", "ok", "seen"),
+        ("a", "error", "no answer within 2 s"),
+        ("b", "skipped", "was not looked at"),
+        ("c", "ok", "seen"),
+        ("c", "error", "the check broke off: its process has ended"),
+        ("d", "ok", "seen"),
+    ]
+
+
+def test_demands_are_judged_at_the_end() -> None:
+    """The demand of an address crosses processes, and is judged after all findings."""
+    server = PostgresServer(160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0), Room())
+    demand = ServerDemand("h", server, 8)
+    crossed = pickle.loads(pickle.dumps(demand))  # noqa: S301  # our own pipe
+
+    assert crossed == demand
+    assert [each.check for each in judged([crossed, MATTER.ok("x")], None)] == [
+        "check",
+        "connections",
+    ]
+
+
+def names(
+    configured: Configured | None,
+    sidecar: RunningSidecar | SkippedCheck | None = None,
+    deployment: Deployment = NOTHING,
+) -> list[str]:
+    """The checks of a plan, stage by stage."""
+    stages = plan(configured, sidecar, deployment)
+    return [" ".join(each.matter.check for each in stage) for stage in stages]
+
+
+def test_given_parts_have_checks(tmp_path: Path) -> None:
+    """Without a configuration that is a finding; with faults only stores are left out."""
+    faulty = Configured(FILE, faults=["x"])
+    local = RunningSidecar("unix:///s", _ask, Path("/s"))
+    remote = RunningSidecar("http://h", _ask)
+    files = Deployment(pod_template=FILE, spark_conf=FILE)
+    certificate = authority(tmp_path).issue()
+    tls = {"cert_file": str(certificate.cert_file), "key_file": str(certificate.key_file)}
+    secure = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
+
+    assert [
+        names(None, local),
+        names(Configured(FILE, SETTINGS)),
+        names(Configured(FILE, secure)),
+        names(faulty, remote, files),
+        names(faulty, unknown_sidecar("c.yaml")),
+    ] == [
+        ["configuration socket sidecar limits kubernetes", ""],
+        ["configuration secrets database kafka table kubernetes", "table table"],
+        ["configuration secrets tls table kubernetes", ""],
+        ["configuration sidecar limits kubernetes pod template spark", ""],
+        ["configuration sidecar limits kubernetes", ""],
+    ]
+
+
+def test_databases_are_apart(tmp_path: Path) -> None:
+    """Each database with its tables is a group; an address that cannot be read is in none."""
+    file = tmp_path / "dsn"
+    file.write_text("postgresql://me@h/d")
+    file.chmod(0o400)
+    source = {"kind": "postgres", "dsn_file": str(file), "table": "t"}
+    vanished = Settings({"dimensions": {"a": {"source": source, "key": ["id"]}}})
+    file.unlink()
+
+    parts = groups(plan(Configured(FILE, SETTINGS), None, NOTHING))
+
+    assert [[[each.matter.check for each in stage] for stage in part] for part in parts] == [
+        [["configuration", "secrets", "kafka", "table", "kubernetes"], []],
+        [["database"], ["table", "table"]],
+    ]
+    assert names(Configured(FILE, vanished)) == ["configuration secrets kubernetes", ""]
+
+
+def test_template_follows_the_properties(tmp_path: Path) -> None:
+    """What Spark's properties say of all containers counts for the pod template."""
+    conf = tmp_path / "spark.conf"
+    conf.write_text("spark.kubernetes.executor.checkAllContainers false\n")
+
+    known, unknown = (
+        plan(None, None, Deployment(pod_template=FILE, spark_conf=file))[0]
+        for file in (conf, tmp_path / "none")
+    )
+
+    assert PodTemplateCheck(FILE, checks_all=False) in known
+    assert PodTemplateCheck(FILE, checks_all=True) in unknown
+
+
+async def _ask(_path: str) -> SidecarAnswer:
+    raise AssertionError  # a plan queries nothing
+
+
+def test_report_is_plain_json() -> None:
+    """All fields of the findings, and the number of each severity; only errors are faults."""
+    matter = Subject("socket", "/s")
+    findings = [matter.ok("a"), matter.warning("b", "c"), matter.skipped("d", "e")]
+    report = Report([*findings, matter.error("is not", "mend it")])
+
+    found = json.loads(json.dumps(report.as_json()))
+
+    place = {"check": "socket", "subject": "/s"}
+    assert found == {
+        "findings": [
+            place | {"severity": "ok", "message": "a", "remedy": ""},
+            place | {"severity": "warning", "message": "b", "remedy": "c"},
+            place | {"severity": "skipped", "message": "d", "remedy": "e"},
+            place | {"severity": "error", "message": "is not", "remedy": "mend it"},
+        ],
+        "summary": {"ok": 1, "warning": 1, "error": 1, "skipped": 1},
+    }
+    assert (report.has_errors, Report(findings).has_errors) == (True, False)

@@ -1,14 +1,12 @@
-"""Loads are seen on a terminal while they run, and told in one line when they end."""
+"""Progress of loads on a terminal, and one line when a load ends."""
 
 import asyncio
 import io
 import os
 import pty
 import select
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from lookup_core.statistics import LoadResult, LoadStatistics
@@ -26,7 +24,7 @@ PATIENCE_S = 10.0
 
 
 class Terminal:
-    """What a person would see of the loads, without colours, and the clock beside them."""
+    """A terminal without colours, and its clock."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -39,90 +37,57 @@ class Terminal:
             clock=lambda: self.now,
         )
 
-    def drawn(self) -> str:
-        """What the next drawing writes."""
+    def drawn(self, **loads: LoadStatistics | None) -> str:
+        """What is written for these loads."""
+        self.loads = loads
         self.stream.truncate(0)
         self.stream.seek(0)
         self.bars.draw()
         return self.stream.getvalue()
 
 
-def test_nothing_is_drawn_without_loads() -> None:
-    """Neither of a dimension that is read through, nor of one that waits for its load."""
-    terminal = Terminal()
-    terminal.loads = {"planes": None, "customers": LoadStatistics()}
-
-    assert terminal.drawn() == ""
-
-
 def test_load_under_way_has_a_bar() -> None:
-    """How far it is, how fast, and since when."""
+    """A bar shows the share, the rate and the time; without an estimate only the rows."""
+    unknown = Terminal().drawn(customers=replace(LOADING, expected_rows=None))
     terminal = Terminal()
-    terminal.loads = {"customers": replace(LOADING, rows=100_000)}
-    terminal.drawn()
-    terminal.now, terminal.loads = 2.0, {"customers": LOADING}
+    terminal.drawn(customers=replace(LOADING, rows=100_000))
+    terminal.now = 2.0
 
-    _, _, drawn = terminal.drawn().partition("\x1b[J")
+    _, _, drawn = terminal.drawn(customers=LOADING).partition("\x1b[J")
 
-    figures = "400,000 of about 1,000,000 rows, 150,000 rows/s, 2 s"
     assert (drawn.split()[0], drawn.count("━")) == ("customers", 12)
-    assert drawn.rstrip().endswith(f" {figures}")
+    assert drawn.rstrip().endswith(" 400,000 of about 1,000,000 rows, 150,000 rows/s, 2 s")
+    assert unknown.rstrip().endswith("400,000 rows, …, 0 s")
 
 
-def test_load_of_unknown_size_pulses() -> None:
-    """Without an estimate there are rows, and no share of them."""
+def test_bars_stand_below_each_other() -> None:
+    """Only loads under way have bars; all are removed together."""
     terminal = Terminal()
-    terminal.loads = {"customers": replace(LOADING, expected_rows=None)}
 
-    drawn = terminal.drawn()
+    nothing = terminal.drawn(airports=None, planes=LoadStatistics())
+    first = terminal.drawn(customers=LOADING, planes=LOADING)
 
-    assert drawn.rstrip().endswith("400,000 rows, …, 0 s")
-
-
-def test_each_load_has_its_bar() -> None:
-    """Dimensions that load at once stand below each other, and go together."""
-    terminal = Terminal()
-    terminal.loads = {"customers": LOADING, "planes": LOADING}
-
-    first = terminal.drawn()
-    terminal.loads = {}
-
+    assert nothing == ""
     assert [line.split()[0] for line in first.splitlines()] == ["customers", "planes"]
     assert terminal.drawn() == "\x1b[1A\r\x1b[J"
 
 
 def test_ended_load_is_one_line() -> None:
-    """The bar makes room for how many rows it were, how long that took, and how fast it was."""
+    """The line has rows, duration and rate, once; a failed load only loses its bar."""
     terminal = Terminal()
-    terminal.loads = {"customers": LOADING}
-    terminal.drawn()
-    terminal.loads = {"customers": LOADED}
+    terminal.drawn(customers=LOADING, planes=LOADING)
 
-    told = "customers: 1,000,000 rows in 3.2 s, 312,500 rows/s\n"
-    assert terminal.drawn() == f"\r\x1b[J{told}"
-    assert terminal.drawn() == ""
+    ended = terminal.drawn(customers=LOADED, planes=LoadStatistics(last_error="away"))
 
-
-def test_failed_load_leaves_no_line() -> None:
-    """Its bar goes; why it failed stands in the log."""
-    terminal = Terminal()
-    terminal.loads = {"customers": LOADING}
-    terminal.drawn()
-    terminal.loads = {"customers": LoadStatistics(last_error="away")}
-
-    assert terminal.drawn() == "\r\x1b[J"
+    line = "customers: 1,000,000 rows in 3.2 s, 312,500 rows/s\n"
+    assert ended == f"\x1b[1A\r\x1b[J{line}"
+    assert terminal.drawn(customers=LOADED) == ""
+    next_one = replace(LOADED, is_loading=True, rows=7)  # its rows are not those of the last load
+    assert "rows in" not in Terminal().drawn(customers=next_one)
 
 
-def test_next_load_tells_no_wrong_rows() -> None:
-    """Where the next load has begun meanwhile, its rows are not taken for the former's."""
-    terminal = Terminal()
-    terminal.loads = {"customers": replace(LOADED, is_loading=True, rows=7)}
-
-    assert "rows in" not in terminal.drawn()
-
-
-async def test_bars_end_without_a_terminal() -> None:
-    """In a pipe or a file nothing is drawn at all."""
+async def test_bars_need_a_terminal() -> None:
+    """Into a pipe or a file nothing is drawn."""
     terminal = Terminal()
     terminal.loads = {"customers": LOADING}
 
@@ -131,32 +96,25 @@ async def test_bars_end_without_a_terminal() -> None:
     assert terminal.stream.getvalue() == ""
 
 
-@pytest.fixture
-def screen() -> Iterator[tuple[int, LineSink]]:
-    """What is read from a terminal, and who writes to it."""
+async def test_bars_are_removed_at_the_end() -> None:
+    """A service that ends leaves no bar on the terminal."""
     reader, writer = pty.openpty()
-    with os.fdopen(writer, "w") as stream:
-        yield reader, LineSink(stream)
-    os.close(reader)
-
-
-async def test_bars_are_wiped_off_at_the_end(screen: tuple[int, LineSink]) -> None:
-    """Whoever stops the service finds no bar left behind on the terminal."""
-    reader, sink = screen
     drawn = asyncio.Event()
 
     def loads() -> dict[str, LoadStatistics]:
         drawn.set()
         return {"customers": LOADING}
 
-    bars = LoadBars(sink, loads, console=Console(force_terminal=True, width=100))
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(bars.run())
-        await drawn.wait()
-        task.cancel()
+    with os.fdopen(writer, "w") as stream:
+        bars = LoadBars(LineSink(stream), loads, console=Console(force_terminal=True, width=100))
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(bars.run())
+            await drawn.wait()
+            task.cancel()
 
-    # A terminal hands on in pieces, each in its own time.
-    seen = ""
-    while not seen.endswith("\r\x1b[J") and select.select([reader], [], [], PATIENCE_S)[0]:
-        seen += os.read(reader, 10_000).decode()
+        # A terminal hands its text on in pieces.
+        seen = ""
+        while not seen.endswith("\r\x1b[J") and select.select([reader], [], [], PATIENCE_S)[0]:
+            seen += os.read(reader, 10_000).decode()
+    os.close(reader)
     assert ("customers" in seen, seen.endswith("\r\x1b[J")) == (True, True)

@@ -1,132 +1,253 @@
-"""Spans reach a collector, and one that is away costs nothing but its spans."""
+"""Export of spans: bounded in time and memory, whatever the collector answers."""
 
 import asyncio
+import resource
 import socket
-import time
-from collections.abc import Mapping
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
+import requests
 from structlog.testing import capture_logs
 
-from service.observability.span_export import END_S, SpanExportSettings, exporting_tracer
-from tests.grace import GRACE_S
+from service.observability.span_export import (
+    MOST_ANSWER_BYTES,
+    SpanExportSettings,
+    collector_session,
+    exporting_tracer,
+)
 from tests.otlp_collector import otlp_collector
-from tests.service.observability.test_collector_session import Answer, answered, dripped, server
+from tests.service.tls.certificates import authority
 from tools.processes.sidecar_process import free_port
 
 PATH = "/v1/traces"
+PATIENCE_S = 20.0
+SHORT_S = 0.2  # the timeout of a request to a collector that never ends its answer
+HUGE_BYTES = 200_000_000
+MOST_MORE_MEGABYTES = 50.0
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n"
+
+Answer = Callable[[socket.socket, threading.Event], None]
 
 
-def settings(endpoint: str, headers: Mapping[str, str] | None = None) -> SpanExportSettings:
-    """All is followed."""
-    return SpanExportSettings(endpoint, 1.0, "lookups", "1.2.3", lambda: headers or {})
+def big(connection: socket.socket, _is_over: threading.Event) -> None:
+    """All of a huge body, as far as it is read."""
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % HUGE_BYTES)
+    for _ in range(HUGE_BYTES // 1_000_000):
+        connection.sendall(b"x" * 1_000_000)
 
 
-async def lookups(settings: SpanExportSettings, count: int) -> float:
-    """Trace so many LOOKUPs; how long it took to end."""
-    async with exporting_tracer(settings, {}) as tracer:
-        for _ in range(count):
-            span = tracer.begin_lookup("customers", keys=1, parent=None)
-            assert span is not None
-            span.end()
-        began_s = time.monotonic()
-    return time.monotonic() - began_s
+def dripped(start: bytes) -> Answer:
+    """A byte now and then after `start`, more often than the timeout of a read."""
+
+    def drip(connection: socket.socket, is_over: threading.Event) -> None:
+        connection.sendall(start)
+        while not is_over.wait(SHORT_S / 10):
+            connection.sendall(b"x")
+
+    return drip
 
 
-async def test_last_spans_are_sent_in_the_end() -> None:
-    """All of them arrive, as spans of the service that is configured."""
-    with otlp_collector() as collector:
-        await lookups(settings(collector.url + PATH, {"authorization": "Bearer t"}), 300)
+def answered(start: bytes) -> Answer:
+    """A whole answer without a body: status and headers."""
 
-    told = collector.resource()
-    assert len(collector.spans()) == 300
-    assert (told["service.name"], told["service.version"]) == ("lookups", "1.2.3")
-    assert set(collector.tokens) == {"Bearer t"}
+    def answer(connection: socket.socket, _is_over: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 " + start + b"\r\nContent-Length: 0\r\n\r\n")
+
+    return answer
 
 
-async def test_absent_collector_is_told_once() -> None:
-    """Nobody listens there: the end is quick, and the log has one line of it, not one a batch."""
+@contextmanager
+def server(answer: Answer, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The URL of a collector with this answer."""
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=_serve, args=(listening, answer, is_over, tls))
+        serving.start()
+        try:
+            port = listening.getsockname()[1]
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{port}{PATH}"
+        finally:
+            is_over.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            serving.join()
+
+
+def _serve(
+    listening: socket.socket, answer: Answer, is_over: threading.Event, tls: ssl.SSLContext | None
+) -> None:
+    while not is_over.is_set():
+        try:
+            accepted, _ = listening.accept()
+            with tls.wrap_socket(accepted, server_side=True) if tls else accepted as connection:
+                connection.recv(65536)
+                answer(connection, is_over)
+        except OSError:
+            continue  # the client has left, or the test is over
+
+
+def sent(
+    url: str, *, timeout_s: float = PATIENCE_S, verify: str | bool = True
+) -> requests.Response:
+    """The answer to an empty batch."""
+    with collector_session(dict) as session:
+        return session.post(url, data=b"", timeout=timeout_s, verify=verify)
+
+
+class TestSession:
+    """The HTTP session of the exporter."""
+
+    def test_long_answer_is_not_read(self) -> None:
+        """Of a huge body a few KiB are read, and memory does not grow."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        with server(big) as url:
+            response = sent(url)
+
+        more_megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert (response.status_code, len(response.content)) == (400, MOST_ANSWER_BYTES)
+        assert more_megabytes < MOST_MORE_MEGABYTES
+
+    @pytest.mark.parametrize(
+        ("start", "is_secure"),
+        [
+            (b"", False),
+            (b"HTTP/1.1 200 OK\r\nX-Long: ", False),
+            (OK + b"\r\n", False),
+            (OK + b"\r\n", True),
+        ],
+        ids=["status", "header", "body", "body with TLS"],
+    )
+    def test_answer_has_one_deadline(
+        self, *, start: bytes, is_secure: bool, tmp_path: Path
+    ) -> None:
+        """A byte now and then does not prolong a request, with TLS neither."""
+        signer = authority(tmp_path)
+        tls = signer.server_context() if is_secure else None
+
+        with server(dripped(start), tls=tls) as url, pytest.raises(requests.RequestException):
+            sent(url, timeout_s=SHORT_S, verify=str(signer.file))
+
+    def test_broken_answer_is_a_failure(self) -> None:
+        """A connection that is lost in a body fails like one that is lost before it."""
+
+        def broken(connection: socket.socket, _is_over: threading.Event) -> None:
+            connection.sendall(OK + b"\r\nx")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        with server(broken) as url, pytest.raises(requests.RequestException):
+            sent(url)
+
+    def test_whole_answer_keeps_its_connection(self) -> None:
+        """A short answer is read to its end, so that the next batch uses the connection."""
+        ports = set()
+
+        def twice(connection: socket.socket, _is_over: threading.Event) -> None:
+            ports.add(connection.getpeername()[1])
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+        with server(twice) as url, collector_session(dict) as session:
+            bodies = [session.post(url, data=b"", timeout=PATIENCE_S).text for _ in range(2)]
+
+        assert (bodies, len(ports)) == (["{}", "[]"], 1)
+
+    def test_headers_are_read_for_each_request(self) -> None:
+        """A rotated secret counts from the next request."""
+        tokens = iter(["Bearer old", "Bearer new"])
+
+        with (
+            otlp_collector() as collector,
+            collector_session(lambda: {"authorization": next(tokens)}) as session,
+        ):
+            for _ in range(2):
+                session.post(collector.url + PATH, data=b"", timeout=PATIENCE_S)
+
+        assert collector.tokens == ["Bearer old", "Bearer new"]
+
+    @pytest.mark.parametrize("status", [b"300 Choices", b"304 Same", b"307 Here", b"399 Other"])
+    def test_redirect_is_a_failure(self, status: bytes) -> None:
+        """A redirect is not followed, and its status is stated."""
+        moved = server(answered(status + b"\r\nLocation: http://127.0.0.1:1/"))
+        with moved as url, pytest.raises(requests.RequestException) as caught:
+            sent(url)
+
+        assert str(caught.value) == f"HTTP {status.decode()}: redirects are not followed"
+        assert not isinstance(caught.value, requests.ConnectionError)  # which is tried again
+
+    @pytest.mark.parametrize(
+        ("written", "seconds"),
+        [
+            *[(text, None) for text in ("-5", "0", "0.001", "nan", "", "soon", "9" * 5000)],
+            ("Wed, 21 Oct 2015 07:28:00 GMT", None),
+            ("1", "1.000"),
+            ("30", "30.000"),
+            ("Wed, 21 Oct 2099 07:28:00 GMT", "21600.000"),
+        ],
+    )
+    def test_retry_after_is_at_least_a_second(self, written: str, seconds: str | None) -> None:
+        """A shorter or unreadable wait is dropped; a date becomes seconds, at most six hours."""
+        with server(answered(b"503 Busy\r\nRetry-After: " + written.encode())) as url:
+            response = sent(url)
+
+        assert (response.status_code, response.headers.get("Retry-After")) == (503, seconds)
+
+
+async def traced(
+    endpoint: str, count: int, headers: Callable[[], Mapping[str, str]] = dict
+) -> list[str]:
+    """Trace these LOOKUPs to the end; what the log says of spans that were not sent."""
+    settings = SpanExportSettings(endpoint, 1.0, "lookups", "1.2.3", headers)
     with capture_logs() as logs:
-        took_s = await lookups(settings(f"http://127.0.0.1:{free_port()}/v1/traces"), 5_000)
-
-    told = [event for event in logs if "refused" in event.get("text", "")]
-    assert took_s < END_S + GRACE_S
-    assert [event["event"] for event in told] == ["tracing.not_sent"]
-
-
-async def test_silent_collector_is_left_in_time() -> None:
-    """One that accepts and says nothing is not waited for longer than two seconds."""
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
-        port = server.getsockname()[1]
-        took_s = await asyncio.wait_for(
-            lookups(settings(f"http://127.0.0.1:{port}/v1/traces"), 2_000), 30
-        )
-
-    assert END_S <= took_s < END_S + GRACE_S
-
-
-async def test_dripping_collector_is_left_in_time() -> None:
-    """One that answers byte by byte costs its batch, and the queue moves on."""
-    drip = dripped(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    await first_trouble(drip)
-
-
-async def first_trouble(answer: Answer) -> str:
-    """What the log says first of a collector that answers so."""
-    with server(answer) as url, capture_logs() as logs:
-        async with exporting_tracer(settings(url), {}) as tracer, asyncio.timeout(20):
-            span = tracer.begin_lookup("customers", keys=1, parent=None)
-            assert span is not None
-            span.end()
-            while not logs:  # noqa: ASYNC110  another thread tells it
-                await asyncio.sleep(0.01)
-    assert [event["event"] for event in logs] == ["tracing.not_sent"]
-    return str(logs[0]["text"])
-
-
-async def test_redirect_is_told() -> None:
-    """A collector that has moved gets no spans; the log says so with the status, at once."""
-    text = await first_trouble(answered(b"307 Temporary Redirect\r\nLocation: /elsewhere"))
-
-    assert text.startswith("Failed to export")
-    assert text.endswith("HTTP 307 Temporary Redirect: redirects are not followed")
-
-
-async def test_hasty_collector_is_not_asked_in_a_hot_loop() -> None:
-    """One that wants the batch again at once gets it after the sender's own wait."""
-    text = await first_trouble(answered(b"503 Service Unavailable\r\nRetry-After: -5"))
-
-    wait_s = float(text.rpartition("retrying in ")[2].removesuffix("s."))
-    assert wait_s >= 0.8  # a second, less the jitter
-
-
-async def test_headers_are_read_for_each_batch() -> None:
-    """A secret that is rotated counts from the next batch on."""
-    values = iter(["Bearer old", "Bearer new"])
-
-    with otlp_collector() as collector:
-        fresh = SpanExportSettings(
-            collector.url + PATH, 1.0, "lookups", "1", lambda: {"authorization": next(values)}
-        )
-        async with exporting_tracer(fresh, {}) as tracer, asyncio.timeout(20):
-            for count in (1, 2):
+        async with asyncio.timeout(PATIENCE_S), exporting_tracer(settings, {}) as tracer:
+            for _ in range(count):
                 span = tracer.begin_lookup("customers", keys=1, parent=None)
                 assert span is not None
                 span.end()
-                while len(collector.tokens) < count:  # noqa: ASYNC110  another thread sends
-                    await asyncio.sleep(0.01)
-
-    assert collector.tokens == ["Bearer old", "Bearer new"]
+    return [event["text"] for event in logs if event["event"] == "tracing.not_sent"]
 
 
-async def test_unreadable_headers_cost_their_batch() -> None:
-    """A file that is away for a moment ends neither the thread nor the service."""
+class TestExport:
+    """The exporter of the service."""
 
-    def unreadable() -> Mapping[str, str]:
-        raise FileNotFoundError("headers")
+    async def test_last_spans_are_sent_at_the_end(self) -> None:
+        """All spans arrive, under the service's name and version."""
+        with otlp_collector() as collector:
+            texts = await traced(collector.url + PATH, 300, lambda: {"authorization": "Bearer t"})
 
-    with otlp_collector() as collector, capture_logs() as logs:
-        wanted = SpanExportSettings(collector.url + PATH, 1.0, "lookups", "1", unreadable)
-        await lookups(wanted, 1)
+        assert (texts, len(collector.spans())) == ([], 300)
+        sender = collector.resource()
+        assert (sender["service.name"], sender["service.version"]) == ("lookups", "1.2.3")
+        assert set(collector.tokens) == {"Bearer t"}
 
-    assert collector.messages == []
-    assert "headers" in next(e["text"] for e in logs if e["event"] == "tracing.not_sent")
+    async def test_lost_spans_are_logged(self) -> None:
+        """A redirect, or a missing file of headers, costs the spans, and the log says why."""
+
+        def unreadable() -> Mapping[str, str]:
+            raise FileNotFoundError("headers")
+
+        with server(answered(b"307 Temporary Redirect\r\nLocation: /elsewhere")) as url:
+            (moved, *_) = await traced(url, 1)
+        with otlp_collector() as collector:
+            (missing, *_) = await traced(collector.url + PATH, 1, unreadable)
+
+        assert moved.startswith("Failed to export")
+        assert moved.endswith("HTTP 307 Temporary Redirect: redirects are not followed")
+        assert (collector.messages, "headers" in missing) == ([], True)
+
+    @pytest.mark.full
+    async def test_absent_collector_is_logged_once(self) -> None:
+        """The service ends, and the log has one line instead of one for each batch."""
+        texts = await traced(f"http://127.0.0.1:{free_port()}{PATH}", 5_000)
+
+        assert sum("refused" in text for text in texts) == 1
+
+    async def test_stalled_collector_does_not_hold_the_end(self) -> None:
+        """A collector that accepts and never answers costs its spans only."""
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as stalled:
+            await traced(f"http://127.0.0.1:{stalled.getsockname()[1]}{PATH}", 2_000)

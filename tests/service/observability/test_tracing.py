@@ -1,6 +1,7 @@
-"""What a collector gets of requests, LOOKUPs and queries, by OpenTelemetry's conventions."""
+"""Spans of requests, LOOKUPs and queries, by OpenTelemetry's conventions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -13,55 +14,70 @@ from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.observer import QueryStatus
-from service.engine.tracer import CallerSpan, TracedQuery, TracedRequest
+from service.engine.tracer import CallerSpan, QuerySpan, TracedQuery, TracedRequest
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
 TRACE, SPAN = "a" * 32, "b" * 16
 FOLLOWED = TraceParent(f"00-{TRACE}-{SPAN}-01", "vendor=1")
 ROUTE = "/v1/dimensions/{name}/lookup"
 REQUEST = TracedRequest("POST", ROUTE, "customers")
-STORES = {
-    "customers": {
-        "db.system.name": "postgresql",
-        "db.operation.name": "SELECT",
-        "db.collection.name": "public.customers",
-    },
-    "airports": {},
+CUSTOMERS = {
+    "db.system.name": "postgresql",
+    "db.operation.name": "SELECT",
+    "db.collection.name": "public.customers",
 }
 
 
 class Traced:
-    """A tracer, and the spans that have ended."""
+    """A tracer, and its ended spans."""
 
     def __init__(self, ratio: float = 0.0) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=LinkedSampler(ratio), shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer = OpenTelemetryTracer(provider.get_tracer("test"), STORES)
+        stores = {"customers": CUSTOMERS, "airports": dict[str, str]()}
+        self.tracer = OpenTelemetryTracer(provider.get_tracer("test"), stores)
 
-    def spans(self) -> tuple[ReadableSpan, ...]:
-        """All that have ended, in that order."""
-        return self._exporter.get_finished_spans()
+    def ended(self) -> ReadableSpan:
+        """The only span that has ended."""
+        (span,) = self._exporter.get_finished_spans()
+        return span
 
-    def asker(self, parent: TraceParent = FOLLOWED) -> CallerSpan:
-        """A LOOKUP that is followed."""
-        span = self.tracer.begin_lookup("customers", keys=1, parent=parent)
+    def request(self) -> CallerSpan:
+        """A traced request."""
+        span = self.tracer.begin_request(REQUEST, FOLLOWED)
+        assert span is not None
+        return span
+
+    def lookup(self) -> CallerSpan:
+        """A traced LOOKUP."""
+        span = self.tracer.begin_lookup("customers", keys=1, parent=FOLLOWED)
+        assert span is not None
+        return span
+
+    def query(self, askers: list[CallerSpan], query: TracedQuery) -> QuerySpan:
+        """A traced query."""
+        span = self.tracer.begin_query(query, askers)
         assert span is not None
         return span
 
 
-def test_request_is_a_server_span_below_its_caller() -> None:
-    """With method, route, dimension, outcomes and status; never with a key."""
+def attributes(span: ReadableSpan) -> Mapping[str, object]:
+    """The attributes of a span."""
+    return span.attributes or MappingProxyType({})
+
+
+def test_request_is_a_server_span() -> None:
+    """It has method, route, dimension, outcomes and status, and never a key."""
     traced = Traced()
-    span = traced.tracer.begin_request(REQUEST, FOLLOWED)
-    assert span is not None
+    span = traced.request()
 
     span.count_outcomes(np.array([Outcome.HIT, Outcome.HIT, Outcome.STALE], np.uint8))
     span.end(status=200)
 
-    (told,) = traced.spans()
-    assert (told.name, told.kind) == (f"POST {ROUTE}", SpanKind.SERVER)
-    assert told.attributes == {
+    ended = traced.ended()
+    assert (ended.name, ended.kind) == (f"POST {ROUTE}", SpanKind.SERVER)
+    assert ended.attributes == {
         "http.request.method": "POST",
         "http.route": ROUTE,
         "http.response.status_code": 200,
@@ -71,44 +87,53 @@ def test_request_is_a_server_span_below_its_caller() -> None:
     }
 
 
-def test_caller_and_its_state_are_kept() -> None:
-    """The trace is the caller's, its span the parent, and the vendor's state goes on."""
+def test_caller_is_the_parent() -> None:
+    """A LOOKUP belongs to the caller's trace, and keeps the vendor's state."""
     traced = Traced()
-    traced.asker().end()
 
-    (told,) = traced.spans()
-    assert told.parent is not None
-    assert told.context is not None
-    assert format_trace_id(told.context.trace_id) == TRACE
-    assert format_span_id(told.parent.span_id) == SPAN
-    assert told.context.trace_state.to_header() == "vendor=1"
+    traced.lookup().end(is_left=True)
+
+    ended = traced.ended()
+    assert ended.parent is not None
+    assert ended.context is not None
+    assert format_trace_id(ended.context.trace_id) == TRACE
+    assert format_span_id(ended.parent.span_id) == SPAN
+    assert ended.context.trace_state.to_header() == "vendor=1"
+    assert (ended.name, ended.attributes) == (
+        "lookup customers",
+        {"sidelook.dimension": "customers", "sidelook.keys": 1, "sidelook.is_left": True},
+    )
 
 
-@pytest.mark.parametrize(("status", "code"), [(404, StatusCode.UNSET), (503, StatusCode.ERROR)])
-def test_only_own_faults_are_errors(status: int, code: StatusCode) -> None:
-    """A missing row is no failure of the service."""
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [(404, StatusCode.UNSET, None), (499, StatusCode.UNSET, None), (500, StatusCode.ERROR, "500")],
+)
+def test_only_own_faults_are_errors(status: int, code: StatusCode, error: str | None) -> None:
+    """A missing row is no error of the service."""
     traced = Traced()
-    span = traced.tracer.begin_request(REQUEST, FOLLOWED)
-    assert span is not None
-    span.end(status=status)
 
-    assert traced.spans()[0].status.status_code is code
+    traced.request().end(status=status)
+
+    ended = traced.ended()
+    assert (ended.status.status_code, attributes(ended).get("error.type")) == (code, error)
 
 
 def test_query_is_a_root_span_with_links() -> None:
-    """It has a trace of its own, as it has several parents, and names table and batch."""
+    """It has a trace of its own, links to every lookup that it serves, and names its table."""
     traced = Traced()
-    askers = [traced.asker(), traced.asker()]
-    query = traced.tracer.begin_query(TracedQuery("customers", 40, 2), askers[:1])
-    assert query is not None
+    askers = [traced.lookup(), traced.lookup()]
+
+    query = traced.query(askers[:1], TracedQuery("customers", 40, 2))
     query.link(askers)
     query.end(QueryStatus.OK, None)
 
-    (told,) = traced.spans()
-    assert (told.name, told.kind, told.parent) == ("SELECT public.customers", SpanKind.CLIENT, None)
-    assert [format_trace_id(link.context.trace_id) for link in told.links] == [TRACE, TRACE]
-    assert told.attributes == {
-        **STORES["customers"],
+    ended = traced.ended()
+    assert (ended.name, ended.kind) == ("SELECT public.customers", SpanKind.CLIENT)
+    assert ended.parent is None
+    assert [format_trace_id(link.context.trace_id) for link in ended.links] == [TRACE, TRACE]
+    assert ended.attributes == {
+        **CUSTOMERS,
         "db.operation.batch.size": 40,
         "sidelook.dimension": "customers",
         "sidelook.keys": 40,
@@ -117,57 +142,57 @@ def test_query_is_a_root_span_with_links() -> None:
     }
 
 
-def test_file_has_no_database() -> None:
-    """A query of a file names its dimension, and claims no system."""
+@pytest.mark.parametrize(
+    ("query", "code", "name", "expected"),
+    [
+        (TracedQuery("airports", 2), None, "fetch airports", {"sidelook.keys": 2}),
+        (
+            TracedQuery("customers", 1),
+            ErrorCode.TIMEOUT,
+            "SELECT public.customers",
+            CUSTOMERS | {"sidelook.keys": 1, "error.type": "timeout"},
+        ),
+    ],
+)
+def test_query_has_our_words(
+    query: TracedQuery, code: ErrorCode | None, name: str, expected: dict[str, object]
+) -> None:
+    """A file is no database, one key is no batch, and the database's own words are not sent."""
     traced = Traced()
-    query = traced.tracer.begin_query(TracedQuery("airports", 2), [traced.asker()])
-    assert query is not None
-    query.end(QueryStatus.OK, None)
 
-    assert traced.spans()[0].name == "fetch airports"
-    assert "db.operation.batch.size" not in (traced.spans()[0].attributes or {})
+    traced.query([traced.lookup()], query).end(QueryStatus.TIMEOUT, code)
 
-
-def test_failed_query_tells_our_code() -> None:
-    """The database's own words may hold a key: they stay here."""
-    traced = Traced()
-    query = traced.tracer.begin_query(TracedQuery("customers", 1), [traced.asker()])
-    assert query is not None
-    query.end(QueryStatus.TIMEOUT, ErrorCode.TIMEOUT)
-
-    (told,) = traced.spans()
-    assert (told.status.status_code, told.status.description) == (StatusCode.ERROR, "timeout")
-    assert (told.attributes or {})["error.type"] == "timeout"
+    ended = traced.ended()
+    status = (StatusCode.UNSET, None) if code is None else (StatusCode.ERROR, "timeout")
+    assert (ended.name, ended.status.status_code, ended.status.description) == (name, *status)
+    constant = {
+        "sidelook.dimension": query.dimension,
+        "sidelook.result": "timeout",
+        "sidelook.tries": query.tries,
+    }
+    assert ended.attributes == expected | constant
 
 
 @pytest.mark.parametrize("later", [0, 3])
 def test_links_are_bounded(later: int) -> None:
-    """Of very many whom it serves a query says how many have no link."""
+    """A query with too many lookups says how many have no link."""
     traced = Traced()
-    askers = [traced.asker() for _ in range(MAX_LINKS + 5)]
-    first = len(askers) - later
-    query = traced.tracer.begin_query(TracedQuery("customers", 200), askers[:first])
-    assert query is not None
+    askers = [traced.lookup() for _ in range(MAX_LINKS + 5)]
+
+    query = traced.query(askers[: len(askers) - later], TracedQuery("customers", 200))
     query.link(askers)
     query.end(QueryStatus.OK, None)
 
-    (told,) = traced.spans()
-    assert len(told.links) == MAX_LINKS
-    assert (told.attributes or {})["sidelook.links_left_out"] == 5
-
-
-def test_query_is_followed_for_who_is() -> None:
-    """With a share of nothing, only queries that serve somebody who is followed have a span."""
-    traced = Traced(ratio=0.0)
-
-    assert traced.tracer.begin_query(TracedQuery("customers", 1), []) is None
-    assert traced.tracer.begin_query(TracedQuery("customers", 1), [traced.asker()]) is not None
+    ended = traced.ended()
+    assert len(ended.links) == MAX_LINKS
+    assert attributes(ended)["sidelook.links_left_out"] == 5
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.0, 0), (1.0, 3)])
-def test_share_is_of_those_without_a_trace(ratio: float, count: int) -> None:
-    """Requests, LOOKUPs and queries that belong to no trace begin one in that share."""
-    tracer = Traced(ratio).tracer
+def test_sampling_is_of_new_traces(ratio: float, count: int) -> None:
+    """Spans without a caller's trace are sampled; a query of a traced lookup always is."""
+    traced = Traced(ratio)
+    tracer = traced.tracer
     begun: list[Callable[[], object]] = [
         lambda: tracer.begin_request(REQUEST, None),
         lambda: tracer.begin_lookup("customers", keys=1, parent=None),
@@ -175,3 +200,4 @@ def test_share_is_of_those_without_a_trace(ratio: float, count: int) -> None:
     ]
 
     assert sum(begin() is not None for begin in begun) == count
+    assert tracer.begin_query(TracedQuery("customers", 1), [traced.lookup()]) is not None

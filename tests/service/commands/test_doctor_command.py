@@ -1,0 +1,184 @@
+"""The command `doctor`: where it looks for a sidecar, and how findings are printed.
+
+Whole outputs stand in `transcripts/local.txt`.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trustme
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+
+from service.commands.application import application, run
+from service.commands.doctor_io import findings_text, print_findings, quiet_libraries, summary_line
+from service.commands.endpoint import OwnEndpoint, ShownToken, own_endpoint, shown_token
+from service.config.settings import Settings
+from service.doctor.finding import Subject
+from tests.service.config.configuration import MINIMAL
+
+TABLE, DATABASE = Subject("table", "a"), Subject("database", "h")
+FAULTY = "listen: {htp: x}\n"
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A file for a configuration."""
+    return tmp_path / "c.yaml"
+
+
+def findings(printed: str) -> list[dict[str, Any]]:
+    """The printed findings."""
+    found: list[dict[str, Any]] = json.loads(printed)["findings"]
+    return found
+
+
+def listening(**listen: object) -> Settings:
+    """A configuration with these listeners."""
+    return Settings({"listen": listen}, MINIMAL)
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "subject", "severity"),
+    [
+        (FAULTY, [], "{config}", "skipped"),
+        (FAULTY, ["--endpoint", "http://127.0.0.1:1"], "http://127.0.0.1:1", "error"),
+        ("{unix: s.sock, http: null}", [], "unix://{folder}/s.sock", "error"),
+        ("{unix: null, http: '127.0.0.1:1'}", [], "http://127.0.0.1:1", "error"),
+    ],
+)
+def test_sidecar_is_where_it_listens(
+    config: Path, capsys: Printed, document: str, options: list[str], subject: str, severity: str
+) -> None:
+    """A named endpoint is queried, else the configured one; a faulty configuration names none."""
+    dimensions = "dimensions: {a: {source: {kind: parquet, path: x}, key: [k]}}\n"
+    config.write_text(document if document == FAULTY else f"listen: {document}\n{dimensions}")
+
+    run(["doctor", "--config", str(config), "--kubernetes", "1.31", "--json", *options])
+
+    found = [each for each in findings(capsys.readouterr().out) if each["check"] == "sidecar"]
+    expected = subject.format(config=config, folder=config.parent)
+    assert [(each["subject"], each["severity"]) for each in found] == [(expected, severity)]
+
+
+def test_version_is_read_from_a_pipe() -> None:
+    """`--kubernetes -` reads what kubectl prints."""
+    version = {"serverVersion": {"gitVersion": "v1.28.0"}}
+
+    ended = CliRunner().invoke(
+        application,
+        ["doctor", "--without-sidecar", "--json", "--kubernetes", "-"],
+        input=json.dumps(version),
+    )
+
+    assert ended.exit_code == 1
+    assert findings(ended.stdout)[-1]["message"].startswith("is version 1.28")
+
+
+def test_socket_is_preferred_over_the_address() -> None:
+    """Without a configuration it is the default socket; without TLS no name is checked."""
+    assert own_endpoint(None) == OwnEndpoint("unix:///run/sidelook/sidelook.sock")
+    assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == OwnEndpoint("unix:///s")
+    assert own_endpoint(listening(unix=None, http="127.0.0.1:1")) == OwnEndpoint(
+        "http://127.0.0.1:1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("http", "names", "expected"),
+    [
+        ("0.0.0.0:1", ["b.test", "a.test"], OwnEndpoint("https://127.0.0.1:1", "a.test")),
+        ("[::]:1", ["*.test", "b.test"], OwnEndpoint("https://[::1]:1", "b.test")),
+        ("[0::0]:1", ["*.test"], OwnEndpoint("https://[::1]:1", "sidelook.test")),
+        ("0.0.0.0:1", ["a.test", "127.0.0.1"], OwnEndpoint("https://127.0.0.1:1")),
+        ("10.0.0.1:1", ["a.test"], OwnEndpoint("https://10.0.0.1:1", "a.test")),
+    ],
+)
+def test_certificate_is_checked_for_its_name(
+    tmp_path: Path, http: str, names: list[str], expected: OwnEndpoint
+) -> None:
+    """A wildcard address is queried on loopback, which few certificates name."""
+    signer = trustme.CA()
+    certificate = signer.issue_cert(*names)
+    files = {key: str(tmp_path / key) for key in ("cert_file", "key_file", "client_ca_file")}
+    certificate.cert_chain_pems[0].write_to_path(files["cert_file"])
+    certificate.private_key_pem.write_to_path(files["key_file"])
+    (tmp_path / "key_file").chmod(0o600)
+    signer.cert_pem.write_to_path(files["client_ca_file"])
+    settings = listening(unix=None, http=http, tls=files)
+
+    assert own_endpoint(settings) == expected
+    (tmp_path / "cert_file").unlink()
+    assert own_endpoint(settings) == OwnEndpoint(expected.text)
+
+
+def test_given_token_comes_first(tmp_path: Path) -> None:
+    """The option wins over the configuration; an unfit or missing file shows no token."""
+    path = tmp_path / "token"
+    path.write_text("own\n")
+    path.chmod(0o600)
+    configured = Settings({"auth": {"token_file": path}}, MINIMAL)
+    found = [shown_token("given", configured), shown_token(None, configured)]
+    path.write_text("two\nlines")
+    unfit = shown_token(None, configured)
+    path.unlink()
+
+    assert found == [ShownToken("given", "--token-file"), ShownToken("own", "auth.token_file")]
+    others = [shown_token(None, each) for each in (None, Settings(MINIMAL), configured)]
+    assert [unfit, *others] == [None] * 4
+
+
+def test_findings_are_grouped_by_check() -> None:
+    """A check stands where its first finding is; a remedy stands below its finding."""
+    found = [TABLE.ok("is well"), DATABASE.error("is away", "start it"), TABLE.warning("b", "c")]
+
+    assert findings_text([*found, TABLE.skipped("is unknown", "look")]).plain.splitlines() == [
+        "✓ ok      table a: is well",
+        "! warning table a: b",
+        "  → c",
+        "- skipped table a: is unknown",
+        "  → look",
+        "✗ error   database h: is away",
+        "  → start it",
+    ]
+    counts = {"ok": 3, "warning": 1, "error": 2, "skipped": 0}
+    assert summary_line(counts) == "2 errors, 1 warning, 0 skipped, 3 ok"
+
+
+def test_findings_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
+    """A narrow terminal cuts no subject and no command; foreign text is not interpreted."""
+    monkeypatch.setenv("COLUMNS", "20")
+    subject, command = "/long" * 30, "run this " * 30 + "now"
+
+    print_findings([Subject("configuration", subject).error("is wrong", command)])
+    print_findings([TABLE.error("[red]\x1b[2J", "\x07")])
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"✗ error   configuration {subject}: is wrong",
+        f"  → {command}",
+        "✗ error   table a: [red]\\x1b[2J",
+        "  → \\x07",
+    ]
+
+
+def test_libraries_do_not_log_meanwhile() -> None:
+    """Neither own logs nor those of libraries are written; afterwards they are as before."""
+    log, library = structlog.get_logger(), logging.getLogger("aiokafka")
+    with capture_logs() as events:
+        with quiet_libraries():
+            log.error("hidden")
+            assert not library.isEnabledFor(logging.ERROR)
+        log.error("shown")
+
+    assert [event["event"] for event in events] == ["shown"]
+    assert library.isEnabledFor(logging.ERROR)

@@ -1,0 +1,214 @@
+"""Single values of a configuration: which texts are taken, and as what."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from service.config.host_port import HostPort, parse_host_port
+from service.config.quantity import count, duration, duration_text, factor, size, size_text
+from service.config.secrets import check_dsn, holds_password
+from service.config.settings import check_dimension_name
+from service.config.tracing import check_endpoint, parse_headers
+
+Parser = Callable[[Any], object]
+
+COUNT, FACTOR = count(1, 1000).parse, factor(1, 100).parse
+ANY_DURATION, DURATION = duration().parse, duration("1ms", "1h").parse
+SIZE = size("1B", "1TiB").parse
+
+TAKEN: list[tuple[Parser, object, object]] = [
+    *[(COUNT, each, 1) for each in (1, "1", "0001")],
+    *[(COUNT, each, 1000) for each in (1000, "1000", "0" * 14 + "1000")],
+    *[(FACTOR, each, 2) for each in (2, "2")],
+    *[(FACTOR, each, 1.5) for each in (1.5, "1.5")],
+    *[(FACTOR, each, 100) for each in (100, "100")],
+    (ANY_DURATION, "0ms", 0.0),
+    (ANY_DURATION, "50ms", 0.05),
+    (ANY_DURATION, "2s", 2.0),
+    (ANY_DURATION, "10m", 600.0),
+    (ANY_DURATION, "1h", 3600.0),
+    (ANY_DURATION, "1.5d", 129_600.0),
+    (ANY_DURATION, "365d", 31_536_000.0),
+    (DURATION, "1ms", 0.001),
+    (DURATION, "60m", 3600.0),
+    (SIZE, "1B", 1),
+    (SIZE, "2KiB", 2048),
+    (SIZE, "1.5MiB", 1_572_864),
+    (SIZE, "3GiB", 3 * 2**30),
+    (SIZE, "1TiB", 2**40),
+    (parse_host_port, "127.0.0.1:8815", HostPort("127.0.0.1", 8815)),
+    (parse_host_port, "[::1]:0", HostPort("::1", 0)),
+    (parse_host_port, "localhost:65535", HostPort("localhost", 65535)),
+    (parse_host_port, "db-1.example:80", HostPort("db-1.example", 80)),
+    (check_endpoint, "http://127.0.0.1:4318/", "http://127.0.0.1:4318"),
+    (check_endpoint, "https://c/prefix", "https://c/prefix"),
+    *[
+        (check_dimension_name, name, name)
+        for name in ("customers", "A", "9", "a_b", "a-b", "a.b", "a" * 63)
+    ],
+]
+
+UNIT_FORM = "written as a number and a unit (ms, s, m, h, d)"
+ADDRESS_FORM = "such as 127.0.0.1:8815 or [::1]:8815, with a port from 0 to 65535"
+NAME_FORM = "up to 63 letters, digits, '.', '-' and single '_' between them"
+REFUSED: dict[str, tuple[Parser, list[Any]]] = {  # {fault: (parser, values)}
+    "{:.40} is not a whole number from 1 to 1000": (
+        COUNT,
+        [
+            *(True, None, 1.0, 0, -1, 1001, [], 10**400, "1.5", "-1", "+1", "", "one", "1_0", "0"),
+            *("٣", "9" * 5000, "0" * 15 + "1000"),
+        ],
+    ),
+    "{:.40} is not a number from 1 to 100": (
+        FACTOR,
+        [0.5, 101, math.inf, -math.inf, math.nan, "inf", "1.", ".5", "0.5", True],
+    ),
+    "{:.40} is not a duration from 1ms to 1h, written as a number and a unit (ms, s, m, h, d)": (
+        DURATION,
+        [
+            *(5, 5.0, True, None, math.inf, [], "", "5", "s", "5 s", "5sec", "-5s", "+5s", "1e3s"),
+            *(".5s", "5.s", "inf", "infs", "nan", "5S", "5s\n", "٥s", "2MB"),
+            *("0s", "0.9ms", "61m", "99999999999d", f"{'9' * 400}s"),
+        ],
+    ),
+    "{:.40} is not a size from 1B to 1TiB, "
+    "written as a number and a unit (B, KiB, MiB, GiB, TiB)": (
+        SIZE,
+        ["0B", "1.1TiB", "2MB", "5s", "x" * 10_000],
+    ),
+    "{:.60} is not host:port, such as 127.0.0.1:8815 or [::1]:8815, with a port from 0 to 65535": (
+        parse_host_port,
+        [
+            *(8815, None, "", "8815", ":8815", "localhost", "localhost:", "localhost:65536"),
+            *("a b:1", "::1:80", "[zz]:80", "[1.2.3.4]:80", "localhost:-1", "http://a:80"),
+            *("localhost:8\n", "-a:80", "a" * 254 + ":80"),
+        ],
+    ),
+    "not a name for a dimension: up to 63 letters, digits, '.', '-' and single '_' between them": (
+        check_dimension_name,
+        ["", "_a", "a_", "a__b", "a b", "a/b", "..", "-a", "ä", "a\n", "a" * 64],
+    ),
+}
+
+
+def short(value: object) -> str:
+    """The value in a test's name."""
+    return getattr(value, "__qualname__", repr(value))[:30]
+
+
+@pytest.mark.parametrize(("parse", "written", "expected"), TAKEN, ids=short)
+def test_value_is_parsed(parse: Parser, written: object, expected: object) -> None:
+    """A value arrives in its base unit and type; texts are taken, as the environment has no other.
+
+    A count and a size are whole numbers.
+    """
+    parsed = parse(written)
+
+    assert (parsed, type(parsed)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("fault", "parse", "written"),
+    [(fault, parse, each) for fault, (parse, values) in REFUSED.items() for each in values],
+    ids=short,
+)
+def test_value_is_refused(fault: str, parse: Parser, written: object) -> None:
+    """Another form, or a value out of range, is refused with the form and range that are taken.
+
+    Of a long value only the beginning is shown.
+    """
+    with pytest.raises(ValueError, match="not") as raised:
+        parse(written)
+
+    assert str(raised.value) == fault.format(repr(written))
+
+
+@pytest.mark.parametrize("text", ["1ms", "1500ms", "2s", "90s", "10m", "36h", "7d"])
+def test_durations_are_written_as_read(text: str) -> None:
+    """A duration in a message could stand in the file."""
+    assert duration_text(ANY_DURATION(text)) == text
+
+
+@pytest.mark.parametrize("amount", ["0TiB", "1B", "1023B", "1536MiB", "1GiB", "1048576TiB"])
+def test_sizes_are_written_as_read(amount: str) -> None:
+    """A size in a message has the largest unit that is exact."""
+    assert size_text(int(size("0B", "1048576TiB").parse(amount))) == amount
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8815", "[::1]:0", "localhost:65535"])
+def test_addresses_are_written_as_read(text: str) -> None:
+    """An address in a message could stand in the file."""
+    assert str(parse_host_port(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_loopback"),
+    [
+        (["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"], True),
+        (["0.0.0.0", "::", "10.0.0.1", "example", "localhost.example"], False),  # noqa: S104
+    ],
+)
+def test_loopback_is_this_machine(*, hosts: list[str], is_loopback: bool) -> None:
+    """A wildcard or another name is not certain to be local."""
+    assert {HostPort(host, 1).is_loopback for host in hosts} == {is_loopback}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "collides"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "0.0.0.0:1", True),
+        ("[::]:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        ("127.0.0.1:1", "127.0.0.1:2", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+    ],
+)
+def test_same_port_collides(*, one: str, other: str, collides: bool) -> None:
+    """Two listeners cannot share a port of a host; port 0 is a new port each time."""
+    assert parse_host_port(one).collides_with(parse_host_port(other)) is collides
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://u@h:5432/d", "postgres://h", "postgresql://u@h1:1,h2:2/d?sslmode=require"]
+)
+def test_postgres_addresses_are_taken(dsn: str) -> None:
+    """Both schemes of PostgreSQL are taken, and several hosts."""
+    assert check_dsn(SecretStr(dsn)).get_secret_value() == dsn
+
+
+@pytest.mark.parametrize(
+    "dsn", ["", "host=h password=geheim", "mysql://u:geheim@h/d", "postgresql://u:geheim@[h/d"]
+)
+def test_refused_addresses_are_not_shown(dsn: str) -> None:
+    """Neither the message nor its cause contains the address, which may hold a password."""
+    with pytest.raises(ValueError, match=r"^not a PostgreSQL address") as raised:
+        check_dsn(SecretStr(dsn))
+
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("dsns", "is_found"),
+    [
+        (["postgresql://u:p@h/d", "postgresql://h/d?user=u&password=p", "postgres://:p@h"], True),
+        (["postgresql://u:@/d?host=/tmp", "postgresql://u@h/p", "postgresql://[h", ""], False),
+    ],
+)
+def test_passwords_are_found(*, dsns: list[str], is_found: bool) -> None:
+    """A password stands before the host or among the parameters; an empty one is none."""
+    assert {holds_password(dsn) for dsn in dsns} == {is_found}
+
+
+def test_headers_are_lines() -> None:
+    """White space around names and values is ignored; a value may contain colons."""
+    assert parse_headers("authorization: Bearer a:b\nx-scope :  me ") == {
+        "authorization": "Bearer a:b",
+        "x-scope": "me",
+    }
+    for wrong in ("Bearer abc", ": value", "name:", "na me: value"):
+        with pytest.raises(ValueError, match=r"^line 2 is not `name: value`, as in"):
+            parse_headers(f"x: 1\n{wrong}")

@@ -1,0 +1,423 @@
+"""Checks as they look at their surroundings: sockets, files, control groups, servers.
+
+Real databases and brokers are in `tests/integration/test_doctor_*.py`.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import trustme
+from aiohttp import web
+
+from lookup_core.errors import SidecarUnreachable
+from service.config.listen import ListenTls
+from service.config.refresh import Changelog
+from service.config.settings import Settings
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table import KeySending, PostgresTable
+from service.doctor.backends.database_check import DatabaseCheck
+from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.backends.parquet_check import ParquetCheck
+from service.doctor.backends.postgres_server import PostgresPlace, connections_of, postgres_places
+from service.doctor.backends.table_check import TableCheck, try_notifications
+from service.doctor.check import Check
+from service.doctor.deployment.kubernetes_check import ACCOUNT, KubernetesCheck
+from service.doctor.plan import missing_configuration, unknown_sidecar
+from service.doctor.sidecar.configuration_check import ConfigurationCheck
+from service.doctor.sidecar.process_limits_check import (
+    ProcessLimits,
+    ProcessLimitsCheck,
+    read_process_limits,
+)
+from service.doctor.sidecar.secrets_check import (
+    CertificateCheck,
+    SecretFacts,
+    SecretsCheck,
+    read_secret_facts,
+    secret_files,
+)
+from service.doctor.sidecar.sidecar_check import SidecarAnswer, SidecarCheck
+from service.doctor.sidecar.socket_check import SocketCheck, read_socket
+from service.http.sockets import unix_socket
+from service.version import own_version
+from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
+from tests.service.doctor.findings import MATTER, gathered, texts
+from tests.service.tls.certificates import authority, yesterday
+
+WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
+NOWHERE = "postgresql://me:secret@127.0.0.1:1/d"
+POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
+
+
+async def found(check: Check) -> list[str]:
+    """The findings of a check, and their remedies."""
+    return texts(await gathered(check.findings()))
+
+
+async def starts(check: Check) -> list[str]:
+    """The first word of each line: a severity, or an arrow before a remedy."""
+    return [line.split()[0] for line in await found(check)]
+
+
+def written(folder: Path, files: Mapping[str, str]) -> Path:
+    """A folder with these files, which are secrets."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o400)
+    return folder
+
+
+async def test_served_socket_is_well(tmp_path: Path) -> None:
+    """The process that holds the lock is named."""
+    path = tmp_path / "s.sock"
+    with unix_socket(path) as bound:
+        bound.listen()
+
+        owner = f"uid and gid {os.getuid()}:{os.getgid()}"
+        served = f"is served by process {os.getpid()}; mode 0660, {owner}"
+        assert await found(SocketCheck(path)) == [f"ok socket {path}: {served}"]
+
+
+def test_unserved_sockets_are_read(tmp_path: Path) -> None:
+    """A socket whose server ended refuses connections; a missing one or folder is no error."""
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(path))
+
+    facts = read_socket(path)
+
+    assert (facts.connect_errno, facts.lock_holder) == (errno.ECONNREFUSED, None)
+    assert read_socket(tmp_path / "none").mode is None
+    assert not read_socket(tmp_path / "none" / "s.sock").has_folder
+
+
+def test_secret_files_are_read(tmp_path: Path) -> None:
+    """Mode, form and mount of a file are seen; an unreadable file has a reason."""
+    written(tmp_path, {"token": "s3cret\n", "lines": "a\nb"})
+    mount = f"36 35 98:0 /x {tmp_path}/token rw - ext4 /dev/sda rw\n"
+    root = written(tmp_path / "root", {"proc/self/mountinfo": mount})
+    (tmp_path / "bytes").write_bytes(b"\xff")
+
+    assert read_secret_facts(tmp_path / "token") == SecretFacts(0o400)
+    assert read_secret_facts(tmp_path / "token", root) == SecretFacts(0o400, is_mount=True)
+    assert read_secret_facts(tmp_path / "lines") == SecretFacts(0o400, is_plain_line=False)
+    assert read_secret_facts(tmp_path / "gone").refusal == "No such file or directory"
+    assert read_secret_facts(tmp_path / "bytes").refusal == "not UTF-8 text"
+
+
+async def test_all_secrets_are_checked(tmp_path: Path) -> None:
+    """Tokens, keys, headers, addresses and passwords are checked, and never shown."""
+    written(
+        tmp_path, {"token": "s3cret", "dsn": "postgresql://me:s3cret@h", "headers": "a: s3cret"}
+    )
+    token, dsn, headers = (tmp_path / name for name in ("token", "dsn", "headers"))
+    key = authority(tmp_path).issue()
+    login = {"mechanism": "PLAIN", "username": "u", "password_file": str(token)}
+    one = {
+        "source": {"kind": "postgres", "dsn_file": str(dsn), "table": "t"},
+        "key": ["id"],
+        "refresh": {"changelog": CHANGELOG | {"security": login}},
+    }
+    tls = {"cert_file": str(key.cert_file), "key_file": str(key.key_file)}
+    settings = Settings(
+        {
+            "auth": {"admin_token_file": str(token)},
+            "tracing": {"endpoint": "http://c:1", "headers_file": str(headers)},
+            "listen": {"http": "127.0.0.1:1", "tls": tls},
+            "dimensions": {"a": one},
+        }
+    )
+
+    lines = await found(SecretsCheck(settings))
+
+    assert secret_files(settings) == {headers: False, key.key_file: False, dsn: False, token: True}
+    assert len(lines) == 4
+    assert all(line.startswith("ok secrets ") and "s3cret" not in line for line in lines)
+
+
+@pytest.mark.parametrize(("days", "severity"), [(30, "ok"), (3, "warning"), (0.5, "error")])
+async def test_certificate_is_read(tmp_path: Path, days: float, severity: str) -> None:
+    """The end of the configured file counts; a bad renewal is an error."""
+    signer = authority(tmp_path)
+    files = signer.issue(not_after=datetime.now(UTC) + timedelta(days=days))
+    check = CertificateCheck(ListenTls(cert_file=files.cert_file, key_file=files.key_file))
+
+    (before, *_) = await found(check)
+    signer.issue(not_before=yesterday() - timedelta(days=1), not_after=yesterday())
+    (after, *_) = await found(check)
+
+    assert before.startswith(f"{severity} tls {files.cert_file}: ")
+    assert after.startswith(f"error tls {files.cert_file}: {files.cert_file}: certificate has exp")
+
+
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        (
+            {
+                "proc/self/cgroup": "0::/one\n",
+                "sys/fs/cgroup/one/cpu.max": "50000 100000\n",
+                "sys/fs/cgroup/one/pids.max": "40\n",
+                "sys/fs/cgroup/one/pids.current": "12\n",
+                "sys/fs/cgroup/one/memory.max": "1000\n",
+            },
+            ProcessLimits(1000, 0.5, 40, 12),
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:pids:/p\n3:cpu,cpuacct:/c\n2:memory:/m\n",
+                "sys/fs/cgroup/cpu/c/cpu.cfs_quota_us": "150000\n",
+                "sys/fs/cgroup/cpu/c/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/pids/p/pids.max": "max\n",
+                "sys/fs/cgroup/memory/m/memory.limit_in_bytes": "1000\n",
+            },
+            ProcessLimits(1000, 1.5, None),
+        ),
+        (
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000"},
+            ProcessLimits(),
+        ),
+    ],
+    ids=["version 2", "version 1", "unlimited"],
+)
+async def test_control_group_is_read(
+    tmp_path: Path, files: dict[str, str], limits: ProcessLimits
+) -> None:
+    """Both versions are read; memory is judged if a configuration gives the sidecar's."""
+    root = written(tmp_path, {"proc/self/statm": "900 100 30 1 0 50 0"} | files)
+
+    assert read_process_limits(root) == limits
+    with_memory = await found(ProcessLimitsCheck(2**20, root))
+    assert len(with_memory) > len(await found(ProcessLimitsCheck(None, root)))
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "message"),
+    [
+        ("/none", SidecarAnswer(200), None),
+        (
+            "/v1/dimensions",
+            SidecarAnswer(401, {"code": "unauthorized"}),
+            "error sidecar unix:///s: does not tell its dimensions: it wants a token",
+        ),
+        (
+            "/v1/dimensions/a%20b",
+            SidecarAnswer(200, WELL | {"unavailable": {"detail": "gone"}}),
+            "error sidecar a b: is unavailable: gone",
+        ),
+        (
+            "/livez",
+            SidecarAnswer(200, "ok\n", formatdate(0, usegmt=True)),
+            "error clock unix:///s: its clock is ",
+        ),
+    ],
+)
+async def test_every_answer_is_judged(
+    path: str, answer: SidecarAnswer, message: str | None
+) -> None:
+    """Life, version, clock, names and dimensions of a sidecar have findings."""
+    answers = {
+        "/livez": SidecarAnswer(200, "ok\n", formatdate(time.time(), usegmt=True)),
+        "/readyz": SidecarAnswer(200, "ok\n"),
+        "/openapi.json": SidecarAnswer(200, {"info": {"version": own_version()}}),
+        "/v1/dimensions": SidecarAnswer(200, {"dimensions": ["a b"]}),
+        "/v1/dimensions/a%20b": SidecarAnswer(200, WELL),
+        path: answer,
+    }
+
+    async def ask(path: str) -> SidecarAnswer:
+        return answers[path]
+
+    lines = await found(SidecarCheck("unix:///s", ask, ["a b"]))
+
+    bad = [line for line in lines if not line.startswith(("ok ", "  →"))]
+    assert [line.startswith(message or "?") for line in bad] == ([True] if message else [])
+
+
+async def test_absent_sidecar_is_one_error() -> None:
+    """Nothing else is queried."""
+
+    async def ask(_path: str) -> SidecarAnswer:
+        raise SidecarUnreachable("unix:///s", "Connection refused; is it running there?")
+
+    lines = await found(SidecarCheck("unix:///s", ask))
+
+    assert lines[0] == "error sidecar unix:///s: does not answer: Connection refused"
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("id", ["ok table a: {path} has the key and the columns"]),
+        ("ids", ["error table a: {path}: no column ids", "  → did you mean id?"]),
+    ],
+)
+async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str]) -> None:
+    """A misspelt key has the nearest name as its remedy."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "name": ["x"]}), path)
+    config = dimension(source={"kind": "parquet", "path": str(path)}, key=[key])
+
+    assert await found(ParquetCheck("a", config)) == [line.format(path=path) for line in lines]
+
+
+async def test_absent_stores_are_one_error_each() -> None:
+    """Passwords are not shown; tables of an absent database are skipped."""
+    database = DatabaseCheck(PostgresPlace(PostgresSettings(NOWHERE, "t", ("id",)), {}))
+    key = KeySending(pa.field("id", pa.int32()), "int4")
+    listening = PostgresNotificationsSettings(NOWHERE, "public.t", "channel")
+    changelog = Changelog.model_validate(CHANGELOG | {"brokers": ["127.0.0.1:1"]})
+
+    lines = await found(database)
+    trial = await try_notifications(
+        MATTER, listening, PostgresTable("public", "t", (("id", key),), ())
+    )
+    kafka = await found(KafkaCheck("a", changelog))
+
+    assert lines[0].startswith("error database me@127.0.0.1:1/d: ")
+    assert (len(lines), "secret" in str(lines), database.server) == (2, False, None)
+    assert await found(TableCheck("a", table(), database, asyncio.Semaphore(1))) == [
+        "skipped table a: its database does not answer",
+        "  → see the finding of its database",
+    ]
+    assert texts([trial])[0] == "error: public.t: nothing listens at the address of the DSN"
+    assert (kafka[0].split()[0], "advertised.listeners" in kafka[1]) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "address"),
+    [
+        ("postgresql://me:secret@h:5432/shop", "me@h:5432/shop"),
+        ("postgresql://me@h,i:1/shop?sslmode=require", "me@h,i:1/shop"),
+        ("postgresql://h/shop", "h/shop"),
+        ("postgresql://h", "h"),
+        ("postgresql://me:secret@/shop?host=/run", "the database of a"),
+        ("postgresql://me:se/cret@h/shop", "the database of a"),
+        ("postgresql://me:secret@h/shop?password=secret", "me@h/shop"),
+    ],
+)
+def test_address_has_no_password(dsn: str, address: str) -> None:
+    """User, host and database are shown only where they are certain."""
+    place = PostgresPlace(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
+
+    assert place.address == address
+
+
+def test_dimensions_of_one_address_share_a_place() -> None:
+    """Queries, a listener and the load of a whole table have connections of their own."""
+    of_table = partial(table, source=POSTGRES)
+    places = postgres_places(
+        {
+            "a": of_table(),
+            "b": table(source=POSTGRES | {"dsn": "postgresql://me@i/d"}),
+            "c": of_table(refresh={"listen": {}}),
+            "d": table(source=POSTGRES | {"pgbouncer": True}),
+        }
+    )
+
+    assert [
+        (tuple(place.dimensions), place.connections, place.is_listened_to) for place in places
+    ] == [(("a", "c"), 8 + 9, True), (("b",), 8, False), (("d",), 8, False)]
+    assert connections_of(of_table(batch={"max_in_flight": 3})) == 3
+    assert connections_of(of_table(cache={"mode": "full"})) == 8 + 5
+
+
+async def test_configuration_is_a_finding() -> None:
+    """Faults are errors, and a missing configuration or endpoint is skipped with its remedy."""
+    well = await found(ConfigurationCheck("f", Settings(MINIMAL)))
+    faulty = await found(ConfigurationCheck("f", None, ["a: x"]))
+    missing, unknown = await found(missing_configuration()), await found(unknown_sidecar("c"))
+
+    assert well == ["ok configuration f: holds no fault and no oddity"]
+    assert faulty[0] == "error configuration f: a: x"
+    assert missing[0].startswith("skipped configuration --config: no configuration is named: ")
+    assert missing[1].endswith("; in the image --config /etc/sidelook/sidelook.yaml")
+    assert unknown[0].startswith("skipped sidecar c: where it listens is not known, as ")
+    assert unknown[1] == "  → correct it, or name the sidecar with --endpoint"
+
+
+@dataclass
+class ApiServer:
+    """A Kubernetes API server that may require a token."""
+
+    check: KubernetesCheck
+    version: str = "v1.28.4"
+    token: str | None = None
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Its version."""
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return web.Response(status=403)
+        return web.json_response({"gitVersion": self.version})
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """A server whose authority is mounted as in a pod."""
+    signer = authority(tmp_path / ACCOUNT)
+    assert signer.file.is_file()
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+    server = ApiServer(KubernetesCheck(None, environ, tmp_path))
+    app = web.Application()
+    app.router.add_get("/version", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=signer.server_context())
+    await site.start()
+    environ["KUBERNETES_SERVICE_PORT"] = site.name.rpartition(":")[2]
+    yield server
+    await runner.cleanup()
+
+
+async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) -> None:
+    """The account's token is shown if there is one, but to no server of another authority."""
+    lines = [(await starts(api.check))[0]]
+    api.version, api.token = "v1.31.0", "t0ken"
+    lines.append((await starts(api.check))[0])
+    written(tmp_path, {f"{ACCOUNT}/token": "t0ken\n"})
+    lines.append((await starts(api.check))[0])
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / ACCOUNT / "ca.crt"))
+    lines.append((await starts(api.check))[0])
+    api.version, api.token = "v1.28.0", None
+    lines.append((await starts(replace(api.check, root=tmp_path / "none")))[0])
+
+    assert lines == ["error", "skipped", "ok", "skipped", "error"]
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "line"),
+    [
+        ("1.29", {}, "ok kubernetes cluster: is version 1.29, which knows native sidecars"),
+        ("new", {}, "error kubernetes cluster: no version of a server"),
+        ('{"clientVersion": {}}', {}, "error kubernetes cluster: kubectl reached no server"),
+        (None, {}, "skipped kubernetes cluster: its version is not known here"),
+        (
+            None,
+            {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "1"},
+            "skipped kubernetes cluster: the API server does not tell its version (",
+        ),
+    ],
+)
+async def test_version_may_be_given(
+    version: str | None, environ: dict[str, Any], line: str
+) -> None:
+    """Outside of a cluster no server is queried; an absent one is skipped."""
+    lines = await found(KubernetesCheck(version, environ, Path("/none")))
+
+    assert lines[0].startswith(line)

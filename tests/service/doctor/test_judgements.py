@@ -1,0 +1,212 @@
+"""What each situation means: its findings, and the remedy of each.
+
+The situations stand in `judgements/*.txt`: a line says what is judged, and which facts differ from
+a sidecar that is well; its findings stand below it. This file says how the facts are judged.
+"""
+
+import errno
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.config.cache import Cache
+from service.config.settings import Settings
+from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.postgres.table import KeySending, PostgresTable
+from service.doctor.backends.database_check import connection_findings, server_findings
+from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
+from service.doctor.backends.postgres_server import PostgresServer, Room
+from service.doctor.backends.table_check import (
+    TableFacts,
+    rights_findings,
+    size_findings,
+    table_findings,
+)
+from service.doctor.check import ServerDemand
+from service.doctor.deployment.container_findings import ContainerSocket, override_findings
+from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
+from service.doctor.deployment.manifest import Manifest
+from service.doctor.deployment.spark_check import SparkConf, isolation_finding, spark_findings
+from service.doctor.finding import Finding, trouble
+from service.doctor.sidecar.clock import ClockReading, clock_findings
+from service.doctor.sidecar.configuration_check import configuration_findings
+from service.doctor.sidecar.process_limits_check import (
+    ProcessLimits,
+    limit_findings,
+    memory_finding,
+)
+from service.doctor.sidecar.secrets_check import SecretFacts, end_finding, secret_findings
+from service.doctor.sidecar.sidecar_check import (
+    SidecarAnswer,
+    dimension_findings,
+    life_findings,
+    list_finding,
+    name_findings,
+    unreachable_finding,
+    version_finding,
+)
+from service.doctor.sidecar.socket_check import SocketFacts, socket_findings
+from tests.service.case_tables import cases
+from tests.service.config.configuration import parsed
+from tests.service.doctor.findings import MATTER, texts
+
+TABLES = sorted((Path(__file__).parent / "judgements").iterdir())
+MIB = 2**20
+NOW = ClockReading(0.0, 0.0, 0.0)
+SERVER = PostgresServer(160004, "16.4", "reader", "shop", NOW, Room(used=17), identity="5432")
+TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())
+TOPIC = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")
+SOCKET = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))
+WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
+POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
+OF_EXECUTORS = {"podSelector": {"matchLabels": {"spark-role": "executor"}}}
+
+Facts = Any  # of a situation, as the table has them
+Findings = Iterable[Finding] | Finding
+
+
+def of_database(*, says: bool = False, listens: bool = False, **facts: Facts) -> Findings:
+    """A server with these facts; the configuration may say that it is a PgBouncer."""
+    return server_findings(MATTER, replace(SERVER, **facts), says_pgbouncer=says, listens=listens)
+
+
+def of_connections(
+    executors: int | None, each: int = 8, servers: Iterable[dict[str, Facts]] = ({},)
+) -> Findings:
+    """Executors with so many connections each to each of these servers."""
+    demands = []
+    for number, facts in enumerate(servers):
+        room = Room(**({"used": 17} | facts.get("room", {})))
+        server = replace(SERVER, **{**facts, "room": room})
+        demands.append(ServerDemand(f"h{number}", server, each))
+    return connection_findings(demands, executors)
+
+
+def of_tables(
+    subject: str, *, required: bool = False, role: str = "me", **facts: Facts
+) -> Findings:
+    """Index, rights or size of a table; a full or partial cache has 64 MiB, which are halved."""
+    is_superuser, mode = facts.pop("is_superuser", False), facts.pop("mode", "full")
+    found = replace(TableFacts(uses_index=True), **facts)
+    if subject == "index":
+        return table_findings(MATTER, TABLE, found, require_index=required)
+    if subject == "rights":
+        return rights_findings(MATTER, TABLE, found, role=role, is_superuser=is_superuser)
+    cache = Cache.model_validate({"mode": mode, "max_bytes": "64MiB"})
+    return size_findings(MATTER, found, cache, scale=0.5)
+
+
+def of_certificates(**left: float) -> Findings:
+    """A certificate that ends after this time."""
+    end = datetime(2030, 1, 31, 12, 30, tzinfo=UTC)
+    return end_finding(MATTER, end.timestamp(), now_s=(end - timedelta(**left)).timestamp())
+
+
+def of_sockets(**facts: Facts) -> Findings:
+    """A socket with these facts; `mode` is without the kind of file."""
+    if isinstance(facts.get("mode"), int):
+        facts["mode"] |= facts.pop("kind", stat.S_IFSOCK)
+    if "connect_errno" in facts:
+        facts["connect_errno"] = getattr(errno, facts["connect_errno"])
+    return socket_findings(MATTER, replace(SOCKET, **facts))
+
+
+def of_life(livez: int = 200, readyz: int = 200) -> Findings:
+    """A sidecar whose probes have these statuses."""
+    draining = {"code": "draining", "detail": "is going"}
+    return life_findings(MATTER, SidecarAnswer(livez, "no"), SidecarAnswer(readyz, draining))
+
+
+def of_properties(containers: list[str] | None = None, **settings: str) -> Findings:
+    """Properties of spark-submit; names are those below `spark.kubernetes.executor.`."""
+    named = {"podTemplateFile": "t.yaml"} | settings
+    conf = SparkConf({f"spark.kubernetes.executor.{name}": text for name, text in named.items()})
+    return spark_findings(MATTER, conf, containers=containers)
+
+
+def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts) -> Findings:
+    """Executors of this version of Spark, and a manifest that may let Prometheus in."""
+    conf = SparkConf({"spark.kubernetes.driver.pod.excludedFeatureSteps": excluded})
+    policy["spec"] = OF_EXECUTORS | policy.get("spec", {})
+    return isolation_finding(
+        MATTER,
+        conf,
+        version=None if version is None else (version[0], version[1]),
+        policies=[Manifest({"kind": "NetworkPolicy"} | policy)],
+        port=8816,
+    )
+
+
+def of_overrides(path: str | None, configured: str | None, **facts: Facts) -> Findings:
+    """A socket of a container, and the one that is configured."""
+    socket = ContainerSocket(None if path is None else Path(path), **facts)
+    return override_findings(MATTER, socket, None if configured is None else Path(configured))
+
+
+def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: Facts) -> Findings:
+    """A configuration with one dimension of PostgreSQL."""
+    one = {"source": POSTGRES, "key": ["id"], **dimension}
+    return configuration_findings(
+        Settings({"dimensions": {"a": one}, "limits": limits or {}, "listen": listen or {}})
+    )
+
+
+# {what is judged: its findings}; limits.memory is 512 MiB, and 31 threads are needed
+JUDGES: dict[str, Callable[..., Findings]] = {
+    "database": of_database,
+    "connections": of_connections,
+    "tables": of_tables,
+    "errors": lambda code, text="t", remedy="": trouble(
+        MATTER, BackendError(ErrorCode(code), text), remedy=remedy
+    ),
+    "topics": lambda **facts: topic_findings(MATTER, KafkaTopicFacts(3, **facts), TOPIC),
+    "retention": lambda **settings: retention_finding(
+        MATTER, {name.replace("_", "."): text for name, text in settings.items()}, lookback_s=60.0
+    ),
+    "clocks": lambda other_s, answered_s=100.0, resolution_s=0.0: clock_findings(
+        MATTER, ClockReading(100.0, answered_s, other_s, resolution_s)
+    ),
+    "certificates": of_certificates,
+    "secrets": lambda is_token=False, **facts: secret_findings(
+        MATTER, replace(SecretFacts(0o440), **facts), is_token=is_token
+    ),
+    "sockets": of_sockets,
+    "memory": lambda mebibytes, less=0: memory_finding(
+        MATTER, 512 * MIB, None if mebibytes is None else mebibytes * MIB - less
+    ),
+    "limits": lambda **facts: limit_findings(MATTER, ProcessLimits(**facts), needed=30),
+    "life": of_life,
+    "reasons": lambda reason: unreachable_finding(MATTER, reason),
+    "versions": lambda theirs: version_finding(MATTER, theirs, "1.2"),
+    "names": lambda configured: name_findings(MATTER, ["b", "a"], configured),
+    "lists": lambda code, origin=None: list_finding(
+        MATTER, SidecarAnswer(500, {"code": code, "detail": "x"}), origin
+    ),
+    "dimensions": lambda status=200, **facts: dimension_findings(
+        MATTER, SidecarAnswer(status, WELL | facts)
+    ),
+    "properties": of_properties,
+    "isolation": of_isolation,
+    "clusters": lambda version: cluster_finding(MATTER, tuple(version)),
+    "overrides": of_overrides,
+    "configurations": of_configurations,
+}
+
+
+@pytest.mark.parametrize(
+    ("situation", "expected"), [each for path in TABLES for each in cases(path)]
+)
+def test_situation_has_these_findings(situation: str, expected: list[str]) -> None:
+    """A situation has exactly these findings and remedies."""
+    ((judge, facts),) = parsed(situation).items()
+
+    found = JUDGES[judge](**facts)
+
+    assert texts([found] if isinstance(found, Finding) else found) == expected

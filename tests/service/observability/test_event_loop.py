@@ -1,0 +1,116 @@
+"""The event loop: how late its timers are, and where it is blocked."""
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service.observability.event_loop import INTERVAL_S, LATE_S, WINDOW_S, EventLoopLag, Watchdog
+from service.observability.event_loop import INTERVAL_S as BEAT_S
+from service.observability.logs import configure_logs
+from tests.hand_clock import HandClock
+from tools.processes.until import until
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """The clock of the watchdog."""
+    return HandClock()
+
+
+@pytest.fixture
+def watchdog(clock: HandClock) -> Watchdog:
+    """A watchdog of this thread."""
+    return Watchdog(clock)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """The log."""
+    stream = io.StringIO()
+    configure_logs(stream, level="info")
+    yield stream
+    structlog.reset_defaults()
+
+
+def test_lag_is_the_worst_recent_delay() -> None:
+    """It starts at 0, a timer that fires early is punctual, and old delays leave the window."""
+    lag = EventLoopLag()
+    lags = [lag.lag_s]
+    for delay_s in (-0.001, 0.01, 0.7, *[0.02] * round(WINDOW_S / INTERVAL_S - 1), 0.01):
+        lag.record(delay_s)
+        lags.append(lag.lag_s)
+
+    assert lags[:4] == [0.0, 0.0, 0.01, 0.7]
+    assert lags[-2:] == [0.7, 0.02]
+
+
+async def test_lag_shows_a_blocked_loop() -> None:
+    """A loop that is blocked runs its timers late."""
+    lag = EventLoopLag()
+    measuring = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)  # its first timer is set
+
+    _block(1.5 * INTERVAL_S)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while lag.lag_s < INTERVAL_S / 4:  # noqa: ASYNC110  nothing signals it
+            await asyncio.sleep(0)
+    measuring.cancel()
+
+
+def _block(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    while loop.time() < end_s:
+        pass
+
+
+def test_late_beat_is_a_blockage(clock: HandClock, watchdog: Watchdog) -> None:
+    """The stack of the watched thread is returned, from whichever thread, once per blockage."""
+    clock.now_s = BEAT_S + LATE_S - 0.01
+    seen = [watchdog.look()]
+    clock.now_s = BEAT_S + LATE_S
+    looking = threading.Thread(target=lambda: seen.append(watchdog.look()))
+    looking.start()
+    looking.join()
+    seen.append(watchdog.look())
+    watchdog.beat()
+    seen.append(watchdog.look())
+    clock.now_s = 20.0
+    seen.append(watchdog.look())
+
+    assert [frames is not None for frames in seen] == [False, True, False, False, True]
+    assert any(frame.endswith(" test_late_beat_is_a_blockage") for frame in seen[1] or ())
+
+
+async def test_only_silent_loops_are_blocked(clock: HandClock, watchdog: Watchdog) -> None:
+    """A running loop beats in time, and a thread that has ended is not blocked."""
+    made: list[Watchdog] = []
+    making = threading.Thread(target=lambda: made.append(Watchdog(clock)))
+    making.start()
+    making.join()
+    clock.now_s = 10.0
+    beating = asyncio.create_task(watchdog.run())
+    await asyncio.sleep(0)
+    beating.cancel()
+
+    assert (made[0].look(), watchdog.look()) == (None, None)
+
+
+def test_blockage_is_logged(clock: HandClock, watchdog: Watchdog, log: io.StringIO) -> None:
+    """The watching thread logs the place while the watched thread is blocked."""
+    with watchdog.watching() as watched:
+        clock.now_s = 10.0
+        until(log.getvalue)
+
+    event = json.loads(log.getvalue())
+    assert (watched, event["event"]) == (watchdog, "event_loop.blocked")
+    # The thread may have looked before this one began to wait.
+    assert event["frames"][-1].endswith((" until", " test_blockage_is_logged"))

@@ -1,0 +1,295 @@
+"""What a configuration is turned into: stores, sources, adapters, tracer and instruments."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from lookup_core.changelog.change_decoder import ChangeDecoder
+from lookup_core.dimension_schema import TableOrigin, VersionColumns
+from lookup_core.statistics import InvalidationOrigin
+from service.adapter_settings import (
+    kafka_settings,
+    notifications_settings,
+    postgres_settings,
+    trigger_script,
+)
+from service.config.dimension import DimensionConfig
+from service.config.refresh import Changelog, Notifications
+from service.config.settings import Settings
+from service.config.source import PostgresSource
+from service.connectors.kafka.changelog import KafkaChangelog
+from service.connectors.parquet.backend import ParquetBackend, ParquetScan
+from service.connectors.parquet.row_groups import ParquetRowGroups
+from service.connectors.ports.several_rows import RowMatch, RowVersions
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from service.dimension_parts import dimension_backend, refresh_sources
+from service.engine.refresher import RefreshSources
+from service.engine.tracer import NullTracer
+from service.http.readiness import Readiness
+from service.instruments import Instruments, opened_tracer, stores
+from service.observability.event_loop import EventLoopLag
+from service.observability.prometheus_observer import PrometheusObserver
+from service.observability.tracing import OpenTelemetryTracer
+from service.resources.memory_guard import MemoryGuard, Relief
+from service.resources.memory_reading import MemoryReading
+from service.stream.channel_registry import ChannelRegistry
+from service.stream.handler import StreamHandler
+from service.version import own_version
+from tests.lookup_core.changelog.change_messages import message, schema_of, told
+from tests.service.config.configuration import (
+    AIRPORTS,
+    CHANGELOG,
+    CUSTOMERS,
+    MINIMAL,
+    dimension,
+    table,
+)
+
+FULL = {"mode": "full"}
+ORIGIN = TableOrigin("shop", "Customers")
+TELLING = replace(ORIGIN, tells_rows=True)
+SOURCE = {"schema": "shop", "table": "Customers", "txId": 7}
+ADDRESS = {"kind": "postgres", "table": "shop.t", "dsn": "postgresql://h/d", "require_index": True}
+
+
+def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
+    """The decoder of Debezium's events for a dimension of this table."""
+    refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
+    changes = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
+    source = changes and changes()
+    assert isinstance(source, KafkaChangelog)
+    return source._decoder(
+        replace(schema_of({"id": pa.int64()}, {"name": pa.utf8()}), origin=origin)
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (dimension(), ParquetBackend),
+        (dimension(cache=FULL), ParquetScan),
+        (table(), PostgresBackend),
+        (table(match="all"), RowMatch),
+        (table(versions={"valid_from": "since"}), RowVersions),
+    ],
+)
+def test_store_is_of_the_configured_kind(config: DimensionConfig, kind: type) -> None:
+    """Several rows of a key are combined; a full cache does not hold a file a second time."""
+    assert type(dimension_backend(config)) is kind
+
+
+def test_table_is_queried_as_configured() -> None:
+    """Every setting of the adapter comes from the configuration."""
+    config = table(
+        source=ADDRESS,
+        key=["id"],
+        columns=["a", "since"],
+        versions={"valid_from": "since"},
+        batch={"max_in_flight": 3},
+        timeout="7s",
+        refresh={"listen": {}},
+    )
+    assert isinstance(config.source, PostgresSource)
+
+    assert postgres_settings(config, config.source) == PostgresSettings(
+        "postgresql://h/d",
+        "shop.t",
+        ("id",),
+        ("a", "since"),
+        max_connections=3,
+        statement_timeout_s=7.0,
+        has_several_rows=True,
+        versions=VersionColumns("since"),
+        is_followed=True,
+        has_triggers=True,
+        require_index=True,
+    )
+
+
+def test_changes_come_from_the_feed() -> None:
+    """The feed has a source and an origin, and decides which rows and tables the store takes."""
+    notified = refresh_sources("customers", table(refresh={"listen": {}}))
+    logged = refresh_sources("customers", table(refresh={"changelog": CHANGELOG}))
+
+    assert refresh_sources("customers", table()) == RefreshSources()
+    assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
+    assert isinstance(logged.changes and logged.changes(), KafkaChangelog)
+    assert (notified.origin, logged.origin) == (
+        InvalidationOrigin.NOTIFICATION,
+        InvalidationOrigin.CHANGELOG,
+    )
+    followed = []
+    refreshes: list[dict[str, object]] = [{}, {"listen": {}}, {"changelog": CHANGELOG}]
+    for refresh in refreshes:
+        store = dimension_backend(table(refresh=refresh))
+        assert isinstance(store, PostgresBackend)
+        followed.append((store._settings.is_followed, store._settings.has_triggers))
+    assert followed == [(False, False), (True, True), (True, False)]
+
+
+def test_notifications_know_their_triggers() -> None:
+    """Channel, table and the command that prints the triggers reach the adapter."""
+    file = Path("/etc/a b.yaml")
+    customers = table(refresh={"listen": {"channel": "shop"}})
+    changes = refresh_sources("customers", customers, file=file).changes
+
+    source = changes and changes()
+    default = notifications_settings(
+        "a", PostgresSource.model_validate(ADDRESS), Notifications(), script="gen"
+    )
+
+    assert isinstance(source, PostgresNotifications)
+    command = "python -m service gen-triggers customers"
+    assert source._settings.channel == "shop"
+    assert source._settings.script == f"{command} --config '/etc/a b.yaml'"
+    assert trigger_script("customers", None) == command
+    assert trigger_script("a", Path("c.yaml")).endswith(f" --config {Path.cwd()}/c.yaml")
+    assert (default.table, default.channel, default.script) == ("shop.t", "sidelook_a", "gen")
+
+
+@pytest.mark.parametrize(
+    ("tls", "mechanism", "protocol"),
+    [
+        (False, None, "PLAINTEXT"),
+        (True, None, "SSL"),
+        (False, "PLAIN", "SASL_PLAINTEXT"),
+        (True, "SCRAM-SHA-256", "SASL_SSL"),
+    ],
+)
+def test_brokers_are_reached_as_configured(
+    *, tmp_path: Path, tls: bool, mechanism: str | None, protocol: str
+) -> None:
+    """TLS and login decide about the protocol; the password comes from its file."""
+    password = tmp_path / "password"
+    password.write_text("s3cret\n")
+    password.chmod(0o400)
+    login = {"mechanism": mechanism, "username": "me", "password_file": str(password)}
+    security = {"tls": tls} | (login if mechanism else {})
+
+    settings = kafka_settings(Changelog.model_validate(CHANGELOG | {"security": security}))
+
+    found = (settings.security_protocol, settings.sasl_password, settings.sasl_user)
+    assert found == ((protocol, "s3cret", "me") if mechanism else (protocol, None, None))
+
+
+def test_whole_table_is_read_from_its_store() -> None:
+    """A table is read by ranges of its key, a file by row groups."""
+    tables = [refresh_sources("c", config(cache=FULL)).table for config in (table, dimension)]
+
+    assert [type(each) for each in tables] == [PostgresSnapshot, ParquetRowGroups]
+
+
+@pytest.mark.parametrize(
+    ("config", "events"),
+    [
+        (table(cache=FULL), ["dimension.loaded_once"]),
+        (table(cache=FULL, refresh={"reload": {"every": "1h"}}), []),
+        (table(cache=FULL, refresh={"listen": {}}), []),
+        (table(), []),
+        (dimension(cache=FULL), []),  # a file may never change
+    ],
+)
+def test_table_that_is_loaded_once_is_logged(config: DimensionConfig, events: list[str]) -> None:
+    """A full cache without a refresh gets older, and the log names the remedies."""
+    with capture_logs() as logs:
+        refresh_sources("customers", config)
+
+    assert [entry["event"] for entry in logs] == events
+    assert all("refresh.reload" in entry["remedy"] for entry in logs)
+
+
+@pytest.mark.parametrize(
+    ("mode", "origin", "expected"),
+    [
+        ("full", TELLING, {"name": "Ada"}),
+        ("full", ORIGIN, "changed"),
+        ("partial", TELLING, "changed"),
+    ],
+)
+def test_rows_are_taken_where_they_are_certain(
+    mode: str, origin: TableOrigin, expected: object
+) -> None:
+    """A full cache takes rows of events if the catalog allows it, and only of its own table."""
+    row = {"id": 1, "name": "Ada"}
+    events = [
+        message({"id": 1}, {"op": "c", "after": row, "source": source})
+        for source in (SOURCE, SOURCE | {"table": "customers"})
+    ]
+
+    decoded = decoder_of(mode, origin).decode(events)
+
+    assert (told([*decoded.changes]), decoded.ignored) == ([((1,), expected, 7)], 1)
+
+
+def test_full_identity_reaches_the_decoder() -> None:
+    """With all former values known, the former key of a row is taken from them."""
+    before = {"id": 1, "name": "Ada"}
+    event = message({"number": 5}, {"op": "d", "before": before, "source": SOURCE})
+
+    found = [
+        told([*decoder_of("partial", origin).decode([event]).changes])
+        for origin in (ORIGIN, replace(ORIGIN, has_full_identity=True))
+    ]
+
+    assert found == [[("table", 7)], [((1,), "changed", 7)]]
+
+
+async def test_endpoint_switches_tracing_on() -> None:
+    """Without an endpoint nothing is traced; stores are named by OpenTelemetry's conventions."""
+    collector = {"tracing": {"endpoint": "http://127.0.0.1:9"}}  # nothing is sent there
+    dimensions = Settings({"dimensions": {"customers": CUSTOMERS, "airports": AIRPORTS}})
+
+    async with opened_tracer(Settings(MINIMAL), version="1") as off:
+        assert isinstance(off, NullTracer)
+    async with opened_tracer(Settings(collector, MINIMAL), version="1") as on:
+        assert isinstance(on, OpenTelemetryTracer)
+    assert stores(dimensions) == {
+        "airports": {},
+        "customers": {
+            "db.system.name": "postgresql",
+            "db.operation.name": "SELECT",
+            "db.collection.name": "public.customers",
+        },
+    }
+
+
+def test_instruments_show_their_figures() -> None:
+    """Metrics of the process, of streams and of lookups are in one text; memory may be unknown."""
+    guard = MemoryGuard(
+        lambda: MemoryReading(300),
+        Relief(lambda _: None, lambda _: None, lambda _: None),
+        limit_bytes=1_000_000,
+        is_settled=lambda: True,
+    )
+    observer = PrometheusObserver()
+    instruments = Instruments(observer, NullTracer(), EventLoopLag(), guard, certificate=None)
+    registry = ChannelRegistry({}, max_channels=1, credit_bytes=1000)
+    streams = StreamHandler(registry, agent="a", max_message_bytes=1000, answer_bytes=1000)
+    vitals = instruments.vitals(1_000_000)
+
+    resident = [vitals.told()["memory"]["resident_bytes"]]
+    guard.look()
+    resident.append(vitals.told()["memory"]["resident_bytes"])
+    text = instruments.exposition({}, Readiness({}), streams).render().decode()
+
+    families = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    assert resident == [None, 300]
+    assert families["sidelook_memory_resident_bytes"][0].value == 300
+    assert {"sidelook_channels", "sidelook_lookup_seconds"} <= families.keys()
+    assert not families["sidelook_tls_certificate_expiry_seconds"]
+
+
+def test_version_is_that_of_the_project() -> None:
+    """The version is the same whether the project is installed or not."""
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+    assert f'\nversion = "{own_version()}"\n' in project
+    assert re.fullmatch(r"\d+\.\d+\.\d+", own_version())
