@@ -1,150 +1,153 @@
-"""What a dimension offers: its columns in the order asked, and nothing that it has not."""
+"""Dimension schema: selected columns, versions, and when two schemas are the same."""
 
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
+from lookup_core.dimension_schema import (
+    DimensionSchema,
+    TableOrigin,
+    VersionColumns,
+    version_columns,
+)
 from lookup_core.errors import ErrorCode, InvalidRequest
 
-SCHEMA = DimensionSchema(
-    key=pa.schema({"id": pa.int64()}),
-    columns=pa.schema({"name": pa.utf8(), "tier": pa.int32(), "city": pa.utf8()}),
-)
-
-
-def test_all_columns_are_the_default() -> None:
-    """Whoever asks for no columns in particular gets all of them."""
-    assert SCHEMA.select(None) == SCHEMA.columns
-
-
-def test_columns_come_in_order_asked() -> None:
-    """The order is the caller's, the types are the dimension's."""
-    assert SCHEMA.select(["city", "tier"]) == pa.schema({"city": pa.utf8(), "tier": pa.int32()})
-
-
-def test_no_columns_may_be_asked() -> None:
-    """Whoever wants to know only whether a row is there asks for no columns."""
-    assert SCHEMA.select([]) == pa.schema([])
-
-
-@pytest.mark.parametrize(
-    ("names", "detail"),
-    [
-        (["tear"], "the dimension has no column tear; did you mean tier?"),
-        (["Name"], "the dimension has no column Name; did you mean name?"),
-        (["xyz", "name", "xyz"], "the dimension has no column xyz; there is name, tier, city"),
-        (["tear", "id"], "id: in the key, so the records have it already"),
-    ],
-)
-def test_unknown_columns_are_all_named(names: list[str], detail: str) -> None:
-    """A refusal names what is not there, once each, with the nearest name; the key is no column."""
-    with pytest.raises(InvalidRequest) as caught:
-        SCHEMA.select(names)
-
-    assert (caught.value.code, caught.value.detail) == (ErrorCode.UNKNOWN_COLUMN, detail)
-
-
-def test_column_is_asked_for_once() -> None:
-    """The same column twice is refused: the answer could not tell the two apart."""
-    with pytest.raises(InvalidRequest) as caught:
-        SCHEMA.select(["name", "tier", "name"])
-
-    assert caught.value.code is ErrorCode.BAD_REQUEST
-
-
-UUID_KEY = pa.field("id", pa.binary(16), metadata={"logical": "uuid"})
+KEY = pa.schema({"id": pa.int64()})
+SCHEMA = DimensionSchema(KEY, pa.schema({"name": pa.utf8(), "tier": pa.int32(), "city": pa.utf8()}))
+UUID = pa.schema([pa.field("id", pa.binary(16), metadata={"logical": "uuid"})])
+PLAIN = pa.schema({"id": pa.binary(16)})
 
 
 def changed(**columns: pa.DataType) -> DimensionSchema:
     """The same key with these columns."""
-    return DimensionSchema(SCHEMA.key, pa.schema(columns))
+    return DimensionSchema(KEY, pa.schema(columns))
 
 
-def test_same_schema_is_the_same_in_all() -> None:
-    """A schema that was read again is the same; other types, names or another order are not."""
-    again = DimensionSchema(pa.schema(SCHEMA.key), pa.schema(SCHEMA.columns))
-
-    assert SCHEMA.is_same(again)
-    for other in (
-        changed(name=pa.utf8(), tier=pa.int64(), city=pa.utf8()),
-        changed(name=pa.utf8(), rank=pa.int32(), city=pa.utf8()),
-        changed(tier=pa.int32(), name=pa.utf8(), city=pa.utf8()),
-        DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns),
-    ):
-        assert not SCHEMA.is_same(other)
-
-
-def test_origin_is_a_part_of_the_schema() -> None:
-    """What is known of a table's changelog makes another schema; what is promised stays."""
-    table = TableOrigin("public", "t")
-    schema = DimensionSchema(SCHEMA.key, SCHEMA.columns, table)
-    followed = DimensionSchema(
-        SCHEMA.key, SCHEMA.columns, TableOrigin("public", "t", tells_rows=True)
-    )
-
-    assert schema.is_same(DimensionSchema(SCHEMA.key, SCHEMA.columns, table))
-    assert not schema.is_same(followed)
-    assert not schema.is_same(SCHEMA)
-    assert followed.still_offers(schema)
-
-
-def test_another_table_is_another_schema() -> None:
-    """A table that was put in another's place has rows of its own, with the same columns."""
-    former, present = (
-        DimensionSchema(SCHEMA.key, SCHEMA.columns, TableOrigin("public", "t", table_id=number))
-        for number in (1, 2)
-    )
-
-    assert not present.is_same(former)
-    assert present.still_offers(former)
-
-
-def test_uuid_is_not_its_bytes() -> None:
-    """A key that turns from uuid to bytes of the same length is another one."""
-    uuid = DimensionSchema(pa.schema([UUID_KEY]), SCHEMA.columns)
-    plain = DimensionSchema(pa.schema({"id": pa.binary(16)}), SCHEMA.columns)
-
-    assert not uuid.is_same(plain)
-    assert not plain.still_offers(uuid)
-
-
-def test_promise_outlasts_changes_of_other_columns() -> None:
-    """Columns that nobody was promised may come, go, move or change."""
-    promised = changed(tier=pa.int32(), name=pa.utf8())
-
-    assert SCHEMA.still_offers(promised)
-    assert changed(name=pa.utf8(), new=pa.date32(), tier=pa.int32()).still_offers(promised)
+def from_table(**origin: bool | int) -> DimensionSchema:
+    """The same schema, of a table."""
+    table = TableOrigin("public", "t", **origin)  # type: ignore[arg-type]  # each of its type
+    return DimensionSchema(KEY, SCHEMA.columns, table)
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("names", "expected"),
+    [(None, ["name", "tier", "city"]), (["city", "tier"], ["city", "tier"]), ([], [])],
+)
+def test_columns_come_in_requested_order(names: list[str] | None, expected: list[str]) -> None:
+    """The caller names the columns and their order; without names all columns are selected."""
+    assert SCHEMA.select(names) == pa.schema([SCHEMA.columns.field(name) for name in expected])
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "detail"),
     [
-        changed(name=pa.utf8()),
-        changed(name=pa.utf8(), tier=pa.int64()),
-        DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns),
-        DimensionSchema(pa.schema({"number": pa.int64()}), SCHEMA.columns),
+        (["tear"], "unknown_column", "the dimension has no column tear; did you mean tier?"),
+        (
+            ["xyz", "abc", "name", "xyz"],
+            "unknown_column",
+            "the dimension has no column abc, xyz; there is name, tier, city",
+        ),
+        (["tear", "id"], "unknown_column", "id: in the key, so the records have it already"),
+        (["name", "tier", "name"], "bad_request", "each column may be asked for once"),
     ],
 )
-def test_promise_ends_with_its_columns(schema: DimensionSchema) -> None:
-    """A promised column that is gone or of another type, or another key, ends it."""
-    assert not schema.still_offers(changed(tier=pa.int32()))
+def test_wrong_columns_are_refused(names: list[str], code: str, detail: str) -> None:
+    """An error names unknown columns with the nearest name; a column is selected once."""
+    with pytest.raises(InvalidRequest) as caught:
+        SCHEMA.select(names)
+
+    assert (caught.value.code, caught.value.detail) == (ErrorCode(code), detail)
 
 
-def test_versions_bring_their_times() -> None:
-    """As of a time the columns that say when a row is valid stand behind those asked for."""
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["name"], ["name", "tier", "city"]),
+        (["city"], ["city", "tier"]),
+        ([], ["tier", "city"]),
+        (None, ["name", "tier", "city"]),
+    ],
+)
+def test_versions_bring_their_times(names: list[str] | None, expected: list[str]) -> None:
+    """A lookup as of a time adds the columns of validity; without versions it is an error."""
     versions = VersionColumns("tier", "city")
-    schema = DimensionSchema(SCHEMA.key, versions.marked(SCHEMA.columns))
+    schema = DimensionSchema(KEY, versions.marked(SCHEMA.columns))
 
-    assert schema.select_versions(["name"]).names == ["name", "tier", "city"]
-    assert schema.select_versions(["city"]).names == ["city", "tier"]
-    assert schema.select_versions([]).names == ["tier", "city"]
-    assert schema.select_versions(None) == schema.columns
+    assert schema.select_versions(names).names == expected
     assert schema.select(["name"]).names == ["name"]
+    with pytest.raises(InvalidRequest, match=r"bad_request: .*; leave as_of out"):
+        SCHEMA.select_versions(names)
 
 
-def test_dimension_without_versions_has_no_times() -> None:
-    """Who asks as of a time where rows have none is told so."""
-    with pytest.raises(InvalidRequest, match="leave as_of out") as caught:
-        SCHEMA.select_versions(["name"])
+@pytest.mark.parametrize(
+    "versions", [VersionColumns("since", "until"), VersionColumns("until"), VersionColumns("name")]
+)
+def test_version_columns_are_read_back(versions: VersionColumns) -> None:
+    """Marked columns keep types and metadata; other metadata marks no version."""
+    since = pa.field("since", pa.date32(), metadata={b"a": b"b"})
+    columns = pa.schema([pa.field("name", pa.utf8()), since, pa.field("until", pa.date32())])
 
-    assert caught.value.code is ErrorCode.BAD_REQUEST
+    marked = versions.marked(columns)
+
+    assert marked.equals(columns)
+    assert marked.field("since").metadata[b"a"] == b"b"
+    assert (version_columns(marked), version_columns(columns)) == (versions, None)
+    assert versions.names == tuple(filter(None, (versions.valid_from, versions.valid_to)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (SCHEMA, DimensionSchema(pa.schema(KEY), pa.schema(SCHEMA.columns)), True),
+        (SCHEMA, changed(name=pa.utf8(), tier=pa.int64(), city=pa.utf8()), False),
+        (SCHEMA, changed(name=pa.utf8(), rank=pa.int32(), city=pa.utf8()), False),
+        (SCHEMA, changed(tier=pa.int32(), name=pa.utf8(), city=pa.utf8()), False),
+        (SCHEMA, DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns), False),
+        (DimensionSchema(UUID, KEY), DimensionSchema(PLAIN, KEY), False),
+        (DimensionSchema(KEY, UUID), DimensionSchema(KEY, PLAIN), False),
+        (from_table(), from_table(), True),
+        (from_table(), SCHEMA, False),
+        (from_table(), from_table(tells_rows=True), False),
+        (from_table(table_id=1), from_table(table_id=2), False),
+    ],
+)
+def test_same_schema_has_same_origin(
+    first: DimensionSchema,
+    second: DimensionSchema,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """Schemas are the same if names, order, types, metadata and table are equal."""
+    assert first.is_same(second) is second.is_same(first) is expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "channel", "expected"),
+    [
+        (SCHEMA, changed(tier=pa.int32(), name=pa.utf8()), True),
+        (changed(new=pa.date32(), tier=pa.int32()), changed(tier=pa.int32()), True),
+        (from_table(tells_rows=True), from_table(), True),
+        (from_table(table_id=2), from_table(table_id=1), True),
+        (changed(name=pa.utf8()), changed(tier=pa.int32()), False),
+        (changed(tier=pa.int64()), changed(tier=pa.int32()), False),
+        (DimensionSchema(PLAIN, SCHEMA.columns), DimensionSchema(UUID, SCHEMA.columns), False),
+        (DimensionSchema(pa.schema({"id": pa.int32()}), SCHEMA.columns), SCHEMA, False),
+        (DimensionSchema(pa.schema({"number": pa.int64()}), SCHEMA.columns), SCHEMA, False),
+    ],
+)
+def test_channel_schema_outlasts_other_changes(
+    schema: DimensionSchema,
+    channel: DimensionSchema,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """A channel's schema holds while its key and its own columns are unchanged."""
+    assert schema.still_offers(channel) is expected
+
+
+def test_origin_names_its_table() -> None:
+    """An origin relies on no changelog by default, and keeps the rest without its rows."""
+    origin = TableOrigin("my schema", 'a"b', table_id=5, tells_rows=True, has_full_identity=True)
+
+    assert origin.name == 'my schema.a"b'
+    assert origin.without_rows() == TableOrigin(
+        "my schema", 'a"b', table_id=5, has_full_identity=True
+    )
+    assert TableOrigin("s", "t") == TableOrigin("s", "t", 0, False, False)  # noqa: FBT003

@@ -1,4 +1,4 @@
-"""The error tree: one root, a code and a detail each, and whether another try may help."""
+"""Errors: the tree, its codes, and the hints that error messages end with."""
 
 import pickle
 
@@ -14,119 +14,164 @@ from lookup_core.errors import (
     ProtocolViolation,
     SidecarUnreachable,
     SidelookError,
+    nearest_name,
+    unknown_dimension,
 )
+from lookup_core.protocol.tls_hints import TlsHint, plain_refusal
+
+CASES: list[tuple[SidelookError, str, dict[str, object]]] = [
+    (InvalidRequest(ErrorCode.FORBIDDEN, "no right"), "forbidden: no right", {}),
+    (
+        Overloaded(ErrorCode.DRAINING, "it stops", retry_after_s=1.5),
+        "draining: it stops",
+        {"retry_after_s": 1.5, "is_retryable": True},
+    ),
+    (BackendError(ErrorCode.TIMEOUT, "late"), "timeout: late", {"is_retryable": True}),
+    (
+        ProtocolViolation(ErrorCode.BAD_FRAME, "truncated", offset=16),
+        "bad_frame: truncated (at byte 16)",
+        {"offset": 16, "is_retryable": False},
+    ),
+    (
+        ProtocolViolation(ErrorCode.SEQUENCE_GAP, "7 after 5"),
+        "seq_gap: 7 after 5",
+        {"offset": None},
+    ),
+    (
+        ConfigurationError(["listen.http: no port", "limits: unknown key"]),
+        "bad_request: listen.http: no port; limits: unknown key",
+        {"faults": ("listen.http: no port", "limits: unknown key")},
+    ),
+    (LookupFailed(ErrorCode.INTERNAL, "three keys"), "internal: three keys", {}),
+    (
+        SidecarUnreachable("unix:///run/s.sock", "no such file"),
+        "backend_unavailable: no sidecar at unix:///run/s.sock: no such file",
+        {"endpoint": "unix:///run/s.sock", "reason": "no such file", "is_retryable": True},
+    ),
+]
 
 
-@pytest.mark.parametrize("kind", [InvalidRequest, BackendError, LookupFailed])
-def test_error_keeps_code_and_detail(kind: type[SidelookError]) -> None:
-    """An error has its fields; the message is made of them."""
-    error = kind(ErrorCode.FORBIDDEN, "no right to read customers")
-
-    assert (error.code, error.detail) == (ErrorCode.FORBIDDEN, "no right to read customers")
-    assert str(error) == "forbidden: no right to read customers"
-
-
-def test_whole_tree_has_one_root() -> None:
-    """Whoever catches the root catches every error of ours, and there are few classes of them."""
-    classes = SidelookError.__subclasses__()
-
-    assert {kind.__name__ for kind in classes} == {
-        "BackendError",
-        "ConfigurationError",
-        "InvalidRequest",
-        "LookupFailed",
-        "Overloaded",
-        "ProtocolViolation",
-        "SidecarUnreachable",
-    }
-    assert all(not kind.__subclasses__() for kind in classes)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        InvalidRequest(ErrorCode.FORBIDDEN, "no right"),
-        Overloaded(ErrorCode.OVERLOADED, "full", retry_after_s=2.5),
-        BackendError(ErrorCode.TIMEOUT, "late"),
-        ProtocolViolation(ErrorCode.BAD_FRAME, "odd", offset=4),
-        ConfigurationError(["listen: missing", "limits: odd"]),
-        LookupFailed(ErrorCode.INTERNAL, "three keys"),
-        SidecarUnreachable("unix:///run/sidelook.sock", "nobody listens"),
-    ],
-)
-def test_errors_cross_processes(error: SidelookError) -> None:
-    """Spark's worker pickles what ends a task: type, message and fields are the same behind it."""
+@pytest.mark.parametrize(("error", "text", "fields"), CASES)
+def test_errors_cross_processes(error: SidelookError, text: str, fields: dict[str, object]) -> None:
+    """An error has its message and fields, also after Spark's worker has pickled it."""
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
 
     assert type(copy) is type(error)
     assert (str(copy), vars(copy)) == (str(error), vars(error))
+    assert str(error) == text == f"{error.code}: {error.detail}"
+    assert {name: getattr(copy, name) for name in fields} == fields
 
 
-def test_only_passing_troubles_are_retryable() -> None:
-    """Another try may help where time heals, and only there."""
-    retryable = {code for code in ErrorCode if code.is_retryable}
-
-    assert retryable == {
-        ErrorCode.TIMEOUT,
-        ErrorCode.BACKEND_UNAVAILABLE,
-        ErrorCode.CONNECTION_LOST,
-        ErrorCode.BACKEND_AUTH,
-        ErrorCode.TABLE_UNAVAILABLE,
-        ErrorCode.OVERLOADED,
-        ErrorCode.DRAINING,
-    }
-
-
-@pytest.mark.parametrize("code", [ErrorCode.TIMEOUT, ErrorCode.TYPE])
-def test_error_is_retryable_as_its_code(code: ErrorCode) -> None:
-    """The code alone decides whether an error may be tried again."""
-    assert BackendError(code, "…").is_retryable is code.is_retryable
-
-
-def test_codes_are_words_of_the_wire() -> None:
-    """A code is its word in JSON, in logs and in Arrow; no word is used for two codes."""
+def test_codes_are_distinct_words() -> None:
+    """Each code is one word with one meaning; retries help where the cause passes with time."""
     words = [str(code) for code in ErrorCode]
 
     assert all(word == word.lower() and word.replace("_", "").isalpha() for word in words)
     assert len(set(words)) == len(ErrorCode.__members__)
-
-
-def test_overload_says_when_to_return() -> None:
-    """A refusal for want of room tells after how many seconds to come again."""
-    error = Overloaded(ErrorCode.DRAINING, "the sidecar stops", retry_after_s=1.5)
-
-    assert (error.retry_after_s, error.is_retryable) == (1.5, True)
-
-
-def test_violation_names_the_byte() -> None:
-    """A broken frame is named with the byte where it breaks, if that is known."""
-    known = ProtocolViolation(ErrorCode.BAD_FRAME, "truncated", offset=16)
-    unknown = ProtocolViolation(ErrorCode.SEQUENCE_GAP, "7 after 5")
-
-    assert (str(known), known.offset) == ("bad_frame: truncated (at byte 16)", 16)
-    assert (str(unknown), unknown.offset) == ("seq_gap: 7 after 5", None)
-
-
-def test_configuration_error_lists_all_faults() -> None:
-    """All faults are kept apart for a list, and stand together in the message."""
-    error = ConfigurationError(["listen.http: no port", "limits: unknown key"])
-
-    assert error.faults == ("listen.http: no port", "limits: unknown key")
-    assert str(error) == "bad_request: listen.http: no port; limits: unknown key"
-
-
-def test_unreachable_sidecar_is_named() -> None:
-    """The message has the endpoint and the reason; another try may help."""
-    error = SidecarUnreachable("unix:///run/s.sock", "no such file")
-
-    assert (error.endpoint, error.reason) == ("unix:///run/s.sock", "no such file")
-    assert error.detail == "no sidecar at unix:///run/s.sock: no such file"
-    assert error.is_retryable
-
-
-def test_codes_of_keys_have_a_meaning() -> None:
-    """What a Spark task fails with is said in words; other codes point to the log."""
-    assert ErrorCode.AMBIGUOUS.meaning == (
-        "a key has several rows; set match: first or all, or versions"
-    )
+    assert {code for code in ErrorCode if code.is_retryable} == {
+        *(ErrorCode.TIMEOUT, ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST),
+        *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
+        *(ErrorCode.OVERLOADED, ErrorCode.DRAINING),
+    }
+    assert ErrorCode.TIMEOUT.meaning == "no answer within the time given"
     assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"
+
+
+@pytest.mark.parametrize(
+    ("name", "offered", "hint"),
+    [
+        ("custmer", ["orders", "Customer"], "; did you mean Customer?"),
+        ("ID", ["id"], "; did you mean id?"),
+        ("zzz", ["id", "name"], "; there is id, name"),
+        ("zzz", [*map(str, range(20))], f"; there is {', '.join(map(str, range(20)))}"),
+        ("zzz", [*map(str, range(500))], f"; there is {', '.join(map(str, range(20)))}, …"),
+        ("zzz", [], ""),
+    ],
+)
+def test_hint_is_nearest_name_or_list(name: str, offered: list[str], hint: str) -> None:
+    """A hint is the nearest name in any case, or else the first twenty names."""
+    assert nearest_name(name, offered) == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "configured", "detail"),
+    [
+        ("n\u00e9", {"b", "a"}, r"no dimension 'n\xe9'; configured: a, b"),
+        ("x" * 5_000, (), f"no dimension '{'x' * 100}'; configured: none"),
+    ],
+)
+def test_unknown_dimension_lists_known_ones(name: str, configured: set[str], detail: str) -> None:
+    """The error has the name, at most 100 characters of it, and all configured dimensions."""
+    error = unknown_dimension(name, configured)
+
+    assert (error.code, error.detail) == (ErrorCode.UNKNOWN_DIMENSION, detail)
+
+
+def test_plain_address_may_need_tls() -> None:
+    """Only an address of plain HTTP has a hint, the same address with TLS."""
+    urls = ["http://h:8815", "https://h:8815", "unix:///run/s.sock"]
+
+    hint = "if it listens with TLS, its address is https://h:8815"
+    assert [*map(plain_refusal, urls)] == [hint, None, None]
+
+
+REFUSAL = TlsHint("sidecar.example", "/ca.crt", "/tls.crt")
+NAMELESS = TlsHint("sidecar.example", None, None, "--ca-file", "--cert-file and --key-file")
+FOR_ANOTHER = "its certificate is not for sidecar.example; ask for a name that it has, "
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (10, "its certificate has expired; renew listen.tls.cert_file there"),
+        (9, "its certificate is not valid yet; compare the clocks of both machines"),
+        *((code, f"{FOR_ANOTHER}or let it have this one") for code in (62, 64)),
+        *(
+            (code, "nobody in /ca.crt signed its certificate; name who did with ca_file")
+            for code in (2, 18, 19, 20, 21)
+        ),
+        (26, "its certificate was refused: unsuitable certificate purpose"),
+    ],
+)
+def test_refused_certificates_have_remedies(code: int, text: str) -> None:
+    """Dates, host names and signers have their own remedies; other reasons are quoted."""
+    assert REFUSAL.of_certificate(code, "unsuitable certificate purpose") == text
+
+
+GIVE_A_CERTIFICATE = "it asks for a certificate; give cert_file and key_file"
+UNKNOWN_CA = "it does not trust who signed /tls.crt; see listen.tls.client_ca_file there"
+NO_TLS = "what listens there does not speak TLS; is its address http://?"
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", GIVE_A_CERTIFICATE),
+        ("TLSV1_ALERT_UNKNOWN_CA", UNKNOWN_CA),
+        (
+            "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+            "it refused /tls.crt (sslv3 alert certificate expired)",
+        ),
+        *((reason, NO_TLS) for reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")),
+        ("UNSUPPORTED_PROTOCOL", "TLS failed: unsupported protocol"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "TLS failed: sslv3 alert handshake failure"),
+    ],
+)
+def test_alerts_have_remedies(reason: str, text: str) -> None:
+    """An alert of OpenSSL becomes a remedy, or its words."""
+    assert REFUSAL.of_alert(reason) == text
+
+
+def test_remedies_name_options_of_client() -> None:
+    """Without files the remedies name the client's options, also where TLS 1.2 gives no reason."""
+    assert [
+        NAMELESS.of_certificate(20, ""),
+        NAMELESS.of_alert("SSLV3_ALERT_HANDSHAKE_FAILURE"),
+        NAMELESS.of_silence(),
+        REFUSAL.of_silence(),
+    ] == [
+        "nobody in the system's authorities signed its certificate; name who did with --ca-file",
+        "it asks for a certificate; give --cert-file and --key-file",
+        "if it asks for certificates, give --cert-file and --key-file",
+        "if it does not accept /tls.crt, its log says why",
+    ]

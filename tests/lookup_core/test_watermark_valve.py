@@ -1,7 +1,12 @@
-"""What the valve puts out, this and nothing else; the shared cases stand in conformance."""
+"""Watermark valve: which watermarks and statuses it puts out, and a model.
+
+Cases shared with Flink's valve are in `tests/conformance`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -14,9 +19,31 @@ from lookup_core.watermark_valve import (
     ValveWatermark,
     WatermarkValve,
 )
-from tests.lookup_core.naive_valve import NaiveValve
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 IDLE, ACTIVE = ValveStatus(is_idle=True), ValveStatus(is_idle=False)
+
+Event = Callable[[WatermarkValve[str]], list[ValveOutput]]
+
+
+def add(name: str) -> Event:
+    """A channel comes."""
+    return lambda valve: valve.add(name)
+
+
+def remove(name: str) -> Event:
+    """A channel goes."""
+    return lambda valve: valve.remove(name)
+
+
+def at(name: str, watermark_ms: int) -> Event:
+    """A channel has a watermark."""
+    return lambda valve: valve.on_watermark(name, watermark_ms)
+
+
+def idle(name: str) -> Event:
+    """A channel is idle."""
+    return lambda valve: valve.on_status(name, is_idle=True)
 
 
 def valve_of(**watermarks_ms: int) -> WatermarkValve[str]:
@@ -29,124 +56,159 @@ def valve_of(**watermarks_ms: int) -> WatermarkValve[str]:
     return valve
 
 
-def test_least_watermark_is_put_out() -> None:
-    """Nothing before all have spoken; then the least, whenever it advances."""
-    valve: WatermarkValve[str] = WatermarkValve()
-    valve.add("a")
-    valve.add("b")
+# {rule: (watermarks of the first channels, events, what each event puts out)}
+SCENARIOS: dict[str, tuple[dict[str, int], list[Event], list[list[ValveOutput]]]] = {
+    "the least watermark is put out once all channels have one": (
+        {},
+        [add("a"), add("b"), at("a", 10), at("b", 7), at("b", 30), at("b", 31), at("b", 5)],
+        [[ACTIVE], [], [], [ValveWatermark(7)], [ValveWatermark(10)], [], []],
+    ),
+    "a new channel behind the output counts once it has caught up": (
+        {"a": 10},
+        [add("b"), at("b", 5), at("a", 12), at("b", 12), at("a", 20), at("b", 15)],
+        [[], [], [ValveWatermark(12)], [], [], [ValveWatermark(15)]],
+    ),
+    "a channel that goes releases what it held back": (
+        {"a": 10, "b": 20, "c": 30},
+        [remove("b"), remove("a"), remove("c")],
+        [[], [ValveWatermark(30)], [IDLE]],
+    ),
+    "the last active channel flushes the idle ones by going": (
+        {"a": 10, "b": 20},
+        [idle("b"), remove("a")],
+        [[], [ValveWatermark(20), IDLE]],
+    ),
+    "a channel without a watermark holds back even a flush": (
+        {"a": 10, "b": 20},
+        [add("c"), idle("b"), idle("a"), remove("c")],
+        [[], [], [], [ValveWatermark(20), IDLE]],
+    ),
+    "an idle channel goes without effect": (
+        {"a": 10, "b": 20},
+        [idle("a"), remove("a"), idle("b")],
+        [[ValveWatermark(20)], [], [IDLE]],
+    ),
+    "coming and going twice is harmless": ({"a": 10}, [add("a"), remove("b")], [[], []]),
+}
 
-    assert valve.on_watermark("a", 10) == []
-    assert valve.on_watermark("b", 7) == [ValveWatermark(7)]
-    assert valve.on_watermark("b", 9) == [ValveWatermark(9)]
-    assert valve.on_watermark("b", 30) == [ValveWatermark(10)]
-    assert valve.on_watermark("b", 31) == []
-    assert valve.on_watermark("b", 5) == []
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_outputs_follow_channels_that_count(name: str) -> None:
+    """Each event puts out exactly the advance and the status that it causes."""
+    watermarks_ms, events, expected = SCENARIOS[name]
+    valve = valve_of(**watermarks_ms)
+
+    assert [event(valve) for event in events] == expected
+    valve.check_invariants()
 
 
-def test_newcomer_behind_holds_nothing_back() -> None:
-    """Who comes behind the output is not counted until it has caught up, and then is."""
-    valve = valve_of(a=10)
-
-    assert valve.add("b") == []
-    assert valve.on_watermark("b", 5) == []
-    assert valve.on_watermark("a", 12) == [ValveWatermark(12)]
-    assert valve.on_watermark("b", 12) == []
-    assert valve.on_watermark("a", 20) == []
-    assert valve.on_watermark("b", 15) == [ValveWatermark(15)]
-
-
-def test_who_leaves_lets_others_go_on() -> None:
-    """When the channel goes that held the output, the others' least is put out."""
-    valve = valve_of(a=10, b=20, c=30)
-
-    assert valve.remove("b") == []
-    assert valve.remove("a") == [ValveWatermark(30)]
-    assert valve.remove("c") == [IDLE]
-
-
-def test_last_active_one_flushes_by_leaving() -> None:
-    """When only idle channels stay behind, their largest watermark is put out."""
+def test_unknown_channels_are_errors() -> None:
+    """A watermark or a status of a channel that was not added is an error, and changes nothing."""
     valve = valve_of(a=10, b=20)
-    valve.on_status("b", is_idle=True)
-
-    assert valve.remove("a") == [ValveWatermark(20), IDLE]
-
-
-def test_silent_one_takes_nothing_with_it() -> None:
-    """A channel that never spoke lets by its leaving go what it held, even a flush."""
-    valve = valve_of(a=10, b=20)
-    valve.add("silent")
-    valve.on_status("b", is_idle=True)
-    valve.on_status("a", is_idle=True)
-
-    assert valve.remove("silent") == [ValveWatermark(20), IDLE]
-
-
-def test_idle_one_leaves_without_a_trace() -> None:
-    """Whoever did not count changes nothing by going."""
-    valve = valve_of(a=10, b=20)
-    valve.on_status("a", is_idle=True)
-
-    assert valve.remove("a") == []
-    assert valve.watermark_ms == 20
-
-
-def test_empty_valve_is_idle() -> None:
-    """The first channel makes it active; all later ones find it so."""
-    valve: WatermarkValve[str] = WatermarkValve()
-
-    assert valve.is_idle
-    assert valve.add("a") == [ACTIVE]
-    assert valve.add("b") == []
-
-
-def test_coming_and_going_twice_is_harmless() -> None:
-    """A channel that is there stays as it is, and one that is not cannot leave."""
-    valve = valve_of(a=10)
-
-    assert valve.add("a") == []
-    assert valve.remove("b") == []
+    assert WatermarkValve[str]().is_idle
     assert valve.time_of("a") == ChannelTime(10, is_idle=False, is_aligned=True)
 
-
-def test_strangers_are_refused() -> None:
-    """Who was not added has no say, and changes nothing."""
-    valve = valve_of(a=10)
-
-    with pytest.raises(KeyError):
-        valve.on_watermark("b", 11)
-    with pytest.raises(KeyError):
-        valve.on_status("b", is_idle=True)
-    assert valve.statistics() == ValveStatistics(10, False, 1, 1, 1)  # noqa: FBT003
-
-
-def test_statistics_tell_who_counts() -> None:
-    """Idle channels are not active, and those behind are not aligned."""
-    valve = valve_of(a=10, b=20)
-    valve.on_status("b", is_idle=True)
-    valve.add("c")
+    for event in (idle("b"), add("c")):
+        event(valve)
+    for event in (at("d", 11), idle("d")):
+        with pytest.raises(KeyError):
+            event(valve)
 
     assert valve.statistics() == ValveStatistics(
         watermark_ms=10, is_idle=False, channels=3, active_channels=2, aligned_channels=1
     )
 
 
-def test_channels_that_went_leave_no_memory() -> None:
-    """Thousands come far ahead of one that lags, and go: nothing of them stays."""
+def test_gone_channels_take_no_memory() -> None:
+    """Channels that come far ahead of a slow one, and go, are not kept."""
     valve = valve_of(a=10)
 
-    for name in map(str, range(10_000)):
-        valve.add(name)
-        valve.on_watermark(name, 1_000)
-        valve.remove(name)
+    for name in map(str, range(200)):
+        for event in (add(name), at(name, 1_000), remove(name)):
+            event(valve)
+            valve.check_invariants()
 
-    valve.check_invariants()
     assert valve.statistics().channels == 1
     assert len(valve._bounds) < 20
 
 
+@dataclass(slots=True)
+class NaiveChannel:
+    """One channel; whether it counts is noted when it changes."""
+
+    watermark_ms: int = NO_WATERMARK_MS
+    is_idle: bool = False
+    is_aligned: bool = False
+
+    @property
+    def time(self) -> ChannelTime:
+        """As the valve shows it."""
+        return ChannelTime(self.watermark_ms, self.is_idle, self.is_aligned)
+
+
+class NaiveValve:
+    """Twin of the valve: the same outputs from lists and scans, without a heap."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, NaiveChannel] = {}
+        self.output_ms = NO_WATERMARK_MS
+        self.is_idle = True
+
+    def add(self, number: int) -> list[ValveOutput]:
+        """A channel comes."""
+        self.channels[number] = NaiveChannel(is_aligned=self.output_ms == NO_WATERMARK_MS)
+        return self._activate()
+
+    def remove(self, number: int) -> list[ValveOutput]:
+        """A channel goes."""
+        gone = self.channels.pop(number)
+        return [] if gone.is_idle else self._deactivate(may_advance=True)
+
+    def on_watermark(self, number: int, watermark_ms: int) -> list[ValveOutput]:
+        """A channel has a watermark."""
+        channel = self.channels[number]
+        if channel.is_idle or watermark_ms <= channel.watermark_ms:
+            return []
+        channel.watermark_ms = watermark_ms
+        channel.is_aligned = channel.is_aligned or watermark_ms >= self.output_ms
+        return self._advance_to_least()
+
+    def on_status(self, number: int, *, is_idle: bool) -> list[ValveOutput]:
+        """A channel is idle, or active."""
+        channel = self.channels[number]
+        if channel.is_idle == is_idle:
+            return []
+        channel.is_idle = is_idle
+        channel.is_aligned = not is_idle and channel.watermark_ms >= self.output_ms
+        if not is_idle:
+            return self._activate()
+        return self._deactivate(may_advance=channel.watermark_ms == self.output_ms)
+
+    def _activate(self) -> list[ValveOutput]:
+        was_idle, self.is_idle = self.is_idle, False
+        return [ValveStatus(is_idle=False)] if was_idle else []
+
+    def _deactivate(self, *, may_advance: bool) -> list[ValveOutput]:
+        self.is_idle = all(each.is_idle for each in self.channels.values())
+        if not self.is_idle:
+            return self._advance_to_least() if may_advance else []
+        known = [each.watermark_ms for each in self.channels.values()]
+        flushed = self._advance(max(known, default=self.output_ms)) if may_advance else []
+        return [*flushed, ValveStatus(is_idle=True)]
+
+    def _advance_to_least(self) -> list[ValveOutput]:
+        counting = [each.watermark_ms for each in self.channels.values() if each.is_aligned]
+        return self._advance(min(counting, default=self.output_ms))
+
+    def _advance(self, watermark_ms: int) -> list[ValveOutput]:
+        if watermark_ms <= self.output_ms:
+            return []
+        self.output_ms = watermark_ms
+        return [ValveWatermark(watermark_ms)]
+
+
 class ValveMachine(RuleBasedStateMachine):
-    """Any course of events gives what scanning all channels gives."""
+    """The valve against its twin."""
 
     numbers = st.integers(0, 5)
     watermarks = st.one_of(st.integers(-3, 12), st.sampled_from([NO_WATERMARK_MS, 2**63 - 1]))
@@ -155,48 +217,46 @@ class ValveMachine(RuleBasedStateMachine):
     def start(self, count: int) -> None:
         """Some channels from the beginning."""
         self.valve: WatermarkValve[int] = WatermarkValve()
-        self.naive = NaiveValve()
+        self.twin = NaiveValve()
         self.shown_ms = NO_WATERMARK_MS
         for number in range(count):
-            assert self.valve.add(number) == self.naive.add(number)
+            assert self.valve.add(number) == self.twin.add(number)
 
     @rule(number=numbers)
     def come_or_go(self, number: int) -> None:
         """A channel goes, or comes."""
-        if number in self.naive.channels:
-            self._same(self.valve.remove(number), self.naive.remove(number))
+        if number in self.twin.channels:
+            self._same(self.valve.remove(number), self.twin.remove(number))
         else:
-            self._same(self.valve.add(number), self.naive.add(number))
+            self._same(self.valve.add(number), self.twin.add(number))
 
-    @precondition(lambda self: self.naive.channels)
+    @precondition(lambda self: self.twin.channels)
     @rule(choice=numbers, watermark_ms=watermarks)
-    def tell_watermark(self, choice: int, watermark_ms: int) -> None:
-        """A channel tells a watermark."""
+    def on_watermark(self, choice: int, watermark_ms: int) -> None:
+        """A channel has a watermark."""
         number = self._chosen(choice)
         outputs = self.valve.on_watermark(number, watermark_ms)
-        self._same(outputs, self.naive.watermark(number, watermark_ms))
+        self._same(outputs, self.twin.on_watermark(number, watermark_ms))
 
-    @precondition(lambda self: self.naive.channels)
+    @precondition(lambda self: self.twin.channels)
     @rule(choice=numbers, is_idle=st.booleans())
-    def tell_status(self, choice: int, *, is_idle: bool) -> None:
-        """A channel tells its status."""
+    def on_status(self, choice: int, *, is_idle: bool) -> None:
+        """A channel is idle, or active."""
         number = self._chosen(choice)
         outputs = self.valve.on_status(number, is_idle=is_idle)
-        self._same(outputs, self.naive.status(number, is_idle=is_idle))
+        self._same(outputs, self.twin.on_status(number, is_idle=is_idle))
 
     @invariant()
-    def agree(self) -> None:
-        """Both know the same of every channel."""
+    def agrees_with_twin(self) -> None:
+        """Output, status and all channels are those of the twin."""
         self.valve.check_invariants()
-        assert (self.valve.watermark_ms, self.valve.is_idle) == (
-            self.naive.output_ms,
-            self.naive.is_idle,
-        )
-        for number, channel in self.naive.channels.items():
+        shown = (self.valve.watermark_ms, self.valve.is_idle)
+        assert shown == (self.twin.output_ms, self.twin.is_idle)
+        for number, channel in self.twin.channels.items():
             assert self.valve.time_of(number) == channel.time
 
     def _chosen(self, choice: int) -> int:
-        return sorted(self.naive.channels)[choice % len(self.naive.channels)]
+        return sorted(self.twin.channels)[choice % len(self.twin.channels)]
 
     def _same(self, outputs: list[ValveOutput], expected: list[ValveOutput]) -> None:
         assert outputs == expected
@@ -206,5 +266,7 @@ class ValveMachine(RuleBasedStateMachine):
                 self.shown_ms = output.watermark_ms
 
 
-TestValve = ValveMachine.TestCase
-TestValve.settings = settings(max_examples=200, stateful_step_count=40)
+@example_counts(quick=30, nightly=300)
+def test_valve_agrees_with_its_twin(examples: int) -> None:
+    """After any course of events the valve has what a scan of all channels finds."""
+    run_model(ValveMachine, examples=examples, steps=40)

@@ -1,6 +1,6 @@
-"""Kinds of dimensions for the tests of the row cache: keys, rows, and the cache's answers.
+"""Builders for the tests of the row cache: kinds of dimensions, their keys and rows.
 
-Knows nothing of what the cache should answer: that is the tests' business.
+States nothing of what the cache should answer: that is in the tests.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
+from lookup_core.statistics import EvictionReason
 
 TTL_S = 8.0
 NEGATIVE_TTL_S = 2.0
@@ -25,7 +26,7 @@ class CacheKind:
     """A dimension whose keys and rows are made of numbers."""
 
     schema: DimensionSchema
-    hash_count: int | None = None  # so few different hashes; None: as they are
+    hash_count: int | None = None  # number of different hashes; None: as the keys have them
 
     def keys(self, numbers: Sequence[int]) -> CanonicalKeys:
         """The keys of these numbers."""
@@ -68,7 +69,7 @@ class CacheKind:
     def fill(
         self, cache: RowCache, numbers: Sequence[int], missing: Sequence[int] = (), *, now: float
     ) -> None:
-        """Keep rows that show their key's number, and the absence of others."""
+        """Keep rows that show their key's number, and negative entries for the missing keys."""
         has_row = np.array([True] * len(numbers) + [False] * len(missing), np.bool_)
         keys = self.keys([*numbers, *missing])
         cache.fill(keys, has_row, rows=self.rows(numbers), read_at=now, now=now)
@@ -83,6 +84,10 @@ class CacheKind:
             found[at] = row
         return found
 
+    def found_at(self, cache: RowCache, numbers: Sequence[int], now: float) -> list[object]:
+        """The same of these numbers, without a visit."""
+        return self.found(cache, cache.peek(self.keys(numbers), now))
+
     def hit(self, cache: RowCache, number: int, now: float) -> object:
         """What is found of one key alone, as `found` shows it; None if it is no hit."""
         hit = cache.hit(self.key(number), now)
@@ -94,6 +99,11 @@ class CacheKind:
     def row(self, value: int) -> object:
         """How `found` shows the row with this value."""
         return next(iter(_tuples(self.rows([value]))))
+
+
+def evictions(cache: RowCache) -> dict[EvictionReason, int]:
+    """How many entries left the cache, by reason, without the zeros."""
+    return {reason: count for reason, count in cache.statistics().evictions.items() if count}
 
 
 def _column(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:

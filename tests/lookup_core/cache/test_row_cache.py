@@ -1,25 +1,33 @@
-"""The cache of a dimension: what it knows, and for how long."""
+"""Row cache: what a probe finds, for how long, and what it answers.
 
-from collections.abc import Iterator
+Eviction is in `test_cache_eviction.py`, random courses of events in `test_row_cache_model.py`.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lookup_core.answer import Outcome
+from lookup_core.cache.cached_answers import cached_answers
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
+from lookup_core.keys.canonical_keys import CanonicalKeys
+from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 from tests.lookup_core.cache.row_caches import (
     KINDS,
     NEGATIVE_TTL_S,
+    OVERHEAD_BYTES,
     TTL_S,
     CacheKind,
+    evictions,
 )
+from tests.lookup_core.hypothesis_runs import few_examples
 
-NUMBERS = KINDS["number"]
-NONE = dict.fromkeys(EvictionReason, 0)
+NUMBERS, TEXTS = KINDS["number"], KINDS["text"]
 
 
 @pytest.fixture(params=list(KINDS))
@@ -28,28 +36,8 @@ def kind(request: pytest.FixtureRequest) -> CacheKind:
     return KINDS[request.param]
 
 
-@pytest.fixture
-def cache() -> Iterator[RowCache]:
-    """A roomy cache of numbers."""
-    cache = NUMBERS.cache()
-    yield cache
-    cache.check_invariants()
-
-
-def evictions(cache: RowCache) -> dict[EvictionReason, int]:
-    """How many entries went, by reason, without the reasons that nothing went for."""
-    return {reason: count for reason, count in cache.statistics().evictions.items() if count}
-
-
-def kept(cache: RowCache, numbers: list[int], now: float = 0.0) -> list[int]:
-    """Which of these numbers are known, asked without leaving a trace."""
-    probe = cache.peek(NUMBERS.keys(numbers), now)
-    is_known = probe.is_row | probe.is_missing
-    return [number for number, known in zip(numbers, is_known, strict=True) if known]
-
-
-def test_rows_and_absences_are_found(kind: CacheKind) -> None:
-    """A key is known as a row, as missing, or not at all; asked twice, it is found twice."""
+def test_probe_finds_rows_and_missing_keys(kind: CacheKind) -> None:
+    """A key is a row, missing or unknown, with age and TTL; a single key hits the same row."""
     cache = kind.cache()
     kind.fill(cache, [1, 2], missing=[3], now=0.0)
 
@@ -58,89 +46,162 @@ def test_rows_and_absences_are_found(kind: CacheKind) -> None:
     assert kind.found(cache, probe) == [kind.row(2), None, "missing", kind.row(1), kind.row(2)]
     assert probe.ages_s[[0, 2, 3, 4]].tolist() == [1.5] * 4
     assert probe.ttl_s[[0, 2, 3, 4]].tolist() == [TTL_S, NEGATIVE_TTL_S, TTL_S, TTL_S]
+    hits = [kind.hit(cache, number, 1.0) for number in (1, 2, 3, 4)]
+    assert hits == [kind.row(1), kind.row(2), None, None]
 
 
-def test_no_keys_are_asked_and_kept(kind: CacheKind) -> None:
-    """Nothing may be asked, kept and forgotten, also of an empty cache."""
+def test_empty_batches_change_nothing(kind: CacheKind) -> None:
+    """An empty cache accepts a fill, a probe, an invalidation and a clear without any key."""
     cache = kind.cache()
 
     kind.fill(cache, [], now=0.0)
 
     assert kind.found(cache, cache.probe(kind.keys([]), 0.0)) == []
     assert (cache.invalidate(kind.keys([])), cache.clear(), cache.oldest_age_s(1.0)) == (0, 0, None)
-    assert cache.statistics() == CacheStatistics(0, cache.bytes, 2**20, NONE)
+    assert cache.statistics() == CacheStatistics(
+        0, cache.bytes, 2**20, dict.fromkeys(EvictionReason, 0)
+    )
 
 
+@pytest.mark.parametrize("read_at", [0.0, 100.0, 1e9])
 @pytest.mark.parametrize(("number", "ttl_s"), [(1, TTL_S), (2, NEGATIVE_TTL_S)])
-def test_entry_expires_at_its_age(cache: RowCache, number: int, ttl_s: float) -> None:
-    """An entry is expired at age >= its time to live, not after it; absences have their own."""
-    NUMBERS.fill(cache, [1], missing=[2], now=100.0)
+def test_entry_expires_at_its_ttl(number: int, ttl_s: float, read_at: float) -> None:
+    """An entry expires at age >= TTL, not after it; negative entries have their own TTL."""
+    cache = NUMBERS.cache()
+    NUMBERS.fill(cache, [1], missing=[2], now=read_at)
 
-    assert kept(cache, [number], now=100.0 + ttl_s - 0.25) == [number]
-    assert kept(cache, [number], now=100.0 + ttl_s) == []
+    found = [NUMBERS.found_at(cache, [number], read_at + age_s) for age_s in (ttl_s - 0.25, ttl_s)]
+
+    assert found == [["missing" if number == 2 else NUMBERS.row(1)], [None]]
+
+
+@pytest.mark.parametrize(("revalidate_s", "error_s"), [(3.0, 5.0), (5.0, 3.0), (0.0, 0.0)])
+def test_rows_stay_for_longer_stale_window(revalidate_s: float, error_s: float) -> None:
+    """A row is stale from its TTL to the end of the longer window; a negative entry never is."""
+    settings = CacheSettings(
+        ttl_s=8.0,
+        negative_ttl_s=8.0,
+        stale_while_revalidate_s=revalidate_s,
+        stale_if_error_s=error_s,
+    )
+    cache = RowCache(NUMBERS.schema, settings)
+    NUMBERS.fill(cache, [1], missing=[2], now=0.0)
+
+    probes = [cache.peek(NUMBERS.keys([1, 2]), now) for now in (7.75, 8.0, 12.75, 13.0)]
+
+    has_window = bool(revalidate_s)
+    assert [probe.is_row.tolist() for probe in probes] == [[True, False], *[[False] * 2] * 3]
+    assert [probe.is_missing.tolist() for probe in probes] == [[False, True], *[[False] * 2] * 3]
+    assert [probe.is_stale[0] for probe in probes] == [False, has_window, has_window, False]
+    assert not any(probe.is_stale[1] for probe in probes)
+    assert NUMBERS.found(cache, probes[2]) == [NUMBERS.row(1) if has_window else None, None]
+
+
+def test_jitter_shortens_ttl_by_hash() -> None:
+    """The TTL, and with it the stale window, ends earlier by the share in the hash's upper bits."""
+    cache = NUMBERS.cache(ttl_jitter=0.5, stay_s=2.0)
+    keys = CanonicalKeys(np.array([0, 2**63, 2**64 - 1, 2**63 + 1], np.uint64), None)
+    has_row = np.array([True, True, True, False])
+    cache.fill(keys, has_row, rows=NUMBERS.rows([1, 2, 3]), read_at=0.0, now=0.0)
+
+    ttl_s = cache.peek(keys, 0.0).ttl_s.tolist()
+    probe = cache.peek(keys, 6.0)
+    hits = [cache.hit(SingleKey(int(each), None), 0.0) for each in keys.hashes]
+
+    assert ttl_s == [8.0, 6.0, pytest.approx(4.0, abs=1e-6), 1.5]
+    assert ttl_s[2] > 4.0
+    assert [hit.bookmark.ttl_s for hit in hits if hit is not None] == ttl_s[:3]
+    assert probe.is_row.tolist() == [True, False, False, False]
+    assert probe.is_stale.tolist() == [False, True, True, False]
+    assert cache.hit(SingleKey(2**63, None), 6.0) is None
+
+
+def cache_for(ttl_s: float, negative_ttl_s: float = 5.0, stay_s: float = 0.0) -> RowCache:
+    """A cache of numbers."""
+    settings = CacheSettings(ttl_s=ttl_s, negative_ttl_s=negative_ttl_s, stale_if_error_s=stay_s)
+    return RowCache(NUMBERS.schema, settings)
+
+
+def ages_s(cache: RowCache, read_at: Sequence[float], now: float) -> list[float]:
+    """The ages of rows that come into the cache at these times, in this order."""
+    for number, each in enumerate(read_at):
+        NUMBERS.fill(cache, [number], now=each)
+    return cache.peek(NUMBERS.keys(range(len(read_at))), now).ages_s.tolist()
+
+
+@pytest.mark.parametrize(("ttl_s", "negative_ttl_s"), [(1.0, 1_000.0), (1_000.0, 1.0)])
+@pytest.mark.parametrize("stay_s", [0.0, 1_000.0])
+def test_ages_are_exact_within_longest_life(
+    ttl_s: float, negative_ttl_s: float, stay_s: float
+) -> None:
+    """Ages are exact until the longest of TTL with stale window and negative TTL."""
+    cache = cache_for(ttl_s, negative_ttl_s, stay_s)
+    NUMBERS.fill(cache, [], missing=[5], now=0.0)
+
+    assert ages_s(cache, [0.0, 999.0], 999.5) == [999.5, 0.5]
+    assert cache.peek(NUMBERS.keys([5]), 999.5).ages_s.tolist() == [999.5]
+
+
+@pytest.mark.parametrize("started_at", [0.0, 5.0, 1e6, 1e9])
+def test_ages_are_exact_after_any_uptime(started_at: float) -> None:
+    """Ages are exact whatever the clock shows; an entry beyond its range is older than its TTL."""
+    cache = cache_for(600.0)
+    NUMBERS.fill(cache, [5], now=started_at)
+
+    for turn in range(1, 20):
+        now = started_at + 600.0 * turn
+        assert ages_s(cache, [now - 600.0, now - 300.0], now) == [600.0, 300.0]
+        assert cache.peek(NUMBERS.keys([5]), now).ages_s[0] >= 600.0
+
+
+def test_rows_may_arrive_out_of_order() -> None:
+    """A row read before all others has its own age, or one beyond its TTL."""
+    first, earlier, far = ages_s(cache_for(600.0), [1e6, 1e6 - 600.0, 0.0], 1e6)
+
+    assert (first, earlier) == (0.0, 600.0)
+    assert far > 600.0
+
+
+@few_examples
+@given(st.floats(1e-3, 1e9), st.floats(0, 1e8), st.lists(st.floats(0, 3), min_size=1, max_size=10))
+def test_no_row_seems_younger(ttl_s: float, start_s: float, steps_s: list[float]) -> None:
+    """An age is exact to a millionth of a TTL or of a second, and never too small."""
+    read_at = start_s + np.cumsum(steps_s) * ttl_s
+    now = float(read_at[-1])
+
+    found = np.array(ages_s(cache_for(ttl_s, 0.0), read_at.tolist(), now))
+
+    true, rounding_s = now - read_at, (now + 4 * max(ttl_s, 128)) * 1e-15
+    error_s, lives = found - true, true <= ttl_s
+    assert (error_s[lives] <= max(ttl_s, 1.0) * 1e-6 + rounding_s).all()
+    assert (error_s[lives] >= -rounding_s).all()
+    assert (found[~lives] >= ttl_s - rounding_s).all()
 
 
 def test_absences_are_not_kept_without_ttl(kind: CacheKind) -> None:
-    """With a negative time to live of 0 only rows are kept."""
+    """With a negative TTL of 0 only rows are kept."""
     cache = kind.cache(negative_ttl_s=0.0)
 
     kind.fill(cache, [1], missing=[2], now=0.0)
     kind.fill(cache, [], missing=[3], now=0.0)
 
-    found = kind.found(cache, cache.probe(kind.keys([1, 2, 3]), 0.0))
-    assert found == [kind.row(1), None, None]
+    assert kind.found_at(cache, [1, 2, 3], 0.0) == [kind.row(1), None, None]
     assert cache.statistics().rows == 1
 
 
-def test_read_absence_forgets_older_row(kind: CacheKind) -> None:
-    """A row that was found to be gone is not served, even if absences are not kept."""
+def test_missing_key_drops_its_stale_row(kind: CacheKind) -> None:
+    """A key read as missing drops its older row, even if negative entries are not kept."""
     cache = kind.cache(negative_ttl_s=0.0, stay_s=10.0)
     kind.fill(cache, [1, 2], now=0.0)
 
     kind.fill(cache, [], missing=[1], now=TTL_S)
 
-    assert kind.found(cache, cache.probe(kind.keys([1, 2]), TTL_S)) == [None, kind.row(2)]
+    assert kind.found_at(cache, [1, 2], TTL_S) == [None, kind.row(2)]
     assert evictions(cache) == {EvictionReason.REPLACED: 1}
 
 
-def test_expired_row_is_stale_then_gone(kind: CacheKind) -> None:
-    """A row whose time is over is told apart from a fresh one until its stay is over, too."""
-    cache = kind.cache(stay_s=3.0)
-    kind.fill(cache, [1], now=0.0)
-
-    probes = [cache.peek(kind.keys([1]), now) for now in (7.75, 8.0, 10.75, 11.0)]
-
-    assert [bool(probe.is_row[0]) for probe in probes] == [True, False, False, False]
-    assert [bool(probe.is_stale[0]) for probe in probes] == [False, True, True, False]
-    assert kind.found(cache, probes[2]) == [kind.row(1)]
-    assert probes[2].ttl_s.tolist() == [TTL_S]
-
-
-def test_absences_are_not_stale() -> None:
-    """However long rows stay, an absence is known for its own time only."""
-    cache = NUMBERS.cache(stay_s=100.0)
-    NUMBERS.fill(cache, [], missing=[1], now=0.0)
-
-    probe = cache.peek(NUMBERS.keys([1]), NEGATIVE_TTL_S)
-
-    assert (probe.is_missing[0], probe.is_stale[0]) == (False, False)
-
-
-def test_ttl_differs_by_key_within_jitter(kind: CacheKind) -> None:
-    """Rows that were read together expire one after the other, each at the time that it tells."""
-    cache = kind.cache(ttl_jitter=0.5)
-    kind.fill(cache, range(32), now=0.0)
-    ttl_s = cache.peek(kind.keys(range(32)), 0.0).ttl_s
-
-    probe = cache.peek(kind.keys(range(32)), TTL_S * 0.75)
-
-    assert (ttl_s > TTL_S / 2).all()
-    assert (ttl_s <= TTL_S).all()
-    assert probe.is_row.tolist() == (ttl_s > TTL_S * 0.75).tolist()
-
-
 def test_newer_entry_replaces_older(kind: CacheKind) -> None:
-    """A row can follow an absence and the other way round; there is one entry a key."""
+    """A row replaces a negative entry and the other way round; a key has one entry."""
     cache = kind.cache()
     kind.fill(cache, [1], missing=[2], now=0.0)
 
@@ -152,158 +213,144 @@ def test_newer_entry_replaces_older(kind: CacheKind) -> None:
     assert (cache.statistics().rows, evictions(cache)) == (2, {EvictionReason.REPLACED: 2})
 
 
-def test_composite_keys_do_not_run_together() -> None:
-    """("ab", "c") is not ("a", "bc")."""
-    key = pa.schema({"a": pa.utf8(), "b": pa.utf8()})
-    columns = pa.schema({"n": pa.int64()})
-    cache = RowCache(DimensionSchema(key, columns), CacheSettings())
-    pairs = pa.record_batch([pa.array(["ab", "a"]), pa.array(["c", "bc"])], schema=key)
-    row = pa.record_batch([pa.array([7])], schema=columns)
-
-    cache.fill(canonical_keys(pairs.slice(0, 1)), np.array([True]), rows=row, read_at=0.0, now=0.0)
-
-    assert cache.probe(canonical_keys(pairs), 0.0).is_row.tolist() == [True, False]
-
-
-def test_equal_hashes_do_not_mix_keys() -> None:
-    """Different keys with the same hash have each their own row, and go each alone."""
-    kind = KINDS["text"]
-    cache, keys = kind.cache(), kind.keys([1, 2, 3])
-    keys = CanonicalKeys(np.full(3, 2**64 - 1, np.uint64), keys.parts)
-    has_row = np.ones(2, np.bool_)
-    cache.fill(
-        keys.take(np.array([0, 1], np.int32)), has_row, rows=kind.rows([1, 2]), read_at=0.0, now=0.0
-    )
-
-    assert kind.found(cache, cache.probe(keys, 0.0)) == [kind.row(1), kind.row(2), None]
-    assert cache.invalidate(keys.take(np.array([1, 2], np.int32))) == 1
-    assert kind.found(cache, cache.probe(keys, 0.0)) == [kind.row(1), None, None]
-
-
-def test_equal_hashes_do_not_mix_segments() -> None:
-    """Keys are told apart also where the keys beside them stand in other segments."""
-    kind = KINDS["text"]
-    hashes = np.array([0, 1, 1], np.uint64)  # the third meets the second
-    cache, keys = kind.cache(), CanonicalKeys(hashes, kind.keys([1, 2, 3]).parts)
-    for at, others in enumerate((range(10, 20), range(20, 22))):
-        kind.fill(cache, others, now=0.0)
-        own = keys.take(np.array([at], np.int32))
-        cache.fill(own, np.ones(1, np.bool_), rows=kind.rows([at + 1]), read_at=0.0, now=0.0)
-
-    asked = keys.take(np.array([2, 0, 1], np.int32))
-
-    assert kind.found(cache, cache.probe(asked, 0.0)) == [None, kind.row(1), kind.row(2)]
-
-
-def test_columns_come_as_asked(cache: RowCache) -> None:
-    """Rows come with the columns asked for, in that order, whatever their names are."""
-    NUMBERS.fill(cache, [5], now=0.0)
-    slots = cache.probe(NUMBERS.keys([5]), 0.0).slots
-
-    assert cache.rows(slots, ["text", "position"]).rows.to_pylist() == [
-        {"text": "number 5", "position": 5}
-    ]
-    assert cache.rows(slots, []).rows.num_rows == 1
-
-
-def test_invalidated_keys_are_forgotten(kind: CacheKind) -> None:
-    """Invalidation forgets rows and absences, counts each once, and leaves the others."""
+def test_invalidation_drops_each_key_once(kind: CacheKind) -> None:
+    """Invalidation drops rows and negative entries; their slots serve new keys."""
     cache = kind.cache()
     kind.fill(cache, [1, 2], missing=[3], now=0.0)
 
-    assert cache.invalidate(kind.keys([3, 1, 9, 1])) == 2
+    count = cache.invalidate(kind.keys([3, 1, 9, 1]))
 
-    assert kind.found(cache, cache.probe(kind.keys([1, 2, 3]), 0.0)) == [None, kind.row(2), None]
-    assert evictions(cache) == {EvictionReason.INVALIDATED: 2}
-    cache.check_invariants()
+    assert (count, evictions(cache)) == (2, {EvictionReason.INVALIDATED: 2})
+    assert kind.found_at(cache, [1, 2, 3], 0.0) == [None, kind.row(2), None]
+    kind.fill(cache, [5], missing=[6], now=1.0)
+    found = kind.found_at(cache, [1, 2, 3, 5, 6], 1.0)
+    assert found == [None, kind.row(2), None, kind.row(5), "missing"]
 
 
-def test_forgotten_slot_shows_no_old_row(kind: CacheKind) -> None:
-    """A key that takes the place of a forgotten one does not answer for it."""
+@pytest.mark.parametrize("count", [2, 600])
+def test_clear_drops_every_entry(kind: CacheKind, count: int) -> None:
+    """A cleared cache is as small as a new one, and accepts rows."""
     cache = kind.cache()
-    kind.fill(cache, [1, 2], now=0.0)
-    cache.invalidate(kind.keys([1]))
+    kind.fill(cache, range(count), missing=[1_000], now=0.0)
 
-    kind.fill(cache, [3], missing=[4], now=1.0)
+    assert cache.clear() == count + 1
 
-    found = kind.found(cache, cache.probe(kind.keys([1, 2, 3, 4]), 1.0))
-    assert found == [None, kind.row(2), kind.row(3), "missing"]
-
-
-def test_clear_forgets_everything(kind: CacheKind) -> None:
-    """Clearing forgets all, counts it, and the cache goes on."""
-    cache = kind.cache()
-    kind.fill(cache, [1, 2], missing=[3], now=0.0)
-
-    assert cache.clear() == 3
-
-    assert kind.found(cache, cache.probe(kind.keys([1, 2, 3]), 0.0)) == [None] * 3
-    assert evictions(cache) == {EvictionReason.INVALIDATED: 3}
+    assert evictions(cache) == {EvictionReason.INVALIDATED: count + 1}
+    assert cache.bytes == OVERHEAD_BYTES
+    assert kind.found_at(cache, [0, 1, 1_000], 0.0) == [None] * 3
     kind.fill(cache, [1], now=0.0)
     assert cache.statistics().rows == 1
 
 
-def test_oldest_age_bounds_staleness(cache: RowCache) -> None:
-    """The oldest entry's age says how stale an answer can be at most."""
+def test_equal_hashes_in_several_segments() -> None:
+    """Keys with one hash are distinguished also where their rows are in different segments."""
+    hashes = np.array([0, 1, 1], np.uint64)  # the third key has the hash of the second
+    cache, keys = TEXTS.cache(), CanonicalKeys(hashes, TEXTS.keys([1, 2, 3]).parts)
+    for at, others in enumerate((range(10, 20), range(20, 22))):
+        TEXTS.fill(cache, others, now=0.0)
+        own = keys.take(np.array([at], np.int32))
+        cache.fill(own, np.ones(1, np.bool_), rows=TEXTS.rows([at + 1]), read_at=0.0, now=0.0)
+
+    probe = cache.probe(keys.take(np.array([2, 0, 1], np.int32)), 0.0)
+
+    assert TEXTS.found(cache, probe) == [None, TEXTS.row(1), TEXTS.row(2)]
+
+
+def test_oldest_age_ignores_removed_entries() -> None:
+    """The oldest age is that of the oldest entry inside, visited or missing alike."""
+    cache = NUMBERS.cache()
     NUMBERS.fill(cache, [1], now=10.0)
-    NUMBERS.fill(cache, [2], now=12.0)
+    NUMBERS.fill(cache, [2], now=11.0)
+    NUMBERS.fill(cache, [], missing=[3], now=12.0)
+    cache.probe(NUMBERS.keys([2]), 12.0)
 
-    assert cache.oldest_age_s(13.0) == 3.0
-    cache.invalidate(NUMBERS.keys([1]))
-    assert cache.oldest_age_s(13.0) == 1.0
+    ages_s = []
+    for number in (1, 2, 3):
+        ages_s.append(cache.oldest_age_s(13.0))
+        cache.invalidate(NUMBERS.keys([number]))
 
-
-def test_one_row_is_found_alone(kind: CacheKind) -> None:
-    """Whatever keys are like: the row of the key that is asked for, and nothing for an absence."""
-    cache = kind.cache()
-    kind.fill(cache, [1, 2], missing=[3], now=0.0)
-
-    found = [kind.hit(cache, number, 1.0) for number in (1, 2, 3, 4)]
-
-    assert found == [kind.row(1), kind.row(2), None, None]
+    assert [*ages_s, cache.oldest_age_s(13.0)] == [3.0, 2.0, 1.0, None]
 
 
-def test_hit_counts_as_a_visit(cache: RowCache) -> None:
-    """A row that is asked for alone is as visited as one that is asked for among others."""
-    NUMBERS.fill(cache, [1, 2], now=0.0)
-    states, slots = cache._entries.states, cache._entries.find(NUMBERS.keys([1, 2]))
+def test_bookmark_leads_to_its_row_only() -> None:
+    """A bookmark gives the age of its row until the TTL ends, and never leads to another row."""
+    cache = NUMBERS.cache()
+    NUMBERS.fill(cache, range(10), now=0.0)
+    hits = [cache.hit(NUMBERS.key(number), 1.0) for number in (1, 2, 3)]
+    first, replaced, invalidated = [hit.bookmark for hit in hits if hit is not None]
 
-    for _ in range(5):
-        assert NUMBERS.hit(cache, 1, 1.0) == NUMBERS.row(1)
+    NUMBERS.fill(cache, [2], now=1.5)
+    cache.invalidate(NUMBERS.keys([3]))
 
-    assert states.visits(states.of(slots)).tolist() == [3, 0]
-
-
-def test_bookmark_leads_back_to_a_row(cache: RowCache) -> None:
-    """A row that was a hit is one again by its bookmark, with its age, until its time is over."""
-    NUMBERS.fill(cache, [1], now=0.0)
-    hit = cache.hit(NUMBERS.key(1), 1.0)
-
-    assert hit is not None
-    ages_s = [cache.revisit(hit.bookmark, now) for now in (2.0, TTL_S - 1, TTL_S)]
-
+    assert [hit.age_s for hit in hits if hit is not None] == [1.0] * 3
+    ages_s = [cache.revisit(first, now) for now in (2.0, TTL_S - 1, TTL_S)]
     assert ages_s == [2.0, TTL_S - 1, None]
+    assert [cache.revisit(each, 2.0) for each in (replaced, invalidated)] == [None, None]
 
 
-def test_revisit_counts_as_a_visit(cache: RowCache) -> None:
-    """A row that is found by its bookmark is as visited as one that is asked for by its key."""
-    NUMBERS.fill(cache, [1, 2], now=0.0)
-    states, slots = cache._entries.states, cache._entries.find(NUMBERS.keys([1, 2]))
-    hit = cache.hit(NUMBERS.key(1), 1.0)
+def answers(
+    cache: RowCache, numbers: Sequence[int], now: float, *, serves_stale: bool = True
+) -> list[list[tuple[int, int, int, object]]]:
+    """Position, outcome, age and row of each key in each answer; key i has position 10 + i."""
+    probe = cache.probe(NUMBERS.keys(numbers), now)
+    found = cached_answers(
+        cache,
+        probe,
+        is_served_stale=probe.is_stale & serves_stale,
+        positions=np.arange(10, 10 + len(numbers), dtype=np.int32),
+        columns=["text", "position"],
+    )
+    return [
+        sorted(
+            zip(
+                *(each.tolist() for each in (answer.positions, answer.outcomes, answer.ages_ms)),
+                [None] * answer.size if answer.rows is None else answer.rows.to_pylist(),
+                strict=True,
+            )
+        )
+        for answer in found
+    ]
 
-    assert hit is not None
-    cache.revisit(hit.bookmark, 1.0)
 
-    assert states.visits(states.of(slots)).tolist() == [2, 0]
+def row_of(number: int) -> dict[str, object]:
+    """The row of a number, with its columns in the order of `answers`."""
+    return {"text": f"number {number}", "position": number}
 
 
-def test_bookmark_of_a_replaced_row_is_void(cache: RowCache) -> None:
-    """A newer row of the same key is another row; so is one that comes after an invalidation."""
-    NUMBERS.fill(cache, [1, 2], now=0.0)
-    hits = [cache.hit(NUMBERS.key(number), 1.0) for number in (1, 2)]
-    NUMBERS.fill(cache, [1], now=2.0)
-    cache.invalidate(NUMBERS.keys([2]))
+def test_missing_keys_have_their_own_answer() -> None:
+    """One answer holds the missing keys, another all rows; unknown keys are in neither."""
+    cache = NUMBERS.cache()
+    NUMBERS.fill(cache, [9], now=1.0)
+    NUMBERS.fill(cache, [7], missing=[8], now=1.5)
 
-    found = [cache.revisit(hit.bookmark, 2.0) for hit in hits if hit is not None]
+    missing, rows = answers(cache, [9, 5, 8, 7, 9], 3.0)
 
-    assert found == [None, None]
+    assert missing == [(12, Outcome.MISSING, 1_500, None)]
+    assert rows == [
+        (10, Outcome.HIT, 2_000, row_of(9)),
+        (13, Outcome.HIT, 1_500, row_of(7)),
+        (14, Outcome.HIT, 2_000, row_of(9)),
+    ]
+    assert answers(cache, [5, 6], 3.0) == []
+
+
+@pytest.mark.parametrize("serves_stale", [True, False])
+def test_stale_rows_are_marked_stale(serves_stale: bool) -> None:  # noqa: FBT001
+    """A stale row has the outcome `stale` if it is served, and no answer otherwise."""
+    cache = NUMBERS.cache(stay_s=50.0)
+    NUMBERS.fill(cache, [7], missing=[8], now=0.0)
+    NUMBERS.fill(cache, [9], now=10.0)
+
+    (found,) = answers(cache, [7, 8, 9], 12.0, serves_stale=serves_stale)
+
+    stale = [(10, Outcome.STALE, 12_000, row_of(7))] if serves_stale else []
+    assert found == [*stale, (12, Outcome.HIT, 2_000, row_of(9))]
+
+
+@pytest.mark.parametrize(("age_s", "age_ms"), [(1.0, 1_000), (50 * 86_400.0, 2**32 - 1)])
+def test_ages_of_answers_are_capped(age_s: float, age_ms: int) -> None:
+    """After months of uptime an age is still exact; beyond seven weeks it is the largest."""
+    cache = cache_for(1e9)
+    NUMBERS.fill(cache, [7], now=1e9)
+
+    assert answers(cache, [7, 8], 1e9 + age_s) == [[(10, Outcome.HIT, age_ms, row_of(7))]]

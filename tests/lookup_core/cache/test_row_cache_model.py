@@ -1,20 +1,25 @@
-"""The cache against a dict, through any course of fills, probes, invalidations, bounds and time.
+"""Model of the row cache: a dict, through any course of fills, probes, bounds and time.
 
-A roomy cache knows exactly what the dict knows; a small one less, but never anything else.
+A large cache knows exactly what the dict knows; a small one less, but never anything else.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from lookup_core.cache.row_cache import Bookmark
 from lookup_core.statistics import EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 ROOMY = 2**20
 SIZES = st.sampled_from([OVERHEAD_BYTES + 300, OVERHEAD_BYTES + 2_000, ROOMY, ROOMY])
-numbers = st.lists(st.integers(0, 40), max_size=15, unique=True)
+few = st.lists(st.integers(0, 40), max_size=15, unique=True)
+many = st.integers(50, 1_000).flatmap(
+    lambda first: st.sampled_from([range(first, first + 20), range(first, first + 400)])
+)
 
 
 class RowCacheMachine(RuleBasedStateMachine):
@@ -47,10 +52,10 @@ class RowCacheMachine(RuleBasedStateMachine):
         self.puts = 0
         self.value = 0
 
-    @rule(keys=numbers, choice=st.integers(0, 2**15 - 1))
-    def fill(self, keys: list[int], choice: int) -> None:
-        """Keep rows of some keys and the absence of the others."""
-        has_row = np.array([choice >> at & 1 for at in range(len(keys))], np.bool_)
+    @rule(keys=few | many, choice=st.integers(0, 2**15 - 1) | st.just(2**15 - 1))
+    def fill(self, keys: Sequence[int], choice: int) -> None:
+        """Keep rows of some keys and negative entries of the others."""
+        has_row = np.array([choice >> at % 15 & 1 for at in range(len(keys))], np.bool_)
         self.value += 1
         rows = self.kind.rows([self.value] * int(has_row.sum()))
         self.cache.fill(self.kind.keys(keys), has_row, rows=rows, read_at=self.now, now=self.now)
@@ -60,25 +65,9 @@ class RowCacheMachine(RuleBasedStateMachine):
                 self.puts += 1
                 self.held[key] = (self.value if has else None, self.now)
 
-    @rule(first=st.integers(50, 1_000), count=st.sampled_from([20, 400]))
-    def flood(self, first: int, count: int) -> None:
-        """Keep many rows."""
-        keys = range(first, first + count)
-        self.value += 1
-        rows = self.kind.rows([self.value] * count)
-        self.cache.fill(
-            self.kind.keys(keys),
-            np.ones(count, np.bool_),
-            rows=rows,
-            read_at=self.now,
-            now=self.now,
-        )
-        self.puts += count
-        self.held |= dict.fromkeys(keys, (self.value, self.now))
-
     @rule(keys=st.lists(st.integers(0, 60)), leaves_trace=st.booleans())
-    def ask(self, keys: list[int], *, leaves_trace: bool) -> None:
-        """Ask for keys, duplicates and strangers included."""
+    def probe(self, keys: list[int], *, leaves_trace: bool) -> None:
+        """Look up keys, duplicates and unknown ones included."""
         look = self.cache.probe if leaves_trace else self.cache.peek
         probe = look(self.kind.keys(keys), self.now)
         found = self.kind.found(self.cache, probe)
@@ -93,20 +82,18 @@ class RowCacheMachine(RuleBasedStateMachine):
         assert probe.ttl_s[known].tolist() == [self._ttl_s(keys[at]) for at in known]
 
     @rule(key=st.integers(0, 60))
-    def ask_one(self, key: int) -> None:
-        """Ask for one key alone: a hit is what many find, with its age."""
+    def hit(self, key: int) -> None:
+        """Look up a single key: a hit is what a probe finds, with its age."""
         probe = self.cache.peek(self.kind.keys([key]), self.now)
         (expected,) = self.kind.found(self.cache, probe)
-        found = self.kind.hit(self.cache, key, self.now)
-        assert found == (expected if probe.is_row[0] else None)
-        hit = self.cache.hit(self.kind.key(key), self.now)
-        assert hit is None or hit.age_s == probe.ages_s[0]
-        if hit is not None:
+        assert self.kind.hit(self.cache, key, self.now) == (expected if probe.is_row[0] else None)
+        if (hit := self.cache.hit(self.kind.key(key), self.now)) is not None:
+            assert hit.age_s == probe.ages_s[0]
             self.bookmarks.append((key, self.held[key], hit.bookmark))
 
     @rule()
     def revisit(self) -> None:
-        """Go back to all rows that were hits: to the same rows, fresh, or to none."""
+        """Revisit all bookmarks: each leads to the same fresh row, or to none."""
         for key, held, bookmark in self.bookmarks:
             age_s = self.cache.revisit(bookmark, self.now)
             assert age_s in {None, self.now - held[1]}
@@ -116,7 +103,7 @@ class RowCacheMachine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(st.integers(0, 60)))
     def invalidate(self, keys: list[int]) -> None:
-        """Forget keys."""
+        """Invalidate keys."""
         count = self.cache.invalidate(self.kind.keys(keys))
         known = {key for key in keys if key in self.held}
         for key in known:
@@ -125,13 +112,13 @@ class RowCacheMachine(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the cache."""
         assert self.cache.clear() <= len(self.held)
         self.held.clear()
 
     @rule(max_bytes=st.sampled_from([0, OVERHEAD_BYTES + 2_000, 2 * OVERHEAD_BYTES, ROOMY]))
     def set_max_bytes(self, max_bytes: int) -> None:
-        """Change the bound; what went for it does not come back."""
+        """Change the bound; the rows that leave count as evicted for pressure."""
         before = self.cache.statistics()
         self.cache.set_max_bytes(max_bytes)
         after = self.cache.statistics()
@@ -147,7 +134,7 @@ class RowCacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
-        """Within the bytes, and what was put is held, or has gone for a reason."""
+        """The bytes are within the bound; every entry put is held, or left for a reason."""
         if not hasattr(self, "cache"):
             return
         self.cache.check_invariants()
@@ -181,5 +168,7 @@ class RowCacheMachine(RuleBasedStateMachine):
         return whole_s * (1 - self.jitter * share)
 
 
-TestRowCacheMachine = RowCacheMachine.TestCase
-TestRowCacheMachine.settings = settings(max_examples=60, stateful_step_count=25)
+@example_counts(quick=20, nightly=300)
+def test_cache_agrees_with_a_dict(examples: int) -> None:
+    """A large cache holds what a dict holds; a small one less, and never anything else."""
+    run_model(RowCacheMachine, examples=examples, steps=25)

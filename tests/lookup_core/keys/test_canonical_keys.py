@@ -1,4 +1,7 @@
-"""Canonical keys: the same bytes exactly for the same keys, whatever the arrays look like."""
+"""Canonical keys: equal bytes and hashes exactly for equal keys, alone or in batches.
+
+Also the stable hashes and groups that divide work, and sets of hashes.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -8,19 +11,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import (
+    NULL_HASH,
     CanonicalKeys,
     canonical_keys,
     has_number_keys,
+    is_among,
+    key_groups,
+    key_hashes,
     keys_of_ids,
+    shards_of_groups,
 )
+from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.single_keys import SingleKey, SingleKeys
+from tests.lookup_core.hypothesis_runs import few_examples
 
+SEED = 0x1234_5678_9ABC_DEF1
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
-# {type: values that differ}; the extremes stand beside what they could be mixed up with
+# {type: values that differ}; next to each extreme the value that it could be confused with
 DISTINCT: dict[pa.DataType, list[Any]] = {
     pa.int64(): [0, 1, -1, 2**63 - 1, -(2**63), 2**32],
     pa.int16(): [0, 1, -1, 2**15 - 1, -(2**15)],
@@ -34,81 +46,93 @@ DISTINCT: dict[pa.DataType, list[Any]] = {
     pa.binary(16): [b"\0" * 16, b"\0" * 15 + b"\1", b"\1" + b"\0" * 15],
     pa.decimal128(10, 2): [Decimal(0), Decimal("0.01"), Decimal("-0.01"), Decimal(-1)],
 }
+each_type = pytest.mark.parametrize("kind", DISTINCT, ids=str)
+
+
+def batch_of(*columns: tuple[pa.DataType, Sequence[Any]]) -> pa.RecordBatch:
+    """Keys of these columns."""
+    arrays = [pa.array(values, kind) for kind, values in columns]
+    return pa.record_batch(arrays, [f"k{index}" for index in range(len(columns))])
 
 
 def keys_of(*columns: tuple[pa.DataType, Sequence[Any]], seed: int = 0) -> CanonicalKeys:
     """The canonical form of keys of these columns."""
-    arrays = [pa.array(values, kind) for kind, values in columns]
-    names = [f"k{index}" for index in range(len(columns))]
-    return canonical_keys(pa.record_batch(arrays, names), seed=seed)
+    return canonical_keys(batch_of(*columns), seed=seed)
 
 
-def is_same(first: CanonicalKeys, second: CanonicalKeys) -> bool:
-    """Whether two runs of keys are the same, in hashes and in bytes."""
-    return first.ids() == second.ids() and first.hashes.tolist() == second.hashes.tolist()
+def plain(keys: CanonicalKeys) -> tuple[list[int], list[int | bytes]]:
+    """Hashes and ids."""
+    return keys.hashes.tolist(), list(keys.ids())
 
 
-@pytest.mark.parametrize("kind", DISTINCT, ids=str)
+def schema_of(*fields: pa.Field) -> DimensionSchema:
+    """A dimension with this key."""
+    return DimensionSchema(pa.schema(fields), pa.schema([]))
+
+
+@each_type
 def test_different_values_differ(kind: pa.DataType) -> None:
-    """Different values of a type have different bytes, and here no equal hashes either."""
-    keys = keys_of((kind, DISTINCT[kind]))
-
-    assert len(set(keys.ids())) == len(set(keys.hashes.tolist())) == len(DISTINCT[kind])
-
-
-@pytest.mark.parametrize("width", [1, 2])
-@pytest.mark.parametrize("kind", DISTINCT, ids=str)
-def test_slices_are_read_in_their_bounds(kind: pa.DataType, width: int) -> None:
-    """A slice of an array gives the same keys as a copy of it, alone and in a composite key."""
+    """Different values have different bytes and hashes; another seed gives other hashes."""
     values = DISTINCT[kind]
-    batch = pa.record_batch([pa.array(values * 3, kind)] * width, ["a", "b"][:width])
 
-    sliced = canonical_keys(batch.slice(len(values) - 1, 3))
+    known, seeded = keys_of((kind, values)), keys_of((kind, values), seed=SEED)
 
-    copied = keys_of(*[(kind, (values * 2)[len(values) - 1 :][:3])] * width)
-    assert is_same(sliced, copied)
+    assert len(set(known.ids())) == len(values)
+    assert len({*known.hashes.tolist(), *seeded.hashes.tolist()}) == 2 * len(values)
 
 
 @pytest.mark.parametrize("width", [1, 2])
-@pytest.mark.parametrize("kind", DISTINCT, ids=str)
-def test_no_keys_are_fine(kind: pa.DataType, width: int) -> None:
-    """An empty batch has no keys, of whatever type, also as the end of a slice."""
-    batch = pa.record_batch([pa.array(DISTINCT[kind], kind)] * width, ["a", "b"][:width])
+@each_type
+def test_slices_are_read_in_their_bounds(kind: pa.DataType, width: int) -> None:
+    """A slice of a batch, an empty one included, has the keys of a copy of it."""
+    values = DISTINCT[kind] * 3
+    batch = batch_of(*[(kind, values)] * width)
 
-    for empty in (batch.slice(0, 0), batch.slice(batch.num_rows)):
-        keys = canonical_keys(empty)
-        assert (keys.size, list(keys.ids())) == (0, [])
+    for part in (slice(1, 5), slice(0, 0), slice(len(values), len(values))):
+        sliced = canonical_keys(batch.slice(part.start, part.stop - part.start))
 
-
-def test_number_is_its_own_key() -> None:
-    """A key of at most eight bytes keeps no bytes: equal hashes prove equal keys."""
-    keys = keys_of((pa.int64(), range(-1_000, 1_000)))
-
-    assert keys.parts is None
-    assert keys.ids() == keys.hashes.tolist()
-    assert len(set(keys.ids())) == 2_000
+        assert plain(sliced) == plain(keys_of(*[(kind, values[part])] * width))
+        assert sliced.size == part.stop - part.start
 
 
-@given(st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), unique=True, max_size=50))
-def test_parts_do_not_run_together(pairs: list[tuple[str, str]]) -> None:
-    """("ab", "c") and ("a", "bc") are different keys: parts carry their length."""
-    keys = keys_of(*((pa.utf8(), [pair[at] for pair in pairs]) for at in (0, 1)))
+@each_type
+def test_keys_can_be_taken_and_restored(kind: pa.DataType) -> None:
+    """Taken keys, and keys made from ids under the same seed, are the same keys."""
+    values = DISTINCT[kind]
+    keys = keys_of((kind, values), seed=7)
 
-    assert len(set(keys.ids())) == len(pairs)
+    taken = keys.take(np.array([1, 0, 1], np.int32))
+
+    assert plain(taken) == plain(keys_of((kind, [values[at] for at in (1, 0, 1)]), seed=7))
+    assert plain(keys_of_ids(keys.ids(), seed=7)) == plain(keys)
+    assert plain(keys_of_ids([])) == ([], [])
 
 
-def test_famous_pairs_differ() -> None:
-    """The pairs that joined strings mix up are kept apart."""
+@each_type
+def test_number_is_its_own_hash(kind: pa.DataType) -> None:
+    """A key of one column of at most eight bytes keeps no bytes, as its schema says."""
+    is_number = kind not in {pa.utf8(), pa.binary(), pa.binary(16), pa.decimal128(10, 2)}
+    field = pa.field("a", kind)
+
+    assert has_number_keys(schema_of(field)) is is_number
+    assert (keys_of((kind, [])).parts is None) is is_number
+    assert has_number_keys(schema_of(field, field.with_name("b"))) is False
+
+
+def test_joined_texts_differ() -> None:
+    """Pairs that joined texts would confuse are different keys: parts carry their length."""
     pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), ("a|b", "c"), ("a", "b|c")]
+    pairs += [("a" * 256, ""), ("", "a" * 256), ("\1\0\0\0a", ""), ("", "\1\0\0\0a")]
 
     keys = keys_of(*((pa.utf8(), [pair[at] for pair in pairs]) for at in (0, 1)))
 
     assert len(set(keys.ids())) == len(pairs)
 
 
+@few_examples
 @given(st.data(), st.lists(st.sampled_from(list(DISTINCT)), min_size=1, max_size=3))
 def test_same_key_exactly_for_same_values(data: st.DataObject, kinds: list[pa.DataType]) -> None:
-    """Keys are equal exactly when all their values are, and then their hashes are, too."""
+    """Keys are equal exactly when all their values are, and then their hashes are equal."""
     row = st.tuples(*(st.sampled_from(DISTINCT[kind]) for kind in kinds))
     rows = data.draw(st.lists(row, min_size=1, max_size=20))
 
@@ -120,73 +144,140 @@ def test_same_key_exactly_for_same_values(data: st.DataObject, kinds: list[pa.Da
     assert len(set(zip(keys.ids(), keys.hashes.tolist(), strict=True))) == len(key_of)
 
 
+@few_examples
 @given(st.lists(st.binary(max_size=80) | st.binary(min_size=60, max_size=200), max_size=20))
 def test_hash_depends_on_own_bytes(values: list[bytes]) -> None:
-    """A key has the same hash alone and among others, also behind and before long ones."""
+    """A key has the same hash alone and in a batch, next to keys of any length."""
     together = keys_of((pa.binary(), values))
 
     alone = [keys_of((pa.binary(), [value])).hashes.item() for value in values]
     assert together.hashes.tolist() == alone
 
 
-@pytest.mark.parametrize("kind", DISTINCT, ids=str)
-def test_seed_changes_hashes(kind: pa.DataType) -> None:
-    """Who does not know the seed cannot choose keys that meet in the index."""
-    values = DISTINCT[kind]
+@pytest.mark.parametrize("values", [range(4_096), [*map(str, range(4_096))]])
+def test_hashes_spread_in_low_bits(values: Sequence[Any]) -> None:
+    """The low bits of consecutive keys are spread evenly over the places of a table."""
+    keys = canonical_keys(pa.record_batch([pa.array(values)], ["key"]))
 
-    plain, seeded = keys_of((kind, values)), keys_of((kind, values), seed=0x1234_5678_9ABC_DEF1)
+    counts = np.bincount((keys.hashes & np.uint64(1023)).astype(np.int64), minlength=1_024)
 
-    assert not set(plain.hashes.tolist()) & set(seeded.hashes.tolist())
-    assert len(set(seeded.hashes.tolist())) == len(values)
-
-
-@pytest.mark.parametrize("kind", [pa.int64(), pa.utf8()])
-def test_hashes_spread_in_low_bits(kind: pa.DataType) -> None:
-    """Consecutive keys do not crowd into few places of a table."""
-    hashes = keys_of((kind, [str(n) if kind == pa.utf8() else n for n in range(4_096)])).hashes
-
-    counts = np.bincount((hashes & np.uint64(1023)).astype(np.int64), minlength=1_024)
-
-    assert counts.max() < 20  # four on average; as many as this is as good as impossible
+    assert counts.max() < 20  # four on average
 
 
-@pytest.mark.parametrize("kind", DISTINCT, ids=str)
-def test_taken_keys_are_the_same(kind: pa.DataType) -> None:
-    """Taking keys gives what the keys at these positions would give themselves."""
-    values = DISTINCT[kind]
-    positions = np.array([1, 0, 1], np.int32)
+def single(field: pa.Field, value: object, seed: int = 0) -> SingleKey | None:
+    """What is made of a single value."""
+    return SingleKeys(schema_of(field), seed=seed).of(value)
 
-    taken = keys_of((kind, values)).take(positions)
 
-    assert is_same(taken, keys_of((kind, [values[at] for at in positions])))
+def in_batch(value: object, kind: pa.DataType, seed: int = 0) -> SingleKey:
+    """What a batch makes of it."""
+    keys = keys_of((kind, [value]), seed=seed)
+    return SingleKey(int(keys.hashes[0]), None if keys.parts is None else keys.parts[0].as_py())
+
+
+@few_examples
+@given(number=st.integers(-(2**63), 2**64 - 1), seed=st.integers(0, 2**63 - 1))
+@example(number=-1, seed=SEED)
+@example(number=2**64 - 1, seed=0)
+def test_single_number_is_as_in_batch(number: int, seed: int) -> None:
+    """A single whole number has the hash that it has in a batch, under any seed."""
+    kind = pa.int64() if number < 2**63 else pa.uint64()
+
+    assert single(pa.field("key", kind), number, seed) == in_batch(number, kind, seed)
+
+
+@few_examples
+@given(text=st.text(max_size=90).filter(str.isprintable), seed=st.integers(0, 2**63 - 1))
+@example(text="x" * 64, seed=SEED)
+@example(text="x" * 65, seed=SEED)
+@example(text="\0", seed=0)
+def test_single_text_is_as_in_batch(text: str, seed: int) -> None:
+    """A single text of any length has the hash and the bytes that it has in a batch."""
+    assert single(pa.field("key", pa.utf8()), text, seed) == in_batch(text, pa.utf8(), seed)
 
 
 @pytest.mark.parametrize(
-    ("key", "expected"),
+    ("kind", "value"),
     [
-        ({"a": pa.int32()}, True),
-        ({"a": pa.bool_()}, True),
-        ({"a": pa.date32()}, True),
-        ({"a": pa.timestamp("us")}, True),
-        ({"a": pa.utf8()}, False),
-        ({"a": pa.decimal128(5)}, False),
-        ({"a": pa.int32(), "b": pa.int32()}, False),
+        *((pa.int8(), 128), (pa.uint8(), -1), (pa.int64(), True), (pa.int64(), 1.0)),
+        *((pa.int64(), "1"), (pa.int64(), None), (pa.utf8(), 1), (pa.utf8(), "\ud800")),
+        *((pa.utf8(), None), (pa.bool_(), True), (pa.bool_(), 1), (pa.float64(), 1)),
+        (pa.date32(), "2013-01-01"),
     ],
 )
-def test_number_keys_are_told_by_schema(key: dict[str, pa.DataType], expected: bool) -> None:  # noqa: FBT001
-    """Whether bytes are kept is known from the schema, and agrees with the keys themselves."""
-    schema = pa.schema(key)
-    batch = pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
-
-    assert has_number_keys(DimensionSchema(schema, pa.schema([]))) is expected
-    assert (canonical_keys(batch).parts is None) is expected
+def test_other_values_are_no_single_keys(kind: pa.DataType, value: object) -> None:
+    """Values of another type than the key, and keys of other types, are left to batches."""
+    assert single(pa.field("key", kind), value) is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"), [(pa.int64(), [3, -1]), (pa.utf8(), ["ä", ""]), (pa.int64(), [])], ids=str
-)
-def test_keys_are_made_again_from_ids(kind: pa.DataType, values: list[Any]) -> None:
-    """What stands for a key in flight tells the whole key, and its hash under the same seed."""
-    keys = keys_of((kind, values), seed=7)
+def test_other_schemas_have_no_single_keys() -> None:
+    """Composite keys, uuids, and U+0000 where a text must not have it, are left to batches."""
+    pair = SingleKeys(schema_of(pa.field("a", pa.int64()), pa.field("b", pa.int64())), seed=0)
+    uuid = pa.field("key", pa.binary(16)).with_metadata(UUID_FIELD)
+    text = pa.field("key", pa.utf8()).with_metadata(NO_NUL_FIELD)
 
-    assert is_same(keys_of_ids(keys.ids(), seed=7), keys)
+    assert pair.of(1) is None
+    assert single(uuid, "00010203-0405-0607-0809-0a0b0c0d0e0f") is None
+    assert single(text, "a\0") is None
+    assert single(text, "a") == in_batch("a", pa.utf8())
+
+
+@each_type
+def test_equal_keys_have_equal_hashes(kind: pa.DataType) -> None:
+    """Equal keys have one hash, others another; a key with a NULL part has the hash of NULL."""
+    values = [*DISTINCT[kind][:2], None, DISTINCT[kind][0]]
+
+    first, second, null, again = key_hashes(batch_of((kind, values))).tolist()
+    pairs = key_hashes(batch_of((kind, values), (pa.utf8(), ["a", "a", "a", None]))).tolist()
+
+    assert first == again != second
+    assert null == NULL_HASH
+    assert len(set(pairs)) == 3
+    assert pairs[2:] == [NULL_HASH, NULL_HASH]
+
+
+def test_width_of_integers_is_ignored() -> None:
+    """A number has one hash in columns of any width, alone and in a composite key."""
+    columns = [(kind, [5]) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint16())]
+
+    assert len({int(key_hashes(batch_of(column))[0]) for column in columns}) == 1
+    assert len({int(key_hashes(batch_of(each, (pa.utf8(), ["a"])))[0]) for each in columns}) == 1
+
+
+def test_stable_hashes_never_change() -> None:
+    """Hashes and groups are the same in every version, because work is divided by them."""
+    numbers, texts = (pa.int64(), [1, 2, None, 10**12]), (pa.utf8(), ["a", "b", "", "EWR"])
+
+    assert key_hashes(batch_of(numbers)).tolist()[:2] == [6238072747940578789, 15839785061582574730]
+    assert key_hashes(batch_of(texts)).tolist()[:2] == [7598327460739756453, 7838554613024368338]
+    assert key_hashes(batch_of(numbers, texts)).tolist()[0] == 16332390250329569900
+    assert key_hashes(batch_of((pa.int64(), []))).dtype == np.uint64
+    assert key_groups(batch_of(numbers)).tolist() == [1509, 1162, 0, 2095]
+    assert key_groups(batch_of(texts)).tolist() == [421, 1746, 0, 1156]
+
+
+def test_shards_follow_the_formula() -> None:
+    """The shard of a group is group * shards / groups, rounded down; 1 to 4096 shards are valid."""
+    groups = np.array([0, 1365, 1366, 2730, 2731, 4095], np.int32)
+
+    assert shards_of_groups(groups, 3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert shards_of_groups(groups, 1).tolist() == [0] * 6
+    assert shards_of_groups(groups, 4096).tolist() == groups.tolist()
+    for shard_count in (0, 4097):
+        with pytest.raises(ValueError, match="1 to 4096 shards"):
+            shards_of_groups(groups, shard_count)
+
+
+hashes = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**16, 2**16 + 1]))
+
+
+@few_examples
+@given(ours=hashes, others=hashes)
+@example(ours=[0] * 9, others=[])
+@example(ours=[], others=[0] * 9)
+@example(ours=[1, 2**16, 2**16 + 1, 0], others=[0, 2**16 + 1])
+def test_membership_is_that_of_sets(ours: list[int], others: list[int]) -> None:
+    """A hash is among others exactly if it is in the set of them, duplicates included."""
+    found = is_among(np.array(ours, np.uint64), np.array(others, np.uint64))
+
+    assert found.tolist() == [each in set(others) for each in ours]

@@ -1,297 +1,406 @@
-"""The contract of the element queues, held by all of them.
+"""Element queues: the contract of all three modes, what each mode emits, and a model.
 
-What only one of them promises stands in its own test file.
+Cases shared with Flink's queues are in `tests/conformance`.
 """
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lookup_core.operator.element_queue import (
     ElementQueue,
     Expired,
+    KeyHashes,
     Mark,
     QueueStatistics,
+    Segment,
     Slice,
     SlotId,
 )
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
-from tests.lookup_core.operator.naive_queue import NaiveQueue
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
-QUEUES = [OrderedQueue, UnorderedQueue, KeyOrderedQueue]
-NEW_KEYS = itertools.count()
-each_queue = pytest.mark.parametrize("new_queue", QUEUES)
-NewQueue = type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]
-MODES: dict[NewQueue, str] = {
-    OrderedQueue: "ordered",
-    UnorderedQueue: "unordered",
-    KeyOrderedQueue: "key_ordered",
+QUEUES: dict[str, Callable[[int], ElementQueue]] = {
+    "ordered": OrderedQueue,
+    "unordered": UnorderedQueue,
+    "key_ordered": KeyOrderedQueue,
 }
+each_mode = pytest.mark.parametrize("mode", QUEUES)
+
+Step = Callable[[ElementQueue], object]
+Left = list[tuple[int, list[int]]]  # slots and rows; a watermark has no rows
+Place = tuple[int, int | None]  # slot and row
 
 
-def put(queue: ElementQueue, size: int, deadline_s: float = math.inf) -> SlotId:
-    """Put a slice that fits, of keys that no other record has."""
-    hashes = np.array(list(itertools.islice(NEW_KEYS, size)), np.uint64)
-    slot = queue.try_put(Slice(size, deadline_s, hashes))
-    assert slot is not None
-    return slot
+def put(*keys: int, deadline_s: float = math.inf) -> Step:
+    """Put a slice of records with these keys; slots are numbered from 0."""
+    return lambda queue: queue.try_put(Slice(len(keys), deadline_s, np.array(keys, np.uint64)))
 
 
-def rows(*flags: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """A mask of rows."""
-    return np.array(flags, np.bool_)
+def mark(queue: ElementQueue) -> object:
+    """Put a watermark."""
+    return queue.try_put(Mark())
 
 
-def drained(queue: ElementQueue) -> list[tuple[SlotId, list[int]]]:
-    """All that may leave now."""
-    leaving = []
+def done(slot: int, *flags: int) -> Step:
+    """Complete the flagged rows of a slot."""
+    return lambda queue: queue.complete(SlotId(slot), np.array(flags, np.bool_))
+
+
+def expire(now_s: float) -> Step:
+    """Complete the rows whose deadline has come."""
+    return lambda queue: queue.expire(now_s)
+
+
+def leave(queue: ElementQueue) -> Left:
+    """Emit all that may leave."""
+    left = []
     while (emission := queue.pop_completed()) is not None:
-        leaving.append((emission.slot, emission.rows.tolist()))
-    queue.check_invariants()
-    return leaving
+        left.append((int(emission.slot), emission.rows.tolist()))
+    return left
 
 
-@each_queue
-def test_refuses_what_exceeds_capacity(new_queue: NewQueue) -> None:
-    """A slice is taken whole or not at all; nothing changes when it is refused."""
-    queue = new_queue(5)
-    put(queue, 3)
-    before = queue.statistics()
-
-    assert queue.try_put(Slice(3, math.inf, np.arange(3, dtype=np.uint64))) is None
-    assert queue.statistics() == before
-    assert queue.free_places() == 2
+def played(queue: ElementQueue, *steps: Step) -> list[object]:
+    """What each step returns."""
+    returned = []
+    for step in steps:
+        returned.append(step(queue))
+        queue.check_invariants()
+    return returned
 
 
-@each_queue
-def test_completed_rows_keep_their_places(new_queue: NewQueue) -> None:
-    """A row that is complete but has not left still counts."""
-    queue = new_queue(2)
-    slot = put(queue, 2)
+@each_mode
+def test_capacity_counts_rows_until_they_leave(mode: str) -> None:
+    """A slice is taken whole or not at all; rows and watermarks keep places until they leave."""
+    queue = QUEUES[mode](5)
 
-    queue.complete(slot, rows(1, 1))
-
-    assert queue.free_places() == 0
-    assert queue.try_put(Mark()) is None
-
-
-@each_queue
-def test_watermark_takes_one_place(new_queue: NewQueue) -> None:
-    """A watermark is complete on arrival, takes a place, and leaves without rows."""
-    queue = new_queue(1)
-
-    slot = queue.try_put(Mark())
-
-    assert slot is not None
-    assert queue.free_places() == 0
-    assert drained(queue) == [(slot, [])]
+    assert played(queue, put(1, 2, 3), put(4, 5, 6), mark, done(0, 1, 1, 1)) == [0, None, 1, True]
     assert queue.free_places() == 1
+    assert played(queue, leave, put(1, 2, 3, 4, 5, 6), put(1, 2, 3, 4, 5)) == [
+        [(0, [0, 1, 2]), (1, [])],
+        None,
+        2,
+    ]
 
 
-@each_queue
-def test_second_completion_is_ignored(new_queue: NewQueue) -> None:
-    """The first completion of a row counts; again, late or for a stranger it is a no-op."""
-    queue = new_queue(3)
-    slot = put(queue, 2)
+@each_mode
+def test_first_completion_counts(mode: str) -> None:
+    """A row completes once; completing it again, late or in an unknown slot is a no-op."""
+    queue = QUEUES[mode](3)
 
-    assert queue.complete(slot, rows(1, 0))
-    assert not queue.complete(slot, rows(1, 0))
-    assert queue.complete(slot, rows(1, 1))
-    assert drained(queue)[0][0] == slot
-    assert not queue.complete(slot, rows(1, 1))
-    assert not queue.complete(SlotId(99), rows(1, 1))
+    steps = [put(1, 2), done(0, 1, 0), done(0, 1, 0), done(0, 1, 1), leave, done(0, 1, 1)]
+
+    left = [(0, [0, 1])] if mode == "ordered" else [(0, [0]), (0, [1])]
+    assert played(queue, *steps, done(9, 1)) == [0, True, False, True, left, False, False]
 
 
-@each_queue
-def test_deadline_itself_is_too_late(new_queue: NewQueue) -> None:
-    """Rows expire when the deadline is reached, once, and only those that are open."""
-    queue = new_queue(4)
-    slot = put(queue, 2, deadline_s=10.0)
-    queue.complete(slot, rows(1, 0))
+@each_mode
+def test_open_rows_expire_at_deadline(mode: str) -> None:
+    """Open rows expire once, when their deadline is reached, and leave in their turn."""
+    queue = QUEUES[mode](4)
+    played(queue, put(1, 2, deadline_s=10.0), put(3, deadline_s=3.0), done(0, 0, 1))
+    deadlines = [queue.next_deadline()]
 
-    assert queue.expire(9.9) == []
-    assert [(each.slot, each.rows.tolist()) for each in queue.expire(10.0)] == [(slot, [1])]
-    assert queue.expire(10.0) == []
-    assert [row for _, left in drained(queue) for row in left] == [0, 1]
+    expired: list[list[Expired]] = []
+    for now_s in (2.9, 3.0, 9.9, 10.0, 10.0):
+        expired.append(queue.expire(now_s))
+        deadlines.append(queue.next_deadline())
 
-
-@each_queue
-def test_next_deadline_is_of_open_rows(new_queue: NewQueue) -> None:
-    """Slices that wait for nothing any more have no deadline."""
-    queue = new_queue(4)
-    early, late = put(queue, 1, deadline_s=1.0), put(queue, 1, deadline_s=2.0)
-
-    assert queue.next_deadline() == 1.0
-    queue.complete(early, rows(1))
-    assert queue.next_deadline() == 2.0
-    queue.complete(late, rows(1))
-    assert queue.next_deadline() is None
-
-
-@each_queue
-def test_nothing_crosses_a_watermark(new_queue: NewQueue) -> None:
-    """A record behind a watermark waits for every record before it."""
-    queue = new_queue(4)
-    before = put(queue, 1)
-    mark = queue.try_put(Mark())
-    behind = put(queue, 1)
-
-    queue.complete(behind, rows(1))
-
-    assert drained(queue) == []
-    queue.complete(before, rows(1))
-    assert drained(queue) == [(before, [0]), (mark, []), (behind, [0])]
-
-
-@each_queue
-def test_statistics_tell_levels_and_totals(new_queue: NewQueue) -> None:
-    """A snapshot counts places, open rows and all that ever expired."""
-    queue = new_queue(9)
-    put(queue, 2, deadline_s=1.0)
-    put(queue, 3)
-    queue.try_put(Mark())
-
-    queue.expire(5.0)
-
+    named = [[(each.slot, each.rows.tolist()) for each in some] for some in expired]
+    assert named == [[], [(1, [0])], [], [(0, [0])], []]
+    assert deadlines == [3.0, 3.0, 10.0, 10.0, None, None]
     assert queue.statistics() == QueueStatistics(
-        capacity=9, size=6, open_rows=3, expired_total=2, can_emit=True
+        capacity=4, size=3, open_rows=0, expired_total=2, can_emit=True
     )
 
 
-@each_queue
-def test_capacity_must_be_positive(new_queue: NewQueue) -> None:
-    """A queue without places, and a slice without rows, are mistakes."""
-    with pytest.raises(ValueError, match="capacity"):
-        new_queue(0)
+@each_mode
+def test_queue_needs_places_and_rows(mode: str) -> None:
+    """A queue without places and a slice without rows are errors."""
+    with pytest.raises(ValueError, match="capacity must be at least 1, not 0"):
+        QUEUES[mode](0)
     with pytest.raises(ValueError, match="at least one row"):
-        new_queue(1).try_put(Slice(0, math.inf, np.zeros(0, np.uint64)))
+        put()(QUEUES[mode](1))
 
 
-KEYS = st.lists(st.integers(0, 3), min_size=1, max_size=5)
+SCENARIOS: dict[str, tuple[list[Step], dict[str, list[Left]]]] = {
+    "open rows hold back": (
+        [put(7, 8), put(7, 9, 8), done(1, 1, 1, 0), leave, done(0, 1, 0), leave],
+        {
+            "ordered": [[], [(0, [0])]],
+            "unordered": [[(1, [0, 1])], [(0, [0])]],
+            "key_ordered": [[(1, [1])], [(0, [0]), (1, [0])]],
+        },
+    ),
+    "rows of one slice": (
+        [put(5, 5, 6, 5), done(0, 0, 1, 1, 1), leave, done(0, 1, 0, 0, 0), leave],
+        {
+            "ordered": [[], [(0, [0, 1, 2, 3])]],
+            "unordered": [[(0, [1, 2, 3])], [(0, [0])]],
+            "key_ordered": [[(0, [2])], [(0, [0, 1, 3])]],
+        },
+    ),
+    "order of completion": (
+        [put(1, 2), put(3, 4), done(1, 0, 1), done(0, 1, 1), done(1, 1, 1), leave],
+        {
+            "ordered": [[(0, [0, 1]), (1, [0, 1])]],
+            "unordered": [[(1, [1]), (0, [0, 1]), (1, [0])]],
+            "key_ordered": [[(1, [1]), (0, [0, 1]), (1, [0])]],
+        },
+    ),
+    "watermarks behind an empty segment": (
+        [put(1), done(0, 1), leave, mark, mark, put(1), done(3, 1), leave],
+        {mode: [[(0, [0])], [(1, []), (2, []), (3, [0])]] for mode in QUEUES},
+    ),
+    "an expired row releases its key": (
+        [put(1, deadline_s=1.0), put(1, 1, 2), done(1, 1, 1, 0), leave, expire(1.0), leave],
+        {
+            "ordered": [[], [(0, [0]), (1, [0, 1])]],
+            "unordered": [[(1, [0, 1])], [(0, [0])]],
+            "key_ordered": [[], [(0, [0]), (1, [0, 1])]],
+        },
+    ),
+}
+
+
+@each_mode
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_rows_leave_in_order_of_mode(name: str, mode: str) -> None:
+    """Each mode emits completed rows in its order, and nothing crosses a watermark."""
+    steps, expected = SCENARIOS[name]
+
+    returned = played(QUEUES[mode](9), *steps)
+
+    left = [each for step, each in zip(steps, returned, strict=True) if step is leave]
+    assert left == expected[mode]
+
+
+@each_mode
+def test_pending_shows_segments(mode: str) -> None:
+    """Pending segments have completed and open slots, oldest first; held rows are completed."""
+    queue = QUEUES[mode](9)
+    first, second, watermark, behind = (SlotId(slot) for slot in range(4))
+
+    played(queue, put(1, 2), put(1), mark, put(1), done(0, 0, 1), done(1, 1))
+
+    tail = (Segment((watermark,), ()), Segment((), (behind,)))
+    ordered = (Segment((), (first,)), Segment((second,), ()), *tail)
+    segmented = (Segment((first, second), (first,)), *tail)
+    assert queue.pending() == (ordered if mode == "ordered" else segmented)
+
+
+def test_long_segment_forgets_left_rows() -> None:
+    """Without watermarks the key order stays right while thousands of rows come and go."""
+    queue, keys = KeyOrderedQueue(5_000), range(2, 2_002)
+    played(queue, put(1))
+
+    for slot in range(1, 6):
+        returned = played(queue, put(*keys), done(slot, *[1] * 2_000), leave)
+        assert returned[2] == [(slot, [*range(2_000)])]
+
+    assert len(queue._segments[0].order._slots) < 5_000  # type: ignore[union-attr]  # OrderOfKeys
+    steps = [put(3, 1), done(6, 1, 1), leave, done(0, 1), leave]
+    assert played(queue, *steps)[2::2] == [[(6, [0])], [(0, [0]), (6, [1])]]
+
+
+@pytest.mark.parametrize("hashes", [None, np.zeros(1, np.uint64)])
+def test_key_order_needs_hashes(hashes: KeyHashes | None) -> None:
+    """A slice without a hash for each row is an error, and takes no place."""
+    queue = KeyOrderedQueue(4)
+
+    with pytest.raises(ValueError, match="key_hashes, one for each row"):
+        queue.try_put(Slice(2, math.inf, hashes))
+    assert queue.free_places() == 4
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record, or a watermark (then `row` is None)."""
+
+    slot: int
+    row: int | None
+    deadline_s: float = math.inf
+    key: int = 0
+    is_open: bool = False
+    freed: int | None = None  # the step from which on it may leave its segment
+
+    @property
+    def place(self) -> Place:
+        """What the entry is."""
+        return self.slot, self.row
+
+
+class NaiveQueue:
+    """Twin of the queues: all records in the order of arrival, slow and plain."""
+
+    def __init__(self, capacity: int, mode: str) -> None:
+        self.capacity = capacity
+        self.mode = mode
+        self.entries: list[Entry] = []
+        self._step = 0
+        self._slots = itertools.count()
+
+    def put(self, keys: list[int], deadline_s: float) -> int | None:
+        """Append a record for each key."""
+        return self._append(
+            [Entry(0, row, deadline_s, key, is_open=True) for row, key in enumerate(keys)]
+        )
+
+    def mark(self) -> int | None:
+        """Append a watermark."""
+        return self._append([Entry(0, None, freed=0)])
+
+    def complete(self, slot: int, rows: set[int]) -> bool:
+        """Complete records; whether any of them was open."""
+        completing = [each for each in self._open() if each.slot == slot and each.row in rows]
+        self._step += 1  # rows that become free together leave together, in their order
+        for entry in completing:
+            entry.is_open = False
+        for entry in self.entries:
+            if not entry.is_open and entry.freed is None and not self._is_held(entry):
+                entry.freed = self._step
+        return bool(completing)
+
+    def expire(self, now_s: float) -> set[Place]:
+        """Complete the open records whose deadline has come, slot by slot."""
+        late = [entry for entry in self._open() if entry.deadline_s <= now_s]
+        for _, slot in sorted({(entry.deadline_s, entry.slot) for entry in late}):
+            self.complete(slot, {each.row for each in late if each.row is not None})
+        return {entry.place for entry in late}
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline of an open record."""
+        return min((entry.deadline_s for entry in self._open()), default=None)
+
+    def may_leave(self) -> list[Place]:
+        """What may leave now, in order: records up to a watermark, or the watermark."""
+        marks = [at for at, entry in enumerate(self.entries) if entry.row is None]
+        front = self.entries[: max(min(marks, default=len(self.entries)), 1)]
+        if self.mode == "ordered":
+            return [
+                each.place for each in itertools.takewhile(lambda each: not each.is_open, front)
+            ]
+        # Stable: those that became free together leave in the order of arrival.
+        free = [entry for entry in front if entry.freed is not None]
+        return [entry.place for entry in sorted(free, key=lambda entry: entry.freed or 0)]
+
+    def remove(self, place: Place) -> None:
+        """One record or watermark has left."""
+        self.entries = [entry for entry in self.entries if entry.place != place]
+
+    def _append(self, entries: list[Entry]) -> int | None:
+        if len(self.entries) + len(entries) > self.capacity:
+            return None
+        slot = next(self._slots)
+        for entry in entries:
+            entry.slot = slot
+        self.entries += entries
+        return slot
+
+    def _is_held(self, entry: Entry) -> bool:
+        """Whether an open record of the same key stands before it in its segment."""
+        if self.mode != "key_ordered":
+            return False
+        before = self.entries[: self.entries.index(entry)]
+        segment = itertools.takewhile(lambda each: each.row is not None, reversed(before))
+        return any(each.is_open and each.key == entry.key for each in segment)
+
+    def _open(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.is_open]
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Any sequence of operations gives what the list model gives, record by record."""
+    """A queue against its twin, record by record."""
 
-    new_queue: NewQueue
+    mode: str
 
     @initialize(capacity=st.integers(1, 12))
     def start(self, capacity: int) -> None:
         """Begin with empty queues of the same capacity."""
-        self.queue: ElementQueue = self.new_queue(capacity)
-        self.model = NaiveQueue(capacity, MODES[self.new_queue])
+        self.queue = QUEUES[self.mode](capacity)
+        self.twin = NaiveQueue(capacity, self.mode)
         self.sizes: dict[int, int] = {}
         self.now_s = 0.0
 
-    @rule(keys=KEYS, timeout_s=st.sampled_from([1.0, 3.0, math.inf]))
+    @rule(
+        keys=st.lists(st.integers(0, 3), min_size=1, max_size=5),
+        timeout_s=st.sampled_from([1.0, 3.0, math.inf]),
+    )
     def put_slice(self, keys: list[int], timeout_s: float) -> None:
-        """A slice is accepted by both or by none."""
-        deadline_s = self.now_s + timeout_s
-        slot = self.queue.try_put(Slice(len(keys), deadline_s, np.array(keys, np.uint64)))
-        assert slot == self.model.put(keys, deadline_s)
-        if slot is not None:
+        """Both accept a slice, or none does."""
+        slot = put(*keys, deadline_s=self.now_s + timeout_s)(self.queue)
+        assert slot == self.twin.put(keys, self.now_s + timeout_s)
+        if isinstance(slot, int):
             self.sizes[slot] = len(keys)
 
     @rule()
     def put_watermark(self) -> None:
-        """A watermark is accepted by both or by none."""
-        assert self.queue.try_put(Mark()) == self.model.mark()
+        """Both accept a watermark, or none does."""
+        assert mark(self.queue) == self.twin.mark()
 
     @precondition(lambda self: self.sizes)
     @rule(choice=st.data())
     def complete(self, choice: st.DataObject) -> None:
-        """Completing any rows of any slice, again and late included, applies to both or none."""
+        """Complete any rows of any slice, also again and late."""
         slot = choice.draw(st.sampled_from(sorted(self.sizes)))
-        size = self.sizes[slot]
-        mask = choice.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-        completed = self.queue.complete(SlotId(slot), np.array(mask, np.bool_))
-        assert completed == self.model.complete(slot, set(np.flatnonzero(mask).tolist()))
+        flags = choice.draw(st.lists(st.booleans(), min_size=(n := self.sizes[slot]), max_size=n))
+        rows = set(np.flatnonzero(flags).tolist())
+        assert done(slot, *flags)(self.queue) == self.twin.complete(slot, rows)
 
     @rule(passed_s=st.sampled_from([0.0, 0.5, 1.0]))
     def expire(self, passed_s: float) -> None:
-        """Time ends the same rows in both."""
+        """Time completes the same rows in both."""
         self.now_s += passed_s
-        assert self.queue.next_deadline() == self.model.next_deadline()
+        assert self.queue.next_deadline() == self.twin.next_deadline()
         expired = {(each.slot, row) for each in self.queue.expire(self.now_s) for row in each.rows}
-        assert expired == self.model.expire(self.now_s)
+        assert expired == self.twin.expire(self.now_s)
 
     @rule()
     def pop(self) -> None:
-        """What leaves is the front of what may leave; nothing leaves only if nothing may."""
-        allowed = self.model.may_leave()
+        """The front of what may leave leaves; nothing leaves only if nothing may."""
+        allowed = self.twin.may_leave()
         emission = self.queue.pop_completed()
         if emission is None:
             assert allowed == []
             return
-        left: list[tuple[int, int | None]] = [(emission.slot, int(row)) for row in emission.rows]
+        left: list[Place] = [(emission.slot, int(row)) for row in emission.rows]
         left = left or [(emission.slot, None)]
         assert left == allowed[: len(left)]
-        for slot, row in left:
-            self.model.remove(slot, row)
-        assert emission.is_last == all(entry.slot != emission.slot for entry in self.model.entries)
+        for place in left:
+            self.twin.remove(place)
+        assert emission.is_last == all(entry.slot != emission.slot for entry in self.twin.entries)
 
     @invariant()
-    def agrees_with_model(self) -> None:
-        """Places and what may leave are those of the model, and the books agree."""
+    def agrees_with_twin(self) -> None:
+        """Places, open rows and what may leave are those of the twin."""
         if not hasattr(self, "queue"):
             return
         self.queue.check_invariants()
         statistics = self.queue.statistics()
-        assert statistics.size == len(self.model.entries)
-        assert statistics.can_emit == bool(self.model.may_leave())
+        assert statistics.size == len(self.twin.entries)
+        assert statistics.open_rows == sum(entry.is_open for entry in self.twin.entries)
+        assert statistics.can_emit == bool(self.twin.may_leave())
 
     def teardown(self) -> None:
-        """All that is complete leaves in the end, and then all that is left completes."""
+        """When all rows are complete, all leave."""
         if not hasattr(self, "queue"):
             return
         for slot, size in self.sizes.items():
-            self.queue.complete(SlotId(slot), np.ones(size, np.bool_))
-        drained(self.queue)
-        assert self.queue.statistics().size == 0
-        assert self.queue.pending() == ()
+            done(slot, *[1] * size)(self.queue)
+        leave(self.queue)
+        assert (self.queue.statistics().size, self.queue.pending()) == (0, ())
 
 
-def machine_for(new_queue: NewQueue) -> type[QueueMachine]:
-    """The machine, for one of the queues."""
-    return type(f"{new_queue.__name__}Machine", (QueueMachine,), {"new_queue": new_queue})
-
-
-class TestOrderedQueueAgainstModel(machine_for(OrderedQueue).TestCase):  # type: ignore[misc]  # made by hypothesis
-    """The ordered queue against the model."""
-
-    settings = settings(max_examples=60, stateful_step_count=30)
-
-
-class TestUnorderedQueueAgainstModel(machine_for(UnorderedQueue).TestCase):  # type: ignore[misc]  # made by hypothesis
-    """The unordered queue against the model."""
-
-    settings = settings(max_examples=60, stateful_step_count=30)
-
-
-class TestKeyOrderedQueueAgainstModel(machine_for(KeyOrderedQueue).TestCase):  # type: ignore[misc]  # made by hypothesis
-    """The queue in key order against the model."""
-
-    settings = settings(max_examples=120, stateful_step_count=30)
-
-
-def test_expired_rows_are_named() -> None:
-    """Whoever expires rows learns which, to end what they wait for."""
-    queue = OrderedQueue(2)
-    slot = put(queue, 2, deadline_s=0.0)
-
-    (expired,) = queue.expire(0.0)
-
-    assert isinstance(expired, Expired)
-    assert (expired.slot, expired.rows.tolist()) == (slot, [0, 1])
+@each_mode
+@example_counts(quick=25, nightly=200)
+def test_queue_agrees_with_its_twin(examples: int, mode: str) -> None:
+    """After any course of events a queue has what a list of single records has."""
+    machine = type("QueueMachine", (QueueMachine,), {"mode": mode})
+    run_model(machine, examples=examples, steps=30)

@@ -1,73 +1,71 @@
-"""A run of rows that was asked about at once, and its answers."""
+"""Question: the distinct keys of a run of rows, the answers so far, and each row's columns."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
+from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.question import Question
+from tests.lookup_core.hypothesis_runs import few_examples
+from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
-COLUMNS = pa.schema({"name": pa.utf8()})
 ROWS = np.arange(6)
 
 
 @pytest.fixture
-def question() -> Question:
-    """Six rows that ask for four keys."""
-    return Question(np.array([0, 1, 2, 1, 3, 0]), key_count=4, columns=COLUMNS)
+def question() -> Iterator[Question]:
+    """Six rows that look four keys up."""
+    question = Question(np.array([0, 1, 2, 1, 3, 0]), key_count=4, columns=COLUMNS)
+    yield question
+    question.check_invariants()
 
 
-def positions(*keys: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Positions as they come in an answer."""
-    return np.array(keys, np.int32)
-
-
-def hits(*keys: int, age_ms: int = 7) -> Answer:
-    """An answer with a row for each key, named after it."""
-    rows = pa.record_batch([pa.array([f"key {key}" for key in keys])], COLUMNS)
-    outcomes = np.full(len(keys), Outcome.HIT, np.uint8)
-    return Answer(positions(*keys), outcomes, np.full(len(keys), age_ms, np.uint32), rows)
-
-
-def mask(question: Question, answer: Answer) -> list[int] | None:
+def ended(question: Question, answer: Answer) -> list[int] | None:
     """Which rows an answer ends."""
     rows = question.answer(answer)
-    question.check_invariants()
     return None if rows is None else np.flatnonzero(rows).tolist()
 
 
-def test_answer_ends_all_rows_of_its_keys(question: Question) -> None:
-    """Every row that asks for an answered key is done, the others are not."""
-    assert mask(question, hits(1)) == [1, 3]
+def columns_at(question: Question, *rows: int) -> list[list[object]]:
+    """The columns of rows."""
+    columns = question.columns_at(np.array(rows, np.intp))
+    assert [column.type for column in columns] == COLUMNS.types
+    return [column.to_pylist() for column in columns]
+
+
+def test_answer_ends_rows_of_its_keys(question: Question) -> None:
+    """An answer ends every row that looks one of its keys up, and no other row."""
+    assert ended(question, hits(1)) == [1, 3]
     assert question.open_keys == 3
-    assert mask(question, hits(3, 0, 2)) == [0, 2, 4, 5]
-    assert question.open_keys == 0
+    assert ended(question, hits(3, 0, 2)) == [0, 2, 4, 5]
+    assert (question.open_keys, question.row_count) == (0, 6)
+    assert question.answer_bytes > 0
 
 
 def test_first_answer_to_a_key_counts(question: Question) -> None:
-    """A second answer changes nothing, a mixed one only what is new."""
-    question.answer(rowless_answer(positions(0), Outcome.MISSING))
+    """A later answer to a key changes nothing, neither its row nor its error."""
+    question.answer(missing(0))
+    late = failed(3, 1)
 
-    assert mask(question, hits(0, 3)) == [4]
-    assert mask(question, hits(0, 3)) is None
-    assert question.columns_at(ROWS[[0, 4]])[0].to_pylist() == [None, "key 3"]
+    found = [ended(question, answer) for answer in (hits(0, 3), hits(0, 3), late)]
 
-
-def test_late_error_of_answered_key_is_ignored(question: Question) -> None:
-    """An error for a key that has its row leaves no trace."""
-    question.answer(hits(0))
-    late = rowless_answer(positions(0, 1), Outcome.ERROR, error=ErrorCode.TYPE)
-
-    assert mask(question, late) == [1, 3]
-    assert question.status_at(ROWS[[0, 1]]).field("error").to_pylist() == [None, "type"]
+    assert found == [[4], None, [1, 3]]
+    assert columns_at(question, 0, 4) == [[None, "xxx3"], [None, 3]]
+    errors = question.status_at(ROWS[[0, 4, 1]]).field("error").to_pylist()
+    assert errors == [None, None, "type"]
 
 
-def test_giving_up_ends_what_is_open(question: Question) -> None:
-    """Keys without an answer end in the outcome given, and later answers are ignored."""
+def test_giving_up_ends_open_keys(question: Question) -> None:
+    """Giving up ends the keys without an answer, once; later answers are ignored."""
     question.answer(hits(0))
 
     rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
@@ -75,102 +73,174 @@ def test_giving_up_ends_what_is_open(question: Question) -> None:
     assert rows is not None
     assert np.flatnonzero(rows).tolist() == [1, 2, 3, 4]
     assert question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
-    assert mask(question, hits(1, 2, 3)) is None
+    assert ended(question, hits(1, 2, 3)) is None
     assert question.errors_with(Outcome.TIMEOUT) == [ErrorCode.TIMEOUT]
     assert question.errors_with(Outcome.ERROR) == []
 
 
-def test_status_tells_outcome_age_and_error(question: Question) -> None:
-    """One struct beside each row; no age where there is no row, no error where there is none."""
-    question.answer(hits(0, age_ms=12))
-    question.answer(rowless_answer(positions(1), Outcome.MISSING))
-    question.answer(rowless_answer(positions(2), Outcome.ERROR, error=ErrorCode.INVALID_TEXT))
+def test_status_has_outcome_age_and_error(question: Question) -> None:
+    """A status has an age only with a row, and an error only after a failure."""
+    question.answer(hits(0))
+    before = question.status_at(ROWS[:1]).to_pylist()
+    question.answer(missing(1))
+    question.answer(failed(2, error=ErrorCode.INVALID_TEXT))
     question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
 
-    assert question.status_at(ROWS[1:]).to_pylist() == [
-        {"outcome": "missing", "age_ms": None, "error": None},
-        {"outcome": "error", "age_ms": None, "error": "invalid_text"},
-        {"outcome": "missing", "age_ms": None, "error": None},
-        {"outcome": "timeout", "age_ms": None, "error": "timeout"},
-        {"outcome": "hit", "age_ms": 12, "error": None},
+    found = question.status_at(ROWS[1:]).to_pylist()
+
+    assert before == [{"outcome": "hit", "age_ms": 7, "error": None}]
+    assert [tuple(each.values()) for each in found] == [
+        ("missing", None, None),
+        ("error", None, "invalid_text"),
+        ("missing", None, None),
+        ("timeout", None, "timeout"),
+        ("hit", 7, None),
     ]
     assert question.has_row_at(ROWS).tolist() == [True, False, False, False, False, True]
 
 
-def test_status_without_any_error(question: Question) -> None:
-    """The error column is there also when nothing went wrong."""
-    question.answer(hits(0, 1, 2, 3))
+@pytest.mark.parametrize(
+    ("max_bytes", "sizes"),
+    [(48, [6]), (37, [6]), (36, [5, 1]), (19, [3, 3]), (18, [3, 2, 1]), (1, [1] * 6)],
+)
+def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: list[int]) -> None:
+    """Rows are split where their columns exceed the bound; a piece has at least one row."""
+    question.answer(hits(0, 3))  # of 5 and 8 bytes
+    question.answer(hits(2, 1))  # of 7 and 6; the rows take 5, 6, 7, 6, 8 and 5
 
-    assert question.status_at(ROWS[:1]).to_pylist() == [
-        {"outcome": "hit", "age_ms": 7, "error": None}
-    ]
+    pieces = question.pieces(ROWS, max_bytes=max_bytes)
+
+    assert [len(piece) for piece in pieces] == sizes
+    assert np.concatenate(pieces).tolist() == ROWS.tolist()
 
 
-def test_pieces_are_bounded_in_bytes(question: Question) -> None:
-    """Rows are parted where their columns would exceed the bound; one row is the least."""
-    question.answer(hits(0, 1, 2, 3))  # five bytes each
+@few_examples
+@given(
+    st.permutations(range(12)),
+    st.sets(st.integers(1, 11), max_size=4),
+    st.sets(st.integers(0, 11), max_size=6),
+    st.lists(st.integers(0, 11), max_size=11),
+)
+def test_any_partition_into_answers_is_the_same(
+    order: list[int], cuts: set[int], gone: set[int], wanted: list[int]
+) -> None:
+    """However the answers arrive, a row has the columns of its own key, and null without one."""
+    question = Question(np.arange(12), key_count=12, columns=COLUMNS)
+    for keys in np.split(np.array(order), sorted(cuts)):
+        question.answer(hits(*(key for key in keys.tolist() if key not in gone)))
+        question.answer(missing(*(key for key in keys.tolist() if key in gone)))
+        question.check_invariants()
 
-    def pieces(max_bytes: int) -> list[list[int]]:
-        return [part.tolist() for part in question.pieces(ROWS, max_bytes=max_bytes)]
+    assert columns_at(question, *wanted)[1] == [None if key in gone else key for key in wanted]
 
-    assert pieces(30) == [[0, 1, 2, 3, 4, 5]]
-    assert pieces(12) == [[0, 1], [2, 3], [4, 5]]
-    assert pieces(1) == [[0], [1], [2], [3], [4], [5]]
-    assert question.answer_bytes > 0
-    assert question.row_count == 6
+
+def test_lookup_may_have_no_columns() -> None:
+    """A lookup of no columns still knows which rows found one."""
+    question = Question(np.array([0, 1]), key_count=2, columns=pa.schema([]))
+
+    question.answer(with_rows([1], pa.record_batch([], pa.schema([]))))
+    question.answer(missing(0))
+
+    assert question.columns_at(np.array([0, 1])) == []
+    assert question.has_row_at(np.array([0, 1])).tolist() == [False, True]
+    question.check_invariants()
 
 
 TIMES_US = np.array([5, 15, 15, 0, 99, NEVER_US])
+NAME = pa.schema({"name": pa.utf8()})
 LISTS = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(pa.timestamp("us"))})
 
 
 @pytest.fixture
 def timed() -> Question:
-    """Six rows that ask for four keys, each as of a time."""
-    as_of = AsOf(TIMES_US, VersionPick(COLUMNS, 1, None))
-    codes = np.array([0, 0, 1, 1, 2, 0])
-    return Question(codes, key_count=3, columns=COLUMNS, as_of=as_of)
+    """Six rows that look three keys up, each as of a time."""
+    as_of = AsOf(TIMES_US, VersionPick(NAME, 1, None))
+    return Question(np.array([0, 0, 1, 1, 2, 0]), key_count=3, columns=NAME, as_of=as_of)
 
 
 def versions(*keys: int) -> Answer:
     """An answer with two versions of each key, from 1 and from 10 on."""
     names = [[f"old {key}", f"new {key}"] for key in keys]
     columns = [pa.array(names), pa.array([[1, 10]] * len(keys), LISTS.types[1])]
-    outcomes = np.full(len(keys), Outcome.HIT, np.uint8)
-    ages_ms = np.full(len(keys), 7, np.uint32)
-    return Answer(positions(*keys), outcomes, ages_ms, pa.record_batch(columns, schema=LISTS))
+    return with_rows([*keys], pa.record_batch(columns, schema=LISTS))
 
 
-def test_each_row_has_the_version_of_its_time(timed: Question) -> None:
-    """Rows that ask for one key differ, however the answers came; one without a time has none."""
-    assert mask(timed, versions(2, 0)) == [0, 1, 4, 5]
-    assert mask(timed, versions(1, 0)) == [2, 3]
+def test_each_row_has_version_of_its_time(timed: Question) -> None:
+    """Rows of one key get the version of their own time, however the answers arrive."""
+    assert ended(timed, versions(2, 0)) == [0, 1, 4, 5]
+    assert ended(timed, versions(1, 0)) == [2, 3]
 
     (names,) = timed.columns_at(ROWS)
     assert names.to_pylist() == ["old 0", "new 0", "new 1", None, "new 2", None]
     assert timed.columns_at(ROWS[[4, 1]])[0].to_pylist() == ["new 2", "new 0"]
-
-
-def test_row_without_a_version_is_missing(timed: Question) -> None:
-    """Its key has a row, but none for its time: as without one; failures stay what they are."""
-    timed.answer(versions(0, 1))
-    timed.answer(rowless_answer(positions(2), Outcome.ERROR, error=ErrorCode.TYPE))
-
-    status = timed.status_at(ROWS).to_pylist()
-    outcomes = ["hit", "hit", "hit", "missing", "error", "missing"]
-    assert [each["outcome"] for each in status] == outcomes
-    assert [each["age_ms"] for each in status] == [7, 7, 7, None, None, None]
-    assert timed.has_row_at(ROWS).tolist() == [True, True, True, False, False, False]
     assert [len(piece) for piece in timed.pieces(ROWS, max_bytes=12)] == [2, 4]
 
 
-def test_strange_versions_change_nothing(timed: Question) -> None:
-    """An answer that does not hold together is refused before anything is noted."""
+def test_row_without_version_is_missing(timed: Question) -> None:
+    """A row whose key has no version at its time is missing; failures stay failures."""
+    timed.answer(versions(0, 1))
+    timed.answer(failed(2))
+
+    status = [tuple(each.values()) for each in timed.status_at(ROWS).to_pylist()]
+
+    gone, error = ("missing", None, None), ("error", None, "type")
+    assert status == [*[("hit", 7, None)] * 3, gone, error, gone]
+    assert timed.has_row_at(ROWS).tolist() == [True, True, True, False, False, False]
+
+
+def test_malformed_versions_change_nothing(timed: Question) -> None:
+    """An answer with unequal lists is refused before any of it counts."""
     answer = versions(0)
-    strange = answer.rows.set_column(0, "name", pa.array([["one"]]))  # type: ignore[union-attr]
+    assert answer.rows is not None
+    malformed = answer.rows.set_column(0, "name", pa.array([["one"]]))
 
     with pytest.raises(ProtocolViolation, match="equally long"):
-        timed.answer(replace(answer, rows=strange))
+        timed.answer(replace(answer, rows=malformed))
 
     assert timed.open_keys == 3
-    assert mask(timed, answer) == [0, 1, 5]
+    assert ended(timed, answer) == [0, 1, 5]
+
+
+texts = st.none() | st.text(max_size=3)
+records = st.lists(st.tuples(texts, st.none() | st.integers(0, 2), texts), max_size=40)
+
+
+@few_examples
+@given(records)
+def test_keys_are_distinct_and_in_order(
+    rows: list[tuple[str | None, int | None, str | None]],
+) -> None:
+    """Each distinct key is there once, in order of first occurrence; NULL is a value."""
+    schema = pa.schema({"a": pa.utf8(), "b": pa.int64(), "c": pa.utf8()})
+    columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(schema.types)]
+
+    encoded = encoded_keys(columns, schema)
+    single = encoded_keys([columns[0].slice(1)], pa.schema({"a": pa.utf8()}))
+
+    keys = list(zip(*(column.to_pylist() for column in encoded.keys.columns), strict=True))
+    assert keys == list(dict.fromkeys(rows))
+    assert [keys[code] for code in encoded.codes] == rows
+    assert single.keys.column(0).to_pylist() == list(dict.fromkeys(row[0] for row in rows[1:]))
+    assert single.keys.column(0).take(pa.array(single.codes)) == columns[0].slice(1)
+
+
+RANDOM = np.random.default_rng(7)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        RANDOM.integers(-1_000, 1_000, 4_095),
+        RANDOM.integers(-1_000, 1_000, 4_096),
+        np.tile(RANDOM.integers(-(2**63), 2**63 - 1, 3_000), 2),
+        *(np.tile(np.arange(2_100) * np.int64(stride), 2) for stride in (1, 2**20, 3 * 2**50)),
+    ],
+    ids=["few", "many", "far", "stride 1", "stride 2**20", "stride 3 * 2**50"],
+)
+def test_many_numbers_are_encoded_alike(numbers: npt.NDArray[np.int64]) -> None:
+    """Thousands of numbers, regular or random, are encoded like a few keys."""
+    encoded = encoded_keys([pa.array(numbers)], pa.schema({"id": pa.int64()}))
+
+    distinct = list(dict.fromkeys(numbers.tolist()))
+    assert encoded.keys.column("id").to_pylist() == distinct
+    assert np.array(distinct)[encoded.codes].tolist() == numbers.tolist()

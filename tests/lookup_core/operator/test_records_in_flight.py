@@ -1,12 +1,15 @@
-"""The records of one operator between their arrival and their leaving."""
+"""Records in flight: what goes in, what leaves, and the bounds in records and bytes."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.operator.batch_intake import BatchIntake, ByteBudget
+from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget
+from lookup_core.operator.element_queue import ElementQueue
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.ordered_queue import OrderedQueue
@@ -14,15 +17,18 @@ from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.sent_lookups import QuestionId
+from tests.lookup_core.operator.operator_answers import COLUMNS, failed, missing, with_rows
 
-COLUMNS = pa.schema({"name": pa.utf8()})
 KEY = pa.schema({"id": pa.int64()})
 
+NewQueue = Callable[[int], ElementQueue]
 
-def in_flight(capacity: int, *, max_bytes: int = 10_000, ordered: bool = True) -> RecordsInFlight:
-    """Nothing in it yet."""
-    queue = OrderedQueue(capacity) if ordered else UnorderedQueue(capacity)
-    return RecordsInFlight(queue, ByteBudget(max_bytes))
+
+def in_flight(
+    capacity: int, *, max_bytes: int = 10_000, mode: NewQueue = OrderedQueue
+) -> RecordsInFlight:
+    """No records yet."""
+    return RecordsInFlight(mode(capacity), ByteBudget(max_bytes))
 
 
 def records(*ids: int) -> pa.RecordBatch:
@@ -37,7 +43,7 @@ def put(
     *,
     deadline_s: float = 9.0,
 ) -> QuestionId:
-    """Put the next run of a batch, which there must be room for."""
+    """Put the next run of a batch, for which there is room."""
     run = flight.next_run(intake or BatchIntake(batch.num_rows, []), row_bytes=8)
     assert run is not None
     part = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
@@ -49,13 +55,20 @@ def put(
     return question_id
 
 
-def missing(*positions: int) -> Answer:
-    """No row for these keys."""
-    return rowless_answer(np.array(positions, np.int32), Outcome.MISSING)
+def let_in(flight: RecordsInFlight, intake: BatchIntake, row_bytes: int = 8) -> int | None:
+    """How many rows of a batch go in next; None while it waits for room."""
+    run = flight.next_run(intake, row_bytes=row_bytes)
+    return None if run is None else run.rows.stop - run.rows.start
+
+
+def large(*positions: int) -> Answer:
+    """A row of a thousand bytes for each of these keys."""
+    names, sizes = ["x" * 996] * len(positions), pa.array([0] * len(positions), pa.int32())
+    return with_rows([*positions], pa.record_batch([pa.array(names), sizes], COLUMNS))
 
 
 def left(flight: RecordsInFlight) -> list[list[int]]:
-    """The ids of what leaves now, together as it leaves."""
+    """The ids of the records that leave now, in their batches."""
     leaving = [
         leave.records.column(0).take(pa.array(leave.rows)).to_pylist() for leave in flight.leaving()
     ]
@@ -63,63 +76,63 @@ def left(flight: RecordsInFlight) -> list[list[int]]:
     return leaving
 
 
-def test_answered_rows_leave_together() -> None:
-    """All rows that ask for an answered key leave, in ordered mode behind those before them."""
-    flight = in_flight(10)
-    question = put(flight, records(7, 8, 7, 9))
+# (mode, {ids: rows before its watermarks}, answers (question, key) before each leaving, batches)
+@pytest.mark.parametrize(
+    ("mode", "batches", "answered", "expected"),
+    [
+        (
+            OrderedQueue,
+            {(7, 8, 7, 9): ()},
+            [[(0, 1)], [(0, 0)], [(0, 2)]],
+            [[], [[7, 8, 7]], [[9]]],
+        ),
+        (
+            UnorderedQueue,
+            {(7, 8, 9): (), (5,): ()},
+            [[(0, 2), (0, 0), (1, 0)], [(0, 1)]],
+            [[[7, 9], [5]], [[8]]],
+        ),
+        (
+            UnorderedQueue,
+            {(1, 2, 3): (1, 2, 3)},
+            [[(0, 2)], [(0, 0)], [(0, 1)]],
+            [[], [[1]], [[2, 3]]],
+        ),
+        (
+            KeyOrderedQueue,
+            {(1, 2): (1,), (2,): ()},
+            [[(1, 0), (0, 0)], [(0, 1)]],
+            [[[1]], [[2], [2]]],
+        ),
+    ],
+    ids=["rows of a key", "one batch", "watermarks", "keys of slices"],
+)
+def test_answered_rows_leave_in_batches(
+    mode: NewQueue,
+    batches: dict[tuple[int, ...], tuple[int, ...]],
+    answered: list[list[tuple[int, int]]],
+    expected: list[list[list[int]]],
+) -> None:
+    """Answered rows of one question leave in one batch, in the order of mode and watermarks."""
+    flight = in_flight(10, mode=mode)
+    questions = [
+        put(flight, records(*ids), BatchIntake(len(ids), [Cut(rows, rows) for rows in cuts]))
+        for ids, cuts in batches.items()
+    ]
 
-    assert flight.answer(question, missing(1)) == []
-    assert left(flight) == []
-    flight.answer(question, missing(0))
-    assert left(flight) == [[7, 8, 7]]
-    flight.answer(question, missing(2))
-    assert left(flight) == [[9]]
+    found = []
+    for answers in answered:
+        for question, key in answers:
+            assert flight.answer(questions[question], missing(key)) == []
+        found.append(left(flight))
+
+    assert found == expected
     assert flight.is_empty
 
 
-def test_unordered_parts_leave_as_one() -> None:
-    """Rows of one question that leave at the same time make one output, in their input's order."""
-    flight = in_flight(10, ordered=False)
-    question = put(flight, records(7, 8, 9))
-
-    flight.answer(question, missing(2))
-    flight.answer(question, missing(0))
-
-    assert left(flight) == [[7, 9]]
-
-
-def test_watermarks_keep_questions_in_order() -> None:
-    """Slices of one question between watermarks leave as one output, never across an open one."""
-    flight = in_flight(10, ordered=False)
-    batch = records(1, 2, 3)
-    question = put(flight, batch, BatchIntake(3, [Cut(1, 10), Cut(2, 20), Cut(3, 30)]))
-
-    flight.answer(question, missing(2))
-    flight.answer(question, missing(0))
-    assert left(flight) == [[1]]
-    flight.answer(question, missing(1))
-
-    assert left(flight) == [[2, 3]]
-    assert flight.is_empty
-
-
-def test_slices_keep_keys_of_their_rows() -> None:
-    """Where a watermark cuts a question, what stands behind it has its own keys in order."""
-    flight = RecordsInFlight(KeyOrderedQueue(10), ByteBudget(10_000))
-    first = put(flight, records(1, 2), BatchIntake(2, [Cut(1, 10)]))
-    second = put(flight, records(2))
-
-    flight.answer(second, missing(0))
-    flight.answer(first, missing(0))
-    assert left(flight) == [[1]]
-    flight.answer(first, missing(1))
-
-    assert left(flight) == [[2], [2]]
-
-
-def test_order_of_keys_needs_their_hashes() -> None:
-    """Without hashes nothing goes in where keys keep their order."""
-    flight = RecordsInFlight(KeyOrderedQueue(10), ByteBudget(10_000))
+def test_key_order_needs_hashes() -> None:
+    """Without hashes no record goes into a queue in key order."""
+    flight = in_flight(10, mode=KeyOrderedQueue)
     run = flight.next_run(BatchIntake(1, []), row_bytes=8)
     question = Question(np.zeros(1, np.intp), key_count=1, columns=COLUMNS)
     assert run is not None
@@ -131,118 +144,87 @@ def test_order_of_keys_needs_their_hashes() -> None:
     flight.check_invariants()
 
 
-def fat(*positions: int) -> Answer:
-    """A row of a thousand bytes for each of these keys."""
-    count = len(positions)
-    rows = pa.record_batch([pa.array(["x" * 1_000] * count)], COLUMNS)
-    return Answer(
-        np.array(positions, np.int32), np.zeros(count, np.uint8), np.zeros(count, np.uint32), rows
-    )
-
-
-def test_fat_answers_let_fewer_in() -> None:
-    """Once answers are seen to be large, fewer rows are in flight than there are places."""
-    flight = in_flight(100, max_bytes=10_000)
-    question = put(flight, records(7, 8))
-
-    flight.answer(question, fat(0, 1))
-
-    assert left(flight) == [[7, 8]]
-    run = flight.next_run(BatchIntake(50, []), row_bytes=8)
-    assert run is not None
-    assert run.rows.stop - run.rows.start == 9
-
-
-def test_size_is_learnt_from_what_timed_out() -> None:
-    """What came of an answer before its time was over counts for the next rows, too."""
-    flight = in_flight(100, max_bytes=10_000)
-    question = put(flight, records(7, 8), deadline_s=5.0)
-
-    flight.answer(question, fat(0))
-    flight.expire(5.0)
-
-    assert left(flight) == [[7, 8]]
-    run = flight.next_run(BatchIntake(50, []), row_bytes=8)
-    assert run is not None
-    assert run.rows.stop - run.rows.start == 19
-
-
 def test_late_answers_change_nothing() -> None:
-    """An answer to what has left, or to a stranger, is ignored."""
+    """An answer to an ended question, to one that left, or to an unknown one is ignored."""
     flight = in_flight(10)
-    question = put(flight, records(7))
-    flight.answer(question, missing(0))
-    assert flight.answer(question, missing(0)) == []
-    left(flight)
+    question = put(flight, records(7, 8, 7))
 
+    failures = [flight.answer(question, answer) for answer in (failed(0), failed(0), missing(1))]
+
+    assert failures == [[Failed(Outcome.ERROR, 2, (ErrorCode.TYPE,))], [], []]
+    assert left(flight) == [[7, 8, 7]]
     assert flight.answer(question, missing(0)) == []
     assert flight.answer(QuestionId(99), missing(0)) == []
     assert left(flight) == []
 
 
-def test_expired_questions_are_named_once() -> None:
-    """What expires is counted in records, and leaves like anything else."""
+def test_expired_records_are_counted_once() -> None:
+    """Expired records are counted as timeouts of their question, once, and leave."""
     flight = in_flight(10)
     question = put(flight, records(7, 8, 8), deadline_s=5.0)
     flight.answer(question, missing(0))
-
     assert flight.next_deadline() == 5.0
-    assert flight.expire(4.9) == []
-    assert flight.expire(5.0) == [
-        (question, Failed(Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))),
-    ]
-    assert flight.expire(5.0) == []
+
+    expired = [flight.expire(now_s) for now_s in (4.9, 5.0, 5.0)]
+
+    assert expired == [[], [(question, Failed(Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,)))], []]
     assert left(flight) == [[7, 8, 8]]
 
 
-def test_failures_are_counted_in_records() -> None:
-    """An error of one key fails every record that asks for it."""
-    flight = in_flight(10)
-    question = put(flight, records(7, 8, 7))
-    error = rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
-
-    assert flight.answer(question, error) == [Failed(Outcome.ERROR, 2, (ErrorCode.TYPE,))]
-
-
-def test_little_room_is_waited_for() -> None:
-    """Half of the capacity is worth a lookup of its own; less only if it is all there is."""
-    flight = in_flight(4)
-    intake = BatchIntake(20, [])
+def test_half_of_capacity_is_worth_a_lookup() -> None:
+    """Rows wait until half of the capacity is free, or all that is left of the batch fits."""
+    flight, intake = in_flight(4), BatchIntake(20, [])
     first = put(flight, records(*range(20)), intake)
-    assert flight.next_run(intake, row_bytes=8) is None
+    found = [let_in(flight, intake)]
 
-    flight.answer(first, missing(0))
-    left(flight)
-    assert flight.next_run(intake, row_bytes=8) is None
-    flight.answer(first, missing(1))
-    left(flight)
+    for position in (0, 1):
+        flight.answer(first, missing(position))
+        left(flight)
+        found.append(let_in(flight, intake))
 
-    run = flight.next_run(intake, row_bytes=8)
-    assert run is not None
-    assert (run.rows.start, run.rows.stop) == (4, 6)
-
-
-def test_bytes_bound_the_rows() -> None:
-    """Large records go in few at a time, a single one always."""
-    flight = in_flight(8, max_bytes=100)
-    intake = BatchIntake(8, [])
-
-    run = flight.next_run(intake, row_bytes=40)
-
-    assert run is not None
-    assert run.rows.stop == 2
-    huge = in_flight(8, max_bytes=100).next_run(BatchIntake(8, []), row_bytes=1000)
-    assert huge is not None
-    assert huge.rows.stop == 1
+    assert found == [None, None, 2]
+    assert let_in(flight, BatchIntake(1, [])) == 1
+    assert let_in(in_flight(1), BatchIntake(2, [])) == 1
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_watermark_alone_takes_a_place(ordered: bool) -> None:  # noqa: FBT001 -- a parameter
-    """A run without rows holds its place until it leaves, and leaves nothing behind."""
-    flight = in_flight(1, ordered=ordered)
-    intake = BatchIntake(1, [Cut(1, 10)])
-    question = put(flight, records(7), intake)
+@pytest.mark.parametrize(("row_bytes", "rows"), [(0, 8), (40, 2), (50, 2), (51, 1), (1_000, 1)])
+def test_bytes_bound_the_rows(row_bytes: int, rows: int) -> None:
+    """Large records go in a few at a time, and a single one always."""
+    assert let_in(in_flight(8, max_bytes=100), BatchIntake(8, []), row_bytes) == rows
+
+
+def test_record_beyond_bytes_goes_alone() -> None:
+    """While a record is in flight no other goes in beyond the byte budget."""
+    flight = in_flight(8, max_bytes=20)
+    question = put(flight, records(7))  # 8 bytes
+
+    found = [let_in(flight, BatchIntake(1, []), row_bytes) for row_bytes in (12, 13)]
     flight.answer(question, missing(0))
+    left(flight)
+
+    assert [*found, let_in(flight, BatchIntake(1, []), 13)] == [1, None, 1]
+
+
+@pytest.mark.parametrize(("answer", "rows", "rest"), [(large(0, 1), 9, 5), (large(0), 19, 15)])
+def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
+    """The mean size of answers, of those that timed out too, bounds the rows in flight."""
+    flight = in_flight(100)
+    question = put(flight, records(7, 8), deadline_s=5.0)
+
+    flight.answer(question, answer)
+    flight.expire(5.0)
+
+    assert left(flight) == [[7, 8]]
+    assert let_in(flight, BatchIntake(50, [])) == rows
+    put(flight, records(*range(4)))
+    assert let_in(flight, BatchIntake(50, [])) == rest
+
+
+@pytest.mark.parametrize("mode", [OrderedQueue, UnorderedQueue])
+def test_watermark_alone_takes_a_place(mode: NewQueue) -> None:
+    """A run without rows takes a place until it leaves, as no batch."""
+    flight, intake = in_flight(1, mode=mode), BatchIntake(1, [Cut(1, 10)])
+    flight.answer(put(flight, records(7), intake), missing(0))
     assert left(flight) == [[7]]
 
     put(flight, records(7), intake)
@@ -250,3 +232,35 @@ def test_watermark_alone_takes_a_place(ordered: bool) -> None:  # noqa: FBT001 -
     assert not flight.is_empty
     assert left(flight) == []
     assert flight.is_empty
+
+
+@pytest.mark.parametrize(
+    ("most_rows", "most_bytes", "batches", "waits_for"),
+    [
+        (4, 999, [(2, 0.0), (1, 0.025), (1, 0.0), (1, 0.0)], 3),
+        (99, 24, [(2, 0.0), (1, 0.0), (1, 0.0)], 2),
+        (99, 999, [(1, 0.0), (1, 0.05), (1, 0.0)], 2),
+        (99, 999, [(1, 0.015)] * 6, 4),
+        (3, 999, [(0, 0.0)] * 6, 3),
+        (9, 999, [(1, 0.0)], 1),
+    ],
+    ids=["rows", "bytes", "a pause", "a trickle", "no rows", "one"],
+)
+def test_quick_batches_are_joined(
+    most_rows: int, most_bytes: int, batches: list[tuple[int, float]], waits_for: int
+) -> None:
+    """Batches are joined up to a bound of rows or bytes, or 50 ms of waiting for all of them."""
+    pool = BatchPool(most_rows=most_rows, most_bytes=most_bytes)
+    assert (pool.wants_more, pool.take()) == (True, None)
+    put_in = [records(*[number] * rows) for number, (rows, _) in enumerate(batches)]
+
+    wants_more = []
+    for batch, (_, waited_s) in zip(put_in, batches, strict=True):
+        wants_more.append(pool.wants_more)
+        pool.add(batch, waited_s=waited_s)
+
+    taken = pool.take()
+    assert wants_more == [True] * waits_for + [False] * (len(batches) - waits_for)
+    assert taken == pa.concat_batches(put_in)
+    assert (taken is put_in[0]) == (len(batches) == 1)  # a single batch is not copied
+    assert (bool(pool), pool.wants_more, pool.take()) == (False, True, None)

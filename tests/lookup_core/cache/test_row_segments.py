@@ -1,0 +1,257 @@
+"""Row segments: rows by slot, found again whatever was merged, compacted, moved or dropped."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core.cache.row_store import Gathered, RowStore
+from lookup_core.cache.segments import RowQueue, SegmentQueue, stored_bytes
+from lookup_core.keys.key_index import Slots
+
+SMALL, MAIN, ABSENT = RowQueue.SMALL, RowQueue.MAIN, RowQueue.ABSENT
+SCHEMA = pa.schema({"number": pa.int64(), "text": pa.utf8(), "truth": pa.bool_()})
+LARGE = 10**9
+BYTES_PER_ENTRY = 40  # that an entry counts for its segment, apart from its row
+
+
+def slots_of(*values: int) -> Slots:
+    """Slots as the store takes them."""
+    return np.array(values, np.int32)
+
+
+def rows_of(*numbers: int | None) -> pa.RecordBatch:
+    """Rows that differ by number; None makes a row of nulls."""
+    rows = [
+        {} if number is None else {"number": number, "text": f"t{number}", "truth": number % 2 == 0}
+        for number in numbers
+    ]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def put(store: RowStore, numbers: Sequence[int], queue: RowQueue = MAIN) -> None:
+    """Store these numbers in the slots of the same numbers."""
+    store.put(slots_of(*numbers), rows_of(*numbers), queue)
+    store.check_invariants()
+
+
+def texts_at(store: RowStore, *slots: int) -> list[object]:
+    """The texts of the rows in these slots, in their order."""
+    store.check_invariants()
+    gathered: Gathered = store.gather(slots_of(*slots), ["text"])
+    assert sorted(gathered.order.tolist()) == list(range(len(slots)))
+    return [gathered.rows["text"][at].as_py() for at in np.argsort(gathered.order)]
+
+
+def new_store(
+    *, slots: int = 100, max_segment_bytes: int = LARGE, address_count: int = 2**32 - 1
+) -> RowStore:
+    """A store with room for slots."""
+    sizes = dict.fromkeys(RowQueue, max_segment_bytes)
+    store = RowStore(SCHEMA, max_segment_bytes=sizes, address_count=address_count)
+    store.resize(slots)
+    return store
+
+
+@pytest.mark.parametrize("max_segment_bytes", [1, LARGE])
+def test_rows_are_gathered_by_slot(max_segment_bytes: int) -> None:
+    """Rows come for any slots in any order, from one segment or several, duplicates included."""
+    store = new_store(max_segment_bytes=max_segment_bytes)
+    put(store, [3, 1])
+    put(store, [7])
+    put(store, [])
+    store.put(slots_of(8), rows_of(None), SMALL)
+
+    gathered = store.gather(slots_of(7, 8), ["truth", "number"])
+
+    rows = [gathered.rows.to_pylist()[at] for at in np.argsort(gathered.order)]
+    assert rows == [{"truth": False, "number": 7}, {"truth": None, "number": None}]
+    assert texts_at(store, 7, 1, 8, 7, 3) == ["t7", "t1", None, "t7", "t3"]
+    assert texts_at(store) == []
+    assert store.gather(slots_of(7, 1, 1), []).rows.num_rows == 3
+
+
+def test_segments_stay_within_their_bound() -> None:
+    """Segments merge up to their bound, and never beyond; a smaller bound holds from then on."""
+    limit = stored_bytes(rows_of(10, 11, 12, 13)) + 4 * BYTES_PER_ENTRY
+    store = new_store(max_segment_bytes=limit)
+
+    for slot in range(20):
+        store.put(slots_of(slot), rows_of(10), MAIN)
+    store.set_max_segment_bytes(dict.fromkeys(RowQueue, 1))
+    put(store, [30], SMALL)
+    put(store, [31], SMALL)
+
+    oldest = store.oldest_slots(MAIN)
+    assert 1 < len(oldest) <= 4
+    assert stored_bytes(store.gather(oldest, SCHEMA.names).rows) <= limit
+    assert store.oldest_slots(SMALL).tolist() == [30]
+
+
+@pytest.mark.parametrize(
+    ("held_bytes", "rows", "expected"),
+    [(500, 10, 1_000), (8_000, 100, 2_000), (2**40, 2**30, 2**28)],
+)
+def test_segment_bound_grows_with_queue(held_bytes: int, rows: int, expected: int) -> None:
+    """A segment may have its bound, or a sixth of its queue; 256 MiB at most for its offsets."""
+    assert SegmentQueue(1_000, {}, bytes=held_bytes, rows=rows).segment_bytes == expected
+
+
+def test_long_queue_has_few_segments() -> None:
+    """In a queue much larger than its bound segments are merged again, so that they stay few."""
+    store = new_store(slots=600, max_segment_bytes=1)
+    for slot in range(600):
+        store.put(slots_of(slot), rows_of(slot), MAIN)
+    assert texts_at(store, 5, 595) == ["t5", "t595"]
+
+    segments = 0
+    while len(oldest := store.oldest_slots(MAIN)):
+        store.remove(oldest)
+        segments += 1
+
+    assert segments < 60
+
+
+def test_large_segment_waits_for_half() -> None:
+    """A segment is merged with the younger one once that has half its rows, not before."""
+    store = new_store()
+    put(store, range(10))
+
+    put(store, range(10, 14))
+    before = len(store.oldest_slots(MAIN))
+    put(store, range(14, 16))
+
+    assert (before, len(store.oldest_slots(MAIN))) == (10, 16)
+
+
+def test_survivors_do_not_scatter() -> None:
+    """A compacted segment is merged with its neighbours, on both sides."""
+    limit = stored_bytes(rows_of(*range(10, 23))) + 13 * BYTES_PER_ENTRY
+    store = new_store(max_segment_bytes=limit)
+    for first, last in ((0, 4), (10, 20), (30, 34)):
+        put(store, range(first, last))
+    assert store.oldest_slots(MAIN).tolist() == [0, 1, 2, 3]
+
+    store.remove(slots_of(*range(10, 18)))
+
+    survivors = [0, 1, 2, 3, 18, 19, 30, 31, 32, 33]
+    assert store.oldest_slots(MAIN).tolist() == survivors
+    assert texts_at(store, *survivors) == [f"t{slot}" for slot in survivors]
+
+
+def test_neighbours_can_shrink_together() -> None:
+    """Rows of several segments are removed at once, even if one merges with the other meanwhile."""
+    store = new_store()
+    put(store, range(10))
+    put(store, range(10, 14))
+
+    store.remove(slots_of(*range(8), 10, 11, 12))
+
+    assert texts_at(store, *store.oldest_slots(MAIN).tolist()) == ["t8", "t9", "t13"]
+
+
+@pytest.mark.parametrize(("removed", "is_compacted"), [(50, False), (51, True), (100, True)])
+def test_dead_rows_are_given_back(removed: int, is_compacted: bool) -> None:  # noqa: FBT001
+    """A segment is compacted once more than half of its rows are dead."""
+    store = new_store()
+    put(store, range(100))
+    full = store.row_bytes
+
+    store.remove(slots_of(*range(removed)))
+
+    left = range(removed, 100)
+    assert store.row_bytes == full or is_compacted
+    assert store.row_bytes < 0.52 * full or not is_compacted
+    assert texts_at(store, *left) == [f"t{slot}" for slot in left]
+
+
+@pytest.mark.parametrize("nulls", [(True, False), (False, True), (False, False), (True, True)])
+def test_merging_takes_no_more_memory(nulls: tuple[bool, bool]) -> None:
+    """The bytes of rows are known before they are stored, even if merging adds bitmaps."""
+    elder, younger = (rows_of(*[None if null else 7] * 50) for null in nulls)
+    store = new_store()
+    store.put(slots_of(*range(50)), elder, MAIN)
+    bound = store.row_bytes + stored_bytes(younger)
+
+    store.put(slots_of(*range(50, 100)), younger, MAIN)
+
+    held = store.gather(slots_of(*range(100)), SCHEMA.names).rows
+    assert len(store.oldest_slots(MAIN)) == 100  # they were merged
+    assert held.get_total_buffer_size() + 100 * 4 <= store.row_bytes <= bound
+
+
+def test_stored_bytes_are_values_and_slots() -> None:
+    """Stored bytes are the values, four bytes a slot, and a bitmap for each column and list."""
+    numbers = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
+    no_columns = pa.record_batch({"n": pa.nulls(5)}).select([])
+    kind = pa.list_(pa.int8())
+    whole = pa.record_batch([pa.array([[1] * 800, [2] * 800], kind)], ["values"])
+    partial = pa.record_batch([pa.array([[None], None], kind)], ["values"])
+
+    merged = pa.concat_batches([whole, partial])
+
+    assert [stored_bytes(numbers), stored_bytes(no_columns)] == [3 * 8 + 1 + 3 * 4, 5 * 4]
+    assert stored_bytes(merged) <= stored_bytes(whole) + stored_bytes(partial)
+    assert merged.nbytes > whole.nbytes + partial.nbytes
+
+
+def test_queues_have_their_own_rows() -> None:
+    """Each queue has its own oldest rows, counts and bytes; a moved row is its youngest."""
+    store = new_store(max_segment_bytes=1)
+    put(store, [1, 2], SMALL)
+    put(store, [3])
+    store.put(slots_of(5, 6), rows_of(5, 6).select([]), ABSENT)
+
+    store.move(slots_of(2), MAIN)
+
+    oldest = {queue: store.oldest_slots(queue).tolist() for queue in RowQueue}
+    assert oldest == {SMALL: [1], MAIN: [3], ABSENT: [5, 6]}
+    assert [store.queue_rows(queue) for queue in RowQueue] == [1, 2, 2]
+    assert store.queue_bytes(MAIN) == 2 * stored_bytes(rows_of(2))
+    assert store.is_in(slots_of(3, 1, 2), MAIN).tolist() == [True, False, True]
+    assert texts_at(store, 3, 2, 1) == ["t3", "t2", "t1"]
+    assert store.gather(slots_of(6, 5), []).rows.num_rows == 2
+
+
+def test_moved_row_releases_its_segment() -> None:
+    """A row that moved takes its own memory, not that of the segment it came from."""
+    store = new_store()
+    put(store, range(100), SMALL)
+
+    store.move(slots_of(50), MAIN)
+    store.remove(store.oldest_slots(SMALL))
+
+    held = store.gather(slots_of(50, 50), SCHEMA.names).rows
+    assert store.row_bytes <= stored_bytes(held)
+
+
+def test_addresses_are_given_again() -> None:
+    """When all addresses have been given, those of removed rows are given again."""
+    store = new_store(slots=8, address_count=24)
+    put(store, [6, 7], SMALL)
+
+    for turn in range(50):
+        store.put(slots_of(*range(6)), rows_of(*range(turn, turn + 6)), MAIN)
+        store.remove(slots_of(0, 2))
+        expected = [*(f"t{turn + slot}" for slot in (5, 1, 3, 4)), "t7", "t6"]
+        assert texts_at(store, 5, 1, 3, 4, 7, 6) == expected
+        store.remove(slots_of(1, 3, 4, 5))
+
+
+def test_places_never_lead_to_others() -> None:
+    """A place is void after a removal, a reuse of slot and address, and a renumbering."""
+    store = new_store(slots=8, address_count=4)
+    put(store, [6, 7], SMALL)
+    put(store, [1, 2])
+    places = [store.place(slot) for slot in (6, 7, 1)]
+    held = [store.is_at(each) for each in places]
+
+    store.remove(slots_of(6, 1, 2))
+    removed = [store.is_at(each) for each in places]
+    put(store, [1])  # its former slot and address
+    later = store.place(7)
+    store.renumber(slots_of(1, 7), 4)
+
+    assert (held, removed) == ([True] * 3, [False, True, False])
+    assert [store.is_at(each) for each in (*places, later)] == [False] * 4

@@ -1,0 +1,55 @@
+"""Log rate limit of warnings, and well-formed trace parents."""
+
+import pytest
+
+from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.warning_gate import WarningGate
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "step_s", "due_at"),
+    [
+        (["down"], 1.0, [0, 30, 60, 90]),
+        (["down", "slow"], 1.0, [0, 1, 30, 31, 60, 61, 90, 91]),
+        (["down", "slow"], 0.1, [0, 1]),
+    ],
+)
+def test_each_reason_is_logged_every_30_s(
+    reasons: list[str], step_s: float, due_at: list[int]
+) -> None:
+    """The first warning of each reason is logged, and one every 30 s, even if reasons alternate."""
+    gate = WarningGate()
+
+    due = [at for at in range(100) if gate.is_due(reasons[at % len(reasons)], at * step_s)]
+
+    assert due == due_at
+
+
+def test_success_ends_the_interval() -> None:
+    """A fault that occurs again after a success is logged at once."""
+    gate = WarningGate()
+    gate.is_due("down", 0.0)
+
+    gate.on_success()
+
+    assert gate.is_due("down", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *((f"00-{TRACE}-{SPAN}-{flags}", True) for flags in ("00", "01", "ff")),
+        ("", False),
+        (f"00-{TRACE}-{SPAN}", False),
+        (f"00-{TRACE.upper()}-{SPAN}-01", False),
+        (f"00-{'0' * 32}-{SPAN}-01", False),
+        (f"00-{TRACE}-{'0' * 16}-01", False),
+        (f"00-{TRACE}-{SPAN}-01\n", False),
+        (f"ff-{TRACE}-{SPAN}-01", False),
+    ],
+)
+def test_trace_parent_follows_w3c_grammar(text: str, expected: bool) -> None:  # noqa: FBT001
+    """A trace parent of version 00 has two ids that are not zero, in lower case, and flags."""
+    assert TraceParent(text).is_well_formed is expected

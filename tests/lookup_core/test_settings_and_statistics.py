@@ -1,0 +1,78 @@
+"""Settings and statistics of a dimension: documented defaults, all labels, growing totals."""
+
+from lookup_core.answer import Outcome
+from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.settings import (
+    BatchSettings,
+    CacheMode,
+    CacheSettings,
+    DimensionSettings,
+    FeedSettings,
+    FullSettings,
+    OnMissingSettings,
+    ReloadSettings,
+    RetrySettings,
+    WhileLoading,
+)
+from lookup_core.statistics import (
+    CacheStatistics,
+    DimensionStatistics,
+    EvictionReason,
+    InvalidationOrigin,
+    LoadResult,
+    LoadStatistics,
+    RefreshStatistics,
+    no_statistics,
+    summed_statistics,
+)
+
+
+def statistics_of(total: int, *, level: int) -> DimensionStatistics:
+    """Statistics whose totals and levels are all the same."""
+    return DimensionStatistics(
+        outcomes=dict.fromkeys(Outcome, total),
+        coalesced_keys=total,
+        retries=total,
+        invalidations=dict.fromkeys(InvalidationOrigin, total),
+        fenced_keys=total,
+        waiting_keys=level,
+        queued_keys=level,
+        queries_in_flight=level,
+        concurrency_limit=3,
+        breaker_state=BreakerState.CLOSED,
+        cache=CacheStatistics(level, level, 7, dict.fromkeys(EvictionReason, total)),
+    )
+
+
+def test_statistics_begin_with_zeros() -> None:
+    """A new dimension has zeros for all labels, and its limits; nothing is loaded or followed."""
+    settings = DimensionSettings(
+        "customers", cache=CacheSettings(max_bytes=7), batch=BatchSettings(max_in_flight=3)
+    )
+
+    assert no_statistics(settings) == statistics_of(0, level=0)
+    assert LoadStatistics().counts == dict.fromkeys(LoadResult, 0)
+    assert RefreshStatistics() == RefreshStatistics(None, feed=None, load=None)
+
+
+def test_totals_are_summed_and_levels_are_not() -> None:
+    """The totals of a former state count on; the levels are those of the current state."""
+    former, current = statistics_of(2, level=8), statistics_of(5, level=6)
+
+    assert summed_statistics(former, current) == statistics_of(7, level=6)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    """A dimension without settings reads through a bounded cache, and batches without linger."""
+    assert DimensionSettings("customers") == DimensionSettings(
+        "customers",
+        CacheSettings(CacheMode.PARTIAL, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0),
+        BatchSettings(max_keys=500, linger_s=0.0, max_in_flight=8),
+        RetrySettings(2, 0.05, 1.0, 2.0, OnMissingSettings(max_retries=0, delay_s=1.0)),
+        FullSettings(WhileLoading.WAIT, 600.0, ReloadSettings(every_s=None, at_s=None)),
+        FeedSettings(max_silence_s=10.0, max_staleness_s=None, max_drift_s=None),
+        default=None,
+        timeout_s=2.0,
+        wait_for_dimension_s=0.0,
+        max_waiting_keys=200_000,
+    )
