@@ -401,23 +401,25 @@ async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("version", "environ", "line"),
+    ("version", "environ", "message", "remedy"),
     [
-        ("1.29", {}, "ok kubernetes cluster: is version 1.29, which knows native sidecars"),
-        ("new", {}, "error kubernetes cluster: no version of a server"),
-        ('{"clientVersion": {}}', {}, "error kubernetes cluster: kubectl reached no server"),
-        (None, {}, "skipped kubernetes cluster: its version is not known here"),
+        ("1.29", {}, "ok … is version 1.29, which knows native sidecars", ""),
+        ("new", {}, "error … no version of a server", "give one such as 1.31, or pipe: kubectl"),
+        ('{"clientVersion": {}}', {}, "error … kubectl reached no server", "check its context ("),
+        (None, {}, "skipped … its version is not known here", "run: kubectl version -o json | "),
         (
             None,
             {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "1"},
-            "skipped kubernetes cluster: the API server does not tell its version (",
+            "skipped … the API server does not tell its version (it cannot be reached)",
+            "run: kubectl version -o json | ",
         ),
     ],
 )
 async def test_version_may_be_given(
-    version: str | None, environ: dict[str, Any], line: str
+    version: str | None, environ: dict[str, Any], message: str, remedy: str
 ) -> None:
     """Outside of a cluster no server is queried; an absent one is skipped."""
     lines = await found(KubernetesCheck(version, environ, Path("/none")))
 
-    assert lines[0].startswith(line)
+    assert lines[0] == message.replace(" …", " kubernetes cluster:")
+    assert [line.startswith(f"  → {remedy}") for line in lines[1:]] == ([True] if remedy else [])

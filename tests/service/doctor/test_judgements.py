@@ -80,7 +80,7 @@ def of_database(*, says: bool = False, listens: bool = False, **facts: Facts) ->
 def of_connections(
     executors: int | None, each: int = 8, servers: Iterable[dict[str, Facts]] = ({},)
 ) -> Findings:
-    """Executors with so many connections each to each of these servers."""
+    """Executors, and the number of connections of each to each of these servers."""
     demands = []
     for number, facts in enumerate(servers):
         room = Room(**({"used": 17} | facts.get("room", {})))
