@@ -1,4 +1,4 @@
-"""All tracers take the same calls in the same way, so that who is traced need not know which."""
+"""The contract of tracers, over all implementations: they take the same calls."""
 
 from collections.abc import Callable
 
@@ -14,21 +14,21 @@ from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, NullTracer, TracedQuery, TracedRequest, Tracer
 from service.observability.tracing import OpenTelemetryTracer
 
-UNFOLLOWED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
+UNSAMPLED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
 MALFORMED = TraceParent("00-nobody-01", "=,=")
 REQUEST = TracedRequest("GET", "/v1/dimensions/{name}/rows/{key}", "customers")
 
 
 def real_tracer() -> OpenTelemetryTracer:
-    """The adapter, whose spans go nowhere."""
+    """The adapter of OpenTelemetry without an exporter."""
     return OpenTelemetryTracer(TracerProvider().get_tracer("test"), {"customers": {}})
 
 
 TRACERS = pytest.mark.parametrize("make", [NullTracer, FakeTracer, real_tracer])
 
 
-def askers(tracer: Tracer, parent: TraceParent | None) -> list[CallerSpan]:
-    """What is followed of a request and of a LOOKUP."""
+def caller_spans(tracer: Tracer, parent: TraceParent | None) -> list[CallerSpan]:
+    """The spans of a request and of a LOOKUP."""
     begun = (
         tracer.begin_request(REQUEST, parent),
         tracer.begin_lookup("customers", keys=2, parent=parent),
@@ -38,24 +38,26 @@ def askers(tracer: Tracer, parent: TraceParent | None) -> list[CallerSpan]:
 
 @TRACERS
 @pytest.mark.parametrize("parent", [None, MALFORMED])
-def test_all_or_nothing_is_followed(make: Callable[[], Tracer], parent: TraceParent | None) -> None:
-    """Who is on follows whoever has no trace, or one that cannot be read."""
+def test_calls_without_trace_are_traced(
+    make: Callable[[], Tracer], parent: TraceParent | None
+) -> None:
+    """An active tracer traces calls without a trace, or with a malformed one."""
     tracer = make()
 
-    assert len(askers(tracer, parent)) == (2 if tracer.is_on else 0)
+    assert len(caller_spans(tracer, parent)) == (2 if tracer.is_on else 0)
 
 
 @TRACERS
-def test_unfollowed_trace_is_not_followed(make: Callable[[], Tracer]) -> None:
-    """A caller's decision not to be followed holds here, too."""
-    assert askers(make(), UNFOLLOWED) == []
+def test_unsampled_trace_is_not_traced(make: Callable[[], Tracer]) -> None:
+    """A trace that the caller does not sample is not traced."""
+    assert caller_spans(make(), UNSAMPLED) == []
 
 
 @TRACERS
-def test_spans_take_what_they_are_told(make: Callable[[], Tracer]) -> None:
-    """Outcomes of any number of keys, links again and again, any end: nothing of it raises."""
+def test_spans_accept_all_calls(make: Callable[[], Tracer]) -> None:
+    """Spans accept any outcomes, repeated links and any end."""
     tracer = make()
-    for span in askers(tracer, None):
+    for span in caller_spans(tracer, None):
         span.count_outcomes(np.array([Outcome.HIT, Outcome.ERROR], np.uint8))
         span.count_outcomes(np.zeros(0, np.uint8))
         query = tracer.begin_query(TracedQuery("customers", 1), [span, span])

@@ -1,6 +1,6 @@
-"""Shared cases with exact outputs, replayed against ours: one test a case, named after it.
+"""Shared cases with exact outputs, one test a case.
 
-`SIDELOOK_VECTORS` names another folder of cases. What cannot be replayed fails, nothing is skipped.
+`SIDELOOK_VECTORS` names another folder of cases. A case that cannot be replayed fails.
 """
 
 import json
@@ -11,55 +11,34 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.queue_case import QueueCase
-from tests.conformance.retry_case import replay_retry
-from tests.conformance.valve_case import ValveCase
+from tests.conformance.vector_cases import QueueCase, ValveCase, replay_retry
 
 FOLDER = Path(os.environ.get("SIDELOOK_VECTORS") or Path(__file__).parent / "vectors")
-KINDS = ("queue", "valve", "retry")
-
-
-def replay_queue(case: dict[str, Any]) -> None:
-    """Replay a case of an element queue."""
-    QueueCase(case).replay(case["ops"])
-
-
-def replay_valve(case: dict[str, Any]) -> None:
-    """Replay a case of a watermark valve."""
-    ValveCase(case).replay()
-
-
-REPLAYS: dict[str, Callable[[dict[str, Any]], None]] = {
-    "queue": replay_queue,
-    "valve": replay_valve,
-    "retry": replay_retry,
+# {kind of file: (name of its list of cases, how to replay one)}
+REPLAYS: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
+    "queue": ("cases", lambda case: QueueCase(case).replay(case["ops"])),
+    "valve": ("cases", lambda case: ValveCase(case).replay()),
+    "retry": ("strategies", replay_retry),
 }
-LISTS = {
-    "queue": "cases",
-    "valve": "cases",
-    "retry": "strategies",
-}  # under which name a file lists its cases
 
 
 def cases() -> Iterator[Any]:
-    """Every case of every known kind of file, as a parameter."""
-    for kind in KINDS:
+    """Every case of every file as a parameter."""
+    for kind, (name, _) in REPLAYS.items():
         for path in sorted(FOLDER.glob(f"{kind}*.json")):
-            content = json.loads(path.read_text())
-            for case in content[LISTS[kind]] if kind in REPLAYS else [{"name": "all of it"}]:
+            for case in json.loads(path.read_text())[name]:
                 yield pytest.param(kind, case, id=f"{path.stem}:{case['name']}")
 
 
-@pytest.mark.parametrize(("kind", "case"), list(cases()))
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
 def test_case_has_exactly_these_outputs(kind: str, case: dict[str, Any]) -> None:
-    """Each operation of the case gives what the case says, and nothing else."""
-    replay = REPLAYS.get(kind)
-
-    assert replay is not None, f"no replay for {kind} cases"
-
-    replay(case)
+    """Each operation of the case has the outputs of the case and no others."""
+    REPLAYS[kind][1](case)
 
 
 def test_folder_holds_cases() -> None:
-    """A folder without cases proves nothing."""
-    assert list(cases())
+    """The folder has cases."""
+    assert CASES

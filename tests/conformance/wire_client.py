@@ -90,15 +90,15 @@ class WireClient:
         await self.send(head + _described(words) + key.serialize().to_pybytes())
         frame = await self._next(OPENED, ERROR)
         assert frame.channel == number
-        told, rest = frame.description()
+        found, rest = frame.description()
         if frame.kind == ERROR:
             assert rest == b""
-            return told
+            return found
         columns_schema = pa.ipc.read_schema(pa.BufferReader(rest))
-        credit = told["credit_records"], told["credit_bytes"]
-        versions = told.get("valid_from"), told.get("valid_to")
-        waits = told.get("waits", False)
-        channel = Channel(key, columns_schema, *credit, told["key"], versions, waits)
+        credit = found["credit_records"], found["credit_bytes"]
+        versions = found.get("valid_from"), found.get("valid_to")
+        waits = found.get("waits", False)
+        channel = Channel(key, columns_schema, *credit, found["key"], versions, waits)
         self.channels[number] = channel
         return channel
 

@@ -14,7 +14,9 @@ from tools.processes.postgres_server import Database, PostgresServer, running_po
 
 GUEST_PASSWORD = "opens-sesame"  # of a user of Kafka who may do nothing
 
-pytest.register_assert_rewrite("tests.service.backends.backend_contract")
+pytest.register_assert_rewrite(
+    "tests.service.connectors.backend_contract", "tests.service.connectors.source_contract"
+)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator
 from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.ports.source import SplitPiece
-from tests.service.sources.keys_decoder import SCHEMA, KeysDecoder
+from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder
 
 PATIENCE_S = 60.0
 POLL_INTERVAL_S = 0.01

@@ -26,7 +26,7 @@ from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_reading import changelog, producing, reading, send_keys
-from tests.service.sources.keys_decoder import NOT_UNDERSTOOD, SCHEMA
+from tests.service.connectors.kafka.keys_decoder import NOT_UNDERSTOOD, SCHEMA
 
 OFTEN_S = 0.2  # how often brokers are asked for partitions
 

@@ -6,8 +6,8 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.kafka_reading import changelog, send_keys
-from tests.service.sources.keys_decoder import SCHEMA
-from tests.service.sources.source_contract import RepeatableSourceContract, SourceCase
+from tests.service.connectors.kafka.keys_decoder import SCHEMA
+from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
 
 
 class TestKafkaChangelog(RepeatableSourceContract):

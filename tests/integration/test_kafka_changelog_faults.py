@@ -18,7 +18,7 @@ from service.connectors.ports.source import SplitPiece
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.grace import GRACE_S
 from tests.integration.kafka_reading import changelog, eventually, reading, send_keys
-from tests.service.sources.keys_decoder import SCHEMA
+from tests.service.connectors.kafka.keys_decoder import SCHEMA
 
 CLOSING_LIMIT_S = 1.0  # of the reader, and of the enumerator after it
 

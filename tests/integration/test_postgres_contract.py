@@ -8,10 +8,7 @@ import pytest
 
 from service.connectors.postgres.backend import PostgresBackend
 from tests.integration.postgres_tables import put_table
-from tests.service.backends.backend_contract import BackendContract, OpenBackend
-from tools.processes.postgres_server import Database
-
-pytestmark = pytest.mark.real_path
+from tests.service.connectors.backend_contract import BackendContract, OpenBackend
 
 
 class TestPostgresBackend(BackendContract):

@@ -24,7 +24,7 @@ from service.connectors.postgres.snapshot_source import PostgresSnapshot, Postgr
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import pgbouncer
-from tests.service.sources.source_contract import (
+from tests.service.connectors.source_contract import (
     RepeatableSourceContract,
     SourceCase,
     Told,

@@ -1,7 +1,6 @@
-"""Arrow IPC messages with arbitrary values in every field, also inconsistent ones.
+"""Arrow messages with any numbers in them: Arrow's own writer writes valid ones only.
 
-Encodes the flatbuffers of Message.fbs and Schema.fbs, because Arrow's own writer produces valid
-messages only.
+Writes the flatbuffers of Arrow's Message.fbs and Schema.fbs.
 """
 
 import struct
@@ -96,7 +95,7 @@ def headless(header: int) -> bytes:
 
 
 def forged(batch: pa.RecordBatch) -> ForgedBatch:
-    """The valid message of a batch of fixed-width columns without nulls and offsets."""
+    """A valid message of a batch whose columns have a fixed width and no nulls."""
     body, places = bytearray(), []
     for column in batch.columns:
         for buffer in column.buffers():

@@ -1,10 +1,10 @@
-"""Messages of changelogs for tests, and what decoders make of them in a form that can be read.
+"""Messages of changelogs for tests, and decoded changes as plain values.
 
-`debezium_messages.json` was written by Debezium 3.2 and PostgreSQL 18, with some columns left out.
+`debezium_messages.json` was written by Debezium 3.2 and PostgreSQL 18; some columns are left out.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,12 @@ class Message:
 
 
 def message(key: object, value: object = None, *, timestamp: int = -1) -> Message:
-    """A message of two JSON documents; None is none at all."""
+    """A message of two JSON documents; None is no document."""
     return Message(_document(key), _document(value), timestamp)
 
 
 def captured(topic: str) -> list[Message]:
-    """What Debezium really wrote, of "<way of the converters> <table>"."""
+    """Messages that Debezium wrote, of "<mode of the converters> <table>"."""
     return [message(*pair) for pair in _CAPTURED[topic]]
 
 
@@ -44,7 +44,7 @@ def schema_of(key: Mapping[str, Any], columns: Mapping[str, Any]) -> DimensionSc
     return DimensionSchema(pa.schema(list(key.items())), pa.schema(list(columns.items())))
 
 
-def told(changes: list[Change]) -> list[Told]:
+def told(changes: Sequence[Change]) -> list[Told]:
     """All changes, one by one."""
     return [each for change in changes for each in _each(change)]
 

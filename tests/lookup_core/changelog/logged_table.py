@@ -1,6 +1,6 @@
-"""A table with a log, and a connector that tells it as Debezium does, for tests of who is told.
+"""A table with a log, and a connector that reports it as Debezium does.
 
-Each row is the version that it has: a number that grows with every change of any row.
+A row is its version: a number that grows with every change of any row.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _RECORD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a record of the log says of a row; None: it is deleted."""
+    """A record of the log for one row."""
 
     key: int
     version: int
@@ -25,7 +25,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction in the log."""
+    """A committed transaction in the log."""
 
     written: tuple[Written, ...]
     lsn: int  # of its end
@@ -34,7 +34,7 @@ class Ended:
 
 @dataclass(slots=True)
 class LoggedTable:
-    """Transactions of one table, which hold their rows until they end."""
+    """Transactions of one table, which lock their rows until they commit."""
 
     first_lsn: int = 1000
     time_ms: int = MINUTE_MS
@@ -44,16 +44,16 @@ class LoggedTable:
     _lsn: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """The log begins."""
+        """Start the log."""
         self._lsn = self.first_lsn
 
     def free_keys(self, keys: Iterable[int]) -> list[int]:
-        """Those of the keys that no open transaction holds."""
+        """The keys that no open transaction locks."""
         held = {each.key for transaction in self.open for each in transaction}
         return [key for key in keys if key not in held]
 
     def begin(self) -> list[Written]:
-        """A transaction that has written nothing yet."""
+        """Begin a transaction."""
         self.open.append([])
         return self.open[-1]
 
@@ -67,7 +67,7 @@ class LoggedTable:
             transaction.append(Written(key, self.version, self._lsn, is_deletion))
 
     def commit(self, transaction: list[Written]) -> None:
-        """End it; so the time goes on."""
+        """Commit the transaction; time advances."""
         self.open.remove(transaction)
         self._lsn += _RECORD_BYTES
         self.time_ms += 1
@@ -75,36 +75,36 @@ class LoggedTable:
 
     @property
     def rows(self) -> dict[int, Written]:
-        """What there is of each key now."""
+        """The newest record of each key."""
         return {each.key: each for ended in self.log for each in ended.written}
 
 
 @dataclass(slots=True)
 class LogConnector:
-    """Tells a log from a place on, which may be set back."""
+    """Reports a log from a place on, which may be set back."""
 
     table: LoggedTable
-    place: int = 0  # how many transactions are told
+    place: int = 0  # how many transactions are reported
     earliest: int = 0  # place that it can go back to
-    _last_end: int | None = None  # of a transaction that it has told
+    _last_end: int | None = None  # of a reported transaction
 
-    def tell(self) -> list[Message]:
-        """The next transaction, if there is one."""
+    def report(self) -> list[Message]:
+        """The messages of the next transaction, if there is one."""
         if self.place == len(self.table.log):
             return []
         ended = self.table.log[self.place]
-        told = [self._event(each, ended) for each in ended.written]
+        messages = [self._event(each, ended) for each in ended.written]
         self.place += 1
         self._last_end = ended.lsn
-        return told
+        return messages
 
     def restart(self, place: int) -> None:
-        """Begin anew, where it was once."""
+        """Restart at a former place."""
         self.place = place
         self._last_end = self.table.log[place - 1].lsn if place else None
 
     def read(self, *, kinds: Iterable[str] = ()) -> list[Message]:
-        """All rows as they are after what was told, as in a snapshot that is asked for."""
+        """All rows behind the reported transactions, as in an incremental snapshot."""
         end = str(self._last_end or self.table.first_lsn)
         source = self._source(self.table.time_ms, f'[null,"{end}"]')
         rows = [each for each in self.table.rows.values() if not each.is_deletion]
@@ -115,7 +115,7 @@ class LogConnector:
         ]
 
     def lose_place(self) -> list[Message]:
-        """Tell nothing of what was not told yet, but read all rows as they are."""
+        """Skip all unreported transactions and read all rows."""
         self.place = self.earliest = len(self.table.log)
         self._last_end = self.table.log[-1].lsn if self.table.log else None
         return self.read(kinds=chain(["first"], repeat("true")))

@@ -1,9 +1,11 @@
-"""Arrow schemas and batches as they stand in frames, and what of a peer's bytes is refused."""
+"""Arrow schemas, batches and answers in frames: what travels, and which bytes are refused."""
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,8 @@ from lookup_core.protocol.arrow_payload import (
     encode_schema,
     result_schema,
 )
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import ForgedBatch, ForgedField, forged, forged_schema
 
 FLAT = pa.record_batch(
     {
@@ -36,75 +40,6 @@ FLAT = pa.record_batch(
         "moment": pa.array([0, None, 1], pa.timestamp("us", "UTC")),
     }
 )
-MESSAGES = [bytes(encode_batch(FLAT)), encode_schema(FLAT.schema)]
-NUMBERS = pa.record_batch({"number": pa.array([1, 2, 3], pa.int64())})
-
-
-def messages(batch: pa.RecordBatch, compression: str | None = None) -> list[bytes]:
-    """The messages of an IPC stream: the schema, dictionaries, the batch."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    found = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    return [message.serialize().to_pybytes() for message in found]
-
-
-def refusal(decode: Callable[..., object], *given: object, **named: object) -> str:
-    """Why a peer's bytes are a bad frame."""
-    with pytest.raises(ProtocolViolation) as caught:
-        decode(*given, **named)
-    assert caught.value.code is ErrorCode.BAD_FRAME
-    return caught.value.detail
-
-
-def plain(answer: Answer) -> tuple[object, ...]:
-    """All that an answer says, as plain values."""
-    columns = (answer.positions, answer.outcomes, answer.ages_ms)
-    return *(column.tolist() for column in columns), answer.rows, answer.errors
-
-
-def test_schema_survives_the_wire() -> None:
-    """Names, types and their order come out as they went in."""
-    assert decode_schema(encode_schema(FLAT.schema)) == FLAT.schema
-
-
-@pytest.mark.parametrize("batch", [FLAT, FLAT.slice(1, 1), FLAT.slice(3), FLAT.slice(2, 1)])
-def test_batch_survives_the_wire(batch: pa.RecordBatch) -> None:
-    """A batch comes out as it went in, also a slice of a longer one, also without rows."""
-    assert decode_batch(encode_batch(batch), FLAT.schema) == batch
-
-
-def test_slice_costs_its_own_bytes() -> None:
-    """What stands outside a slice does not travel."""
-    long = pa.record_batch({"number": pa.array(range(1_000), pa.int64())})
-
-    assert len(encode_batch(long.slice(500, 3))) == len(encode_batch(NUMBERS))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.list_(pa.int8()),
-        pa.struct({"a": pa.int8()}),
-        pa.map_(pa.int8(), pa.int8()),
-        pa.dictionary(pa.int8(), pa.utf8()),
-        pa.run_end_encoded(pa.int16(), pa.int8()),
-        pa.uuid(),
-        pa.string_view(),
-        pa.duration("s"),
-        pa.null(),
-    ],
-)
-def test_only_flat_types_travel(kind: pa.DataType) -> None:
-    """Nested, encoded and extension types are refused, with the field's name."""
-    message = encode_schema(pa.schema({"a": pa.int8(), "b": kind}))
-
-    detail = refusal(decode_schema, message)
-
-    assert detail == f"field 'b' has type {kind}; only flat types may travel"
-
-
 LISTS = pa.record_batch(
     {
         "numbers": pa.array([[1, None], [], None, [3]], pa.list_(pa.int64())),
@@ -112,222 +47,419 @@ LISTS = pa.record_batch(
         "moments": pa.array([[0], None, [1, 2], []], pa.list_(pa.timestamp("us", "UTC"))),
     }
 )
+SCALES = pa.record_batch([pa.nulls(1, pa.decimal128(5, scale)) for scale in (0, 5)], ["a", "b"])
+NUMBERS = pa.record_batch({"id": pa.array([7, 8], pa.int64())})
+BATCH = NUMBERS.serialize().to_pybytes()
+SCHEMA = NUMBERS.schema.serialize().to_pybytes()
+LIST_TYPE = pa.list_(pa.int64())
+LIST = pa.record_batch([pa.array([[5], [6], [7, 8]], LIST_TYPE)], ["id"])
+LIST_MESSAGE = bytes(encode_batch(LIST))
+LIST_OFFSETS = struct.pack("<4i", 0, 1, 2, 4)
+TRUE = ForgedBatch()  # the same two numbers
+WITH_BITMAP = replace(TRUE, buffers=((16, 1), (0, 16)), body=TRUE.body + b"\1" + bytes(7))
+MARKER = b"\xff" * 4
+EXTENSION = b"ARROW:extension:name"
+DAY_MS = 86_400_000
+NO_MESSAGE = "an Arrow message was expected"
+NO_BATCH = "the payload is not a record batch of the channel's schema"
+NO_SCHEMA = "the schema is not an Arrow schema message"
+FOLLOWS = "something follows the record batch"
+OTHER_VERSION = "only version 5 of Arrow's metadata is taken"
 
 
-@pytest.mark.parametrize("batch", [LISTS, LISTS.slice(1, 2), LISTS.slice(4)])
-def test_lists_travel_where_they_may(batch: pa.RecordBatch) -> None:
-    """Columns of several rows come out as they went in, also a slice, also without rows."""
-    schema = decode_schema(encode_schema(LISTS.schema), may_have_lists=True)
+def refusal(decode: Callable[..., object], *given: object, **named: object) -> str:
+    """The detail of the ProtocolViolation that these bytes raise."""
+    with pytest.raises(ProtocolViolation) as caught:
+        decode(*given, **named)
+    assert caught.value.code is ErrorCode.BAD_FRAME
+    return caught.value.detail
 
-    assert schema == LISTS.schema
+
+def cases(groups: Mapping[str, Mapping[str, bytes | ForgedBatch]]) -> list[Any]:
+    """Parameters (message, reason) from {reason: {name: message}}."""
+    return [
+        pytest.param(
+            message.message() if isinstance(message, ForgedBatch) else message, reason, id=name
+        )
+        for reason, group in groups.items()
+        for name, message in group.items()
+    ]
+
+
+def lie(**facts: Any) -> ForgedBatch:  # noqa: ANN401
+    """The true batch with other facts."""
+    return replace(TRUE, **facts)
+
+
+def buffer(offset: int, size: int) -> ForgedBatch:
+    """The true batch, whose values are declared to lie there."""
+    return lie(buffers=((0, 0), (offset, size)))
+
+
+def with_offsets(layout: str, *offsets: int) -> ForgedBatch:
+    """Two values of any length with these offsets."""
+    packed = struct.pack(layout, *offsets)
+    packed += bytes(-len(packed) % 8)
+    places = ((0, 0), (0, struct.calcsize(layout)), (len(packed), 7))
+    return lie(buffers=places, body=packed + b"abcdefg\0")
+
+
+def two_values(content: bytes) -> bytes:
+    """The message of two values with this content."""
+    return lie(buffers=((0, 0), (0, len(content))), body=content).message()
+
+
+def plain(answer: Answer) -> tuple[object, ...]:
+    """All parts of an answer as plain values."""
+    columns = (answer.positions, answer.outcomes, answer.ages_ms)
+    return *(column.tolist() for column in columns), answer.rows, answer.errors
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [FLAT, FLAT.slice(1, 1), FLAT.slice(3), LISTS, LISTS.slice(1, 2), LISTS.slice(4), SCALES],
+    ids=["flat", "slice", "empty", "lists", "slice of lists", "empty lists", "scales"],
+)
+def test_schema_and_batch_survive_the_wire(batch: pa.RecordBatch) -> None:
+    """A schema and its batch are the same after encoding and decoding."""
+    schema = decode_schema(encode_schema(batch.schema), may_have_lists=batch.schema == LISTS.schema)
+
+    assert schema == batch.schema
     assert decode_batch(encode_batch(batch), schema) == batch
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.list_(pa.list_(pa.int8())),
-        pa.list_(pa.struct({"a": pa.int8()})),
-        pa.list_(pa.null()),
-        pa.list_(pa.uuid()),
-        pa.list_(pa.binary(0)),
-        pa.list_(pa.field("item", pa.int8(), metadata={"ARROW:extension:name": "x"})),
-        pa.list_(pa.int8(), 2),
-        pa.large_list(pa.int8()),
-        pa.list_view(pa.int8()),
-        pa.struct({"a": pa.int8()}),
-    ],
-)
-def test_lists_hold_flat_values_only(kind: pa.DataType) -> None:
-    """Where lists may travel, deeper nesting and other kinds of lists may not."""
-    message = encode_schema(pa.schema({"b": kind}))
+def test_only_rows_of_slice_travel() -> None:
+    """A slice takes as many bytes as a batch of its length."""
+    long = pa.record_batch({"id": pa.array(range(1_000), pa.int64())})
 
-    detail = refusal(decode_schema, message, may_have_lists=True)
-
-    assert detail.startswith("field 'b' has type ")
-    assert detail.endswith("; only flat types, and lists of them, may travel")
+    assert len(encode_batch(long.slice(500, 2))) == len(encode_batch(NUMBERS))
 
 
-def test_texts_inside_lists_are_read() -> None:
-    """A time zone that is no text is found in the values of a list, too."""
-    kind = pa.list_(pa.timestamp("us", "Moon/Far"))
-    message = encode_schema(pa.schema({"at": kind})).replace(b"Moon/Far", b"Moon/\xffar")
-
-    refused = refusal(decode_schema, message, may_have_lists=True)
-
-    assert refused == "the schema is not an Arrow schema message"
-
-
-@pytest.mark.parametrize("offsets", [[0, 3, 2, 4], [0, 1, 2, 9], [-1, 1, 2, 4], [9, 1, 2, 4]])
-def test_lists_with_lying_offsets_are_refused(offsets: list[int]) -> None:
-    """Offsets that run backwards or beyond the values would show memory of others."""
-    batch = pa.record_batch([pa.array([[5], [6], [7, 8]], pa.list_(pa.int64()))], ["numbers"])
-    truth = np.array([0, 1, 2, 4], np.int32).tobytes()
-
-    message = bytes(encode_batch(batch))
-    lie = message.replace(truth, np.array(offsets, np.int32).tobytes())
-
-    assert message.count(truth) == 1
-    refusal(decode_batch, lie, batch.schema)
-
-
-def test_metadata_of_fields_stays_home() -> None:
-    """What our own schemas carry for other purposes is left out; the schema's own goes along."""
-    field = pa.field("a", pa.utf8(), metadata={"ARROW:extension:name": "arrow.json"})
+def test_metadata_of_fields_is_dropped() -> None:
+    """The metadata of the schema travels, that of its fields does not."""
+    field = pa.field("a", pa.utf8(), metadata={EXTENSION: "arrow.json"})
 
     decoded = decode_schema(encode_schema(pa.schema([field], {"sidelook.names": "exact"})))
 
-    assert decoded.metadata == {b"sidelook.names": b"exact"}
-    assert decoded.equals(pa.schema({"a": pa.utf8()}))
-    assert decoded.field("a").metadata is None
+    expected = pa.schema({"a": pa.utf8()}, {"sidelook.names": "exact"})
+    assert decoded.equals(expected, check_metadata=True)
 
 
-@pytest.mark.parametrize("scale", [-1, 6, 100, 2_000_000_000, -2_000_000_000])
-@pytest.mark.parametrize("decimal", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
-def test_scale_lies_within_the_precision(
-    decimal: Callable[[int, int], pa.DataType], scale: int
-) -> None:
-    """Arrow computes nonsense, or ends the process, when it casts decimals of other scales."""
-    message = encode_schema(pa.schema({"a": decimal(5, scale)}))
+def test_true_forgeries_are_read() -> None:
+    """The forged messages of these tests are valid where they declare the truth."""
+    batch = pa.record_batch({"a": pa.array([1, 2], pa.int8()), "b": pa.array([1.5, 2.5])})
+    with_null = replace(WITH_BITMAP, nodes=((2, 1),))
 
-    assert "only flat types may travel" in refusal(decode_schema, message)
-
-
-def test_schema_has_not_many_fields() -> None:
-    """A schema of more fields than a table can have is refused."""
-    most = pa.schema([(f"f{number}", pa.int8()) for number in range(MAX_FIELDS)])
-    message = encode_schema(most.append(pa.field("more", pa.int8())))
-
-    assert decode_schema(encode_schema(most)) == most
-    assert refusal(decode_schema, message) == "a schema may have 1000 fields, this one has 1001"
-
-
-@pytest.mark.parametrize("text", [b"number", b"Moon/Far"])
-def test_names_and_zones_are_utf8(text: bytes) -> None:
-    """Bytes that are no text are refused here, not where somebody reads them later."""
-    schema = pa.schema({"number": pa.timestamp("us", "Moon/Far")})
-    message = encode_schema(schema).replace(text, b"\xff" * len(text))
-
-    assert refusal(decode_schema, message) == "the schema is not an Arrow schema message"
-
-
-@pytest.mark.parametrize("message", [b"", b"garbage", messages(FLAT)[1]])
-def test_other_bytes_are_no_schema(message: bytes) -> None:
-    """What is not a schema message is refused, with the byte where it stands in the frame."""
-    with pytest.raises(ProtocolViolation) as caught:
-        decode_schema(message, offset=20)
-
-    assert (caught.value.code, caught.value.offset) == (ErrorCode.BAD_FRAME, 20)
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compressed_batch_is_refused(compression: str) -> None:
-    """Compressed buffers are refused before they are read: they may be bombs."""
-    zeros = pa.record_batch({"number": pa.array([0] * 1_000, pa.int64())})
-    message = messages(zeros, compression)[1]
-
-    assert refusal(decode_batch, message, zeros.schema) == "compressed buffers are refused"
+    assert decode_schema(forged_schema(ForgedField())) == NUMBERS.schema
+    assert decode_batch(TRUE.message(), NUMBERS.schema) == NUMBERS
+    assert decode_batch(with_null.message(), NUMBERS.schema).to_pydict() == {"id": [7, None]}
+    assert decode_batch(forged(batch).message(), batch.schema) == batch
+    text = decode_batch(with_offsets("<3i", 0, 3, 7).message(), pa.schema({"id": pa.utf8()}))
+    assert text.to_pydict() == {"id": ["abc", "defg"]}
+    assert LIST_MESSAGE.count(LIST_OFFSETS) == 1
 
 
 @pytest.mark.parametrize(
-    "message",
-    [bytes(encode_batch(FLAT.select(["text"]))), bytes(encode_batch(NUMBERS))[:-8]],
-    ids=["more buffers", "truncated"],
+    ("message", "reason"),
+    cases(
+        {
+            NO_MESSAGE: {
+                "no bytes": b"",
+                "short": BATCH[:7],
+                "garbage": b"garbage, and more of it",
+                "envelope of Arrow 0.14": BATCH[4:],
+                "end of stream": MARKER + struct.pack("<i", 0),
+                "negative size": MARKER + struct.pack("<i", -8) + BATCH[8:],
+                "misaligned size": MARKER + struct.pack("<i", 4) + BATCH[8:],
+                "size beyond message": MARKER + struct.pack("<i", 2**31 - 8) + BATCH[8:],
+            },
+            "expected a record batch, got: schema": {"schema": SCHEMA},
+            "expected a record batch, got: unknown": {"unknown kind": lie(header=77)},
+            "expected a record batch, got: nothing": {
+                "no header": forged_arrow.headless(forged_arrow.RECORD_BATCH)
+            },
+            FOLLOWS: {
+                "byte behind": BATCH + b"\0",
+                "batch behind": BATCH + BATCH,
+                "short body": lie(body_bytes=8),
+            },
+            "compressed buffers are refused": {
+                "lz4": lie(codec=forged_arrow.LZ4),
+                "zstd": lie(codec=forged_arrow.ZSTD),
+                "unknown codec": lie(codec=9),
+            },
+            OTHER_VERSION: {
+                "version 4": lie(version=forged_arrow.V4),
+                "compression of version 4": lie(
+                    version=forged_arrow.V4, metadata={"ARROW:experimental_compression": "zstd"}
+                ),
+            },
+            NO_BATCH: {
+                "truncated": BATCH[:-8],
+                "more buffers": bytes(encode_batch(FLAT.select(["text"]))),
+                "negative body": lie(body_bytes=-1),
+                "terabyte of body": lie(body_bytes=2**40),
+                "body beyond all memory": lie(body_bytes=2**62),
+                "negative length": lie(length=-1, nodes=((-1, 0),)),
+                "length of node": lie(length=3),
+                "length of buffer": lie(length=3, nodes=((3, 0),)),
+                "huge length": lie(length=2**62, nodes=((2**62, 0),)),
+                "largest length": lie(length=2**63 - 1, nodes=((2**63 - 1, 0),)),
+                "no node": lie(nodes=()),
+                "no buffers": lie(buffers=()),
+                "one buffer": lie(buffers=((0, 0),)),
+                "misaligned buffer": buffer(4, 8),
+                "buffer over the end": buffer(8, 16),
+                "negative offset": buffer(-8, 16),
+                "negative buffer": buffer(0, -16),
+                "large buffer": buffer(0, 2**40),
+                "far buffer": buffer(2**40, 16),
+                "farthest buffer": buffer(2**63 - 8, 16),
+                "largest buffer": buffer(8, 2**63 - 8),
+                "nulls without bitmap": lie(nodes=((2, 1),)),
+                "negative nulls": lie(nodes=((2, -5),)),
+                "too many nulls": replace(WITH_BITMAP, nodes=((2, 2),)),
+                "more nulls than rows": replace(WITH_BITMAP, nodes=((2, 3),)),
+                "negative nulls of bitmap": replace(WITH_BITMAP, nodes=((2, -5),)),
+                "short bitmap": ForgedBatch(9, ((9, 1),), ((72, 1), (0, 72)), bytes(80)),
+            },
+        }
+    ),
 )
-def test_other_bytes_are_no_batch(message: bytes) -> None:
-    """What is not a batch of the schema is refused."""
-    schema = pa.schema({"number": pa.int64(), "other": pa.utf8()})
+def test_bad_batches_are_refused(message: bytes, reason: str) -> None:
+    """Other bytes than one uncompressed batch of the schema are refused and allocate nothing."""
+    allocated = pa.total_allocated_bytes()
 
-    detail = refusal(decode_batch, message, schema)
-
-    assert detail == "the payload is not a record batch of the channel's schema"
-
-
-def test_nothing_follows_the_message() -> None:
-    """Bytes behind a message are garbage, whatever they are."""
-    batch, schema = bytes(encode_batch(NUMBERS)), encode_schema(NUMBERS.schema)
-
-    assert refusal(decode_schema, schema + b"x") == "something follows the schema"
-    for more in (b"x", batch):
-        detail = refusal(decode_batch, batch + more, NUMBERS.schema)
-        assert detail == "something follows the record batch"
+    assert refusal(decode_batch, message, NUMBERS.schema) == reason
+    assert pa.total_allocated_bytes() == allocated
 
 
-def test_text_is_checked_in_full() -> None:
-    """Text that is not UTF-8 never reaches a reader."""
-    texts = pa.record_batch({"text": pa.array(["abcdefgh"])})
-    message = bytes(encode_batch(texts)).replace(b"abcdefgh", b"abc\xff\xfefgh")
+def test_columns_share_no_bytes() -> None:
+    """A batch whose columns use the same bytes is refused: it is larger than its message."""
+    message = lie(nodes=((2, 0),) * 2, buffers=((0, 0), (0, 16)) * 2).message()
 
-    refusal(decode_batch, message, texts.schema)
+    detail = refusal(decode_batch, message, pa.schema({"a": pa.int64(), "b": pa.int64()}))
+
+    assert detail == "columns share their bytes"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        *(
+            (with_offsets(layout, *offsets).message(), kind)
+            for kind, layout in ((pa.utf8(), "<3i"), (pa.large_binary(), "<3q"))
+            for offsets in ((0, 300, 7), (0, 7, 3), (-1, 3, 7), (0, 3, 2**31 - 1))
+        ),
+        *(
+            (LIST_MESSAGE.replace(LIST_OFFSETS, struct.pack("<4i", *offsets)), LIST_TYPE)
+            for offsets in ((0, 3, 2, 4), (0, 1, 2, 9), (-1, 1, 2, 4), (9, 1, 2, 4))
+        ),
+        (with_offsets("<3i", 0, 3, 7).message().replace(b"abcdefg", b"abc\xff\xfefg"), pa.utf8()),
+        *(
+            (two_values(struct.pack(layout, *numbers)), kind)
+            for kind, layout, numbers in (
+                (pa.decimal32(3, 1), "<ii", (12, 1_000)),
+                (pa.decimal64(3, 1), "<qq", (12, -1_000)),
+                (pa.decimal128(3, 1), "<qqqq", (12, 0, 1_000, 0)),
+                (pa.decimal256(3, 1), "<8q", (12, *[0] * 6, 1)),
+                (pa.date64(), "<qq", (DAY_MS, DAY_MS + 1)),
+                (pa.time32("s"), "<ii", (0, 86_400)),
+                (pa.time64("us"), "<qq", (0, -1)),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused(message: bytes, kind: pa.DataType) -> None:
+    """Offsets outside the values, text that is not UTF-8 and values out of range are refused."""
+    assert refusal(decode_batch, message, pa.schema({"id": kind})) == NO_BATCH
+
+
+def of_type(kind: pa.DataType, **metadata: str) -> bytes:
+    """The message of a schema with one field of this type."""
+    found = {name.encode(): value for name, value in metadata.items()} or None
+    return pa.schema([pa.field("b", kind, metadata=found)]).serialize().to_pybytes()
+
+
+def field(**facts: Any) -> bytes:  # noqa: ANN401
+    """The message of a forged schema with one field."""
+    return forged_schema(ForgedField(**facts))
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    cases(
+        {
+            NO_MESSAGE: {"no bytes": b"", "garbage": b"garbage"},
+            "expected a schema, got: record batch": {"batch": BATCH},
+            "expected a schema, got: nothing": {
+                "no header": forged_arrow.headless(forged_arrow.SCHEMA)
+            },
+            "something follows the schema": {"byte behind": SCHEMA + b"x"},
+            OTHER_VERSION: {"version 4": forged_schema(ForgedField(), version=forged_arrow.V4)},
+            "columns are little-endian": {
+                "big-endian": forged_schema(ForgedField(), endianness=forged_arrow.BIG),
+                "unknown order": forged_schema(ForgedField(), endianness=7),
+            },
+            NO_SCHEMA: {
+                "name is no text": field(name=b"\xff"),
+                "seven bits": field(numbers=(("<i", 7), ("<B", 1))),
+                "negative bits": field(numbers=(("<i", -64), ("<B", 1))),
+                "negative width": field(kind=forged_arrow.FIXED_SIZE_BINARY, numbers=(("<i", -1),)),
+                "precision": field(
+                    kind=forged_arrow.DECIMAL, numbers=(("<i", 39), ("<i", 0), ("<i", 128))
+                ),
+                "width of decimal": field(
+                    kind=forged_arrow.DECIMAL, numbers=(("<i", 5), ("<i", 0), ("<i", 77))
+                ),
+                "list without child": field(kind=forged_arrow.LIST, numbers=(("<i", 0),)),
+                "no type": field(kind=0),
+                "unknown type": field(kind=99),
+            },
+        }
+    ),
+)
+def test_bad_schemas_are_refused(message: bytes, reason: str) -> None:
+    """Other bytes than one schema are refused, with the byte at which it starts in its frame."""
+    assert refusal(decode_schema, message, offset=20) == f"{reason} (at byte 20)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "may_have_lists"),
+    [
+        *(
+            (kind, False)
+            for kind in (
+                *(pa.list_(pa.int8()), pa.struct({"a": pa.int8()}), pa.map_(pa.int8(), pa.int8())),
+                *(pa.dictionary(pa.int8(), pa.utf8()), pa.run_end_encoded(pa.int16(), pa.int8())),
+                *(pa.uuid(), pa.string_view(), pa.duration("s"), pa.null(), pa.binary(0)),
+                *(decimal(5, scale) for scale in (-1, 6, 100, 2 * 10**9, -2 * 10**9)
+                  for decimal in (pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256)),
+            )
+        ),
+        *(
+            (kind, True)
+            for kind in (
+                *(pa.list_(pa.list_(pa.int8())), pa.list_(pa.struct({"a": pa.int8()}))),
+                *(pa.list_(pa.null()), pa.list_(pa.uuid()), pa.list_(pa.binary(0))),
+                pa.list_(pa.field("item", pa.int8(), metadata={EXTENSION: "x"})),
+                *(pa.list_(pa.int8(), 2), pa.large_list(pa.int8()), pa.list_view(pa.int8())),
+                pa.struct({"a": pa.int8()}),
+            )
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_only_flat_types_travel(kind: pa.DataType, *, may_have_lists: bool) -> None:
+    """Nested, encoded, empty and extension types are refused, with the name of the field."""
+    message = encode_schema(pa.schema({"a": pa.int8(), "b": kind}))
+
+    detail = refusal(decode_schema, message, may_have_lists=may_have_lists)
+
+    lists = ", and lists of them," if may_have_lists else ""
+    assert detail == f"field 'b' has type {str(kind)[:80]}; only flat types{lists} may travel"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, pa.utf8()) for name in ("geoarrow.point", "arrow.json", "")),
+        ("geoarrow.point", pa.list_(pa.utf8())),
+    ],
+)
+def test_extension_fields_are_refused(name: str, kind: pa.DataType) -> None:
+    """A field that is marked as an extension is refused, whether Arrow knows it or not."""
+    message = of_type(kind, **{EXTENSION.decode(): name})
+
+    assert "only flat types" in refusal(decode_schema, message, may_have_lists=True)
+
+
+@pytest.mark.parametrize("depth", [1, 8, 9, 50, 200, 400])
+def test_deep_nesting_is_refused(depth: int) -> None:
+    """Lists in lists are refused at any depth."""
+    nested = ForgedField(name=b"\xff")
+    for _ in range(depth):
+        nested = ForgedField(kind=forged_arrow.LIST, numbers=(("<i", 0),), children=(nested,))
+
+    assert refusal(decode_schema, forged_schema(nested))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("us", "Moon/Far"), pa.list_(pa.timestamp("us", "Moon/Far"))]
+)
+def test_zones_must_be_utf8(kind: pa.DataType) -> None:
+    """A time zone that is not UTF-8 is refused, also inside a list."""
+    message = of_type(kind).replace(b"Moon/Far", b"Moon/\xffar")
+
+    assert refusal(decode_schema, message, may_have_lists=True) == NO_SCHEMA
+
+
+def test_schema_and_refusal_are_bounded() -> None:
+    """A schema has at most `MAX_FIELDS` fields; the text of a peer in an error is cut."""
+    most = pa.schema([(f"f{number}", pa.int8()) for number in range(MAX_FIELDS)])
+    message = encode_schema(most.append(pa.field("more", pa.int8())))
+    long = pa.schema({"x" * 1_000: pa.struct([*most])}).serialize().to_pybytes()
+
+    assert decode_schema(encode_schema(most)) == most
+    assert refusal(decode_schema, message) == "a schema may have 1000 fields, this one has 1001"
+    assert len(refusal(decode_schema, long)) < 250
 
 
 @given(st.data())
 def test_mutated_messages_fail_cleanly(data: st.DataObject) -> None:
-    """Whatever bytes a peer changes, the message is refused or is a valid one."""
-    message = bytearray(data.draw(st.sampled_from(MESSAGES)))
+    """A message with changed bytes is refused or valid; nothing else is raised."""
+    message = bytearray(
+        data.draw(st.sampled_from([bytes(encode_batch(FLAT)), encode_schema(FLAT.schema)]))
+    )
     places = st.integers(0, len(message) - 1)
     for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
         message[at] = value
     del message[data.draw(st.integers(1, len(message))) :]
 
-    for decode in (decode_schema, lambda given: decode_batch(given, FLAT.schema)):
-        with suppress(ProtocolViolation):
-            assert decode(bytes(message)) is not None
+    with suppress(ProtocolViolation):
+        assert decode_schema(bytes(message)) is not None
+    with suppress(ProtocolViolation):
+        assert decode_batch(bytes(message), FLAT.schema) is not None
 
 
-@pytest.mark.parametrize("columns", [["number", "text"], ["text"], []])
-def test_answer_with_rows_survives(columns: list[str]) -> None:
-    """Positions, outcomes, ages and rows come out as they went in, also rows without columns."""
-    rows = FLAT.select(columns)
+def answer_of(rows: pa.RecordBatch | None, errors: dict[int, ErrorCode] | None = None) -> Answer:
+    """An answer for three positions."""
     outcomes = np.array([Outcome.HIT, Outcome.FETCHED, Outcome.STALE], np.uint8)
-    answer = Answer(np.array([7, 0, 2], np.int32), outcomes, np.array([5, 0, 9], np.uint32), rows)
-
-    payload = encode_batch(answer_batch(answer))
-    decoded = answer_from_batch(decode_batch(payload, result_schema(rows.schema)), has_rows=True)
-
-    assert plain(decoded) == plain(answer)
-    assert decoded.rows is not None
-    assert decoded.rows.num_rows == 3
+    positions, ages_ms = np.array([7, 0, 2], np.int32), np.array([5, 0, 9], np.uint32)
+    return Answer(positions, outcomes, ages_ms, rows, errors or {})
 
 
-def test_column_may_be_called_position() -> None:
-    """A dimension's columns may have the names of the answer's own, or all the same name."""
-    rows = pa.record_batch(
-        [pa.array([8]), pa.array(["a"]), pa.array([9])], names=["position", "error", "position"]
-    )
-    answer = Answer(np.array([3], np.int32), np.zeros(1, np.uint8), np.zeros(1, np.uint32), rows)
-
-    decoded = answer_from_batch(answer_batch(answer), has_rows=True)
-
-    assert plain(decoded) == plain(answer)
+NOTHING = rowless_answer(np.array([], np.int32), Outcome.HIT)
+NAMED_ALIKE = pa.record_batch(
+    [pa.array([8, 8, 8]), pa.array([*"abc"]), pa.array([9] * 3)], ["position", "error", "position"]
+)
 
 
 @pytest.mark.parametrize(
-    "errors", [{}, {5: ErrorCode.TYPE}, {5: ErrorCode.TYPE, 1: ErrorCode.TIMEOUT}]
+    "answer",
+    [
+        *(answer_of(FLAT.select(columns)) for columns in (["number", "text"], ["text"], [])),
+        answer_of(NAMED_ALIKE),  # names of the answer's own columns
+        *(answer_of(None, errors) for errors in ({}, {7: ErrorCode.TYPE})),
+        answer_of(None, {7: ErrorCode.TYPE, 2: ErrorCode.TIMEOUT}),
+        NOTHING,
+        replace(NOTHING, rows=NUMBERS.slice(2)),
+    ],
 )
-def test_answer_without_rows_survives(errors: dict[int, ErrorCode]) -> None:
-    """Without rows the error codes travel instead, for the positions that have one."""
-    outcomes = np.array([Outcome.ERROR, Outcome.TIMEOUT], np.uint8)
-    answer = Answer(np.array([5, 1], np.int32), outcomes, np.array([0, 4], np.uint32), None, errors)
+def test_answers_survive_the_wire(answer: Answer) -> None:
+    """Positions, outcomes, ages, and rows or error codes are the same after the wire."""
+    schema = ROWLESS if answer.rows is None else result_schema(answer.rows.schema)
 
-    payload = encode_batch(answer_batch(answer))
-    decoded = answer_from_batch(decode_batch(payload, ROWLESS), has_rows=False)
+    batch = decode_batch(encode_batch(answer_batch(answer)), schema)
+    decoded = answer_from_batch(batch, has_rows=answer.rows is not None)
 
     assert plain(decoded) == plain(answer)
-
-
-@pytest.mark.parametrize("has_rows", [True, False])
-def test_empty_answer_survives(has_rows: bool) -> None:  # noqa: FBT001 -- a parameter
-    """An answer to no keys travels, too."""
-    answer = rowless_answer(np.array([], np.int32), Outcome.HIT)
-    answer = replace(answer, rows=NUMBERS.slice(3) if has_rows else None)
-
-    assert plain(answer_from_batch(answer_batch(answer), has_rows=has_rows)) == plain(answer)
+    assert (decoded.rows and decoded.rows.num_rows) == (answer.rows and answer.rows.num_rows)
 
 
 @pytest.mark.parametrize("column", META.names)
 def test_null_in_meta_is_refused(column: str) -> None:
-    """A peer that leaves a position, an outcome or an age out breaks the protocol."""
+    """A null position, outcome or age is a violation."""
     batch = answer_batch(rowless_answer(np.array([0, 1], np.int32), Outcome.MISSING))
     at = META.get_field_index(column)
     batch = batch.set_column(at, META.field(at), pa.array([0, None], META.field(at).type))
@@ -338,10 +470,8 @@ def test_null_in_meta_is_refused(column: str) -> None:
 
 
 def test_unknown_error_code_is_refused() -> None:
-    """A code that this side does not know is a violation, not a crash."""
+    """An error code that is not defined is a violation."""
     batch = answer_batch(rowless_answer(np.array([0], np.int32), Outcome.ERROR))
     batch = batch.set_column(3, ROWLESS.field(3), pa.array(["of tomorrow"]))
 
-    detail = refusal(answer_from_batch, batch, has_rows=False)
-
-    assert detail == "an error code is unknown"
+    assert refusal(answer_from_batch, batch, has_rows=False) == "an error code is unknown"

@@ -1,44 +1,40 @@
-"""How credit is shared out, and that no more is given than there is."""
+"""The credit pool: equal shares for channels, floating credit for backlogs, never more than all."""
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookup_core.protocol.credit_ledger import NOTHING, RECORD_BYTES, CreditLedger, Grant
 
 MIB = 1024 * 1024
 MUCH = Grant(10**9, 0)
-grants = st.builds(Grant, st.integers(0, 5_000), st.integers(0, 2_000_000))
 
 
-def ledger_with(*channels: str, pool_bytes: int = 8 * MIB) -> CreditLedger[str]:
-    """A ledger in which these channels are open."""
-    ledger = CreditLedger[str](pool_bytes, max_channels=16)
-    for channel in channels:
-        assert ledger.open(channel) == ledger.share
+def ledger_with(*channels: str) -> CreditLedger[str]:
+    """A ledger of 8 MiB with these channels."""
+    ledger = CreditLedger[str](8 * MIB, max_channels=16)
+    assert [ledger.open(channel) for channel in channels] == [ledger.share] * len(channels)
     return ledger
 
 
-def test_share_is_the_same_for_all() -> None:
-    """Half of the pool is shared out to as many channels as there may be, half in records."""
-    ledger = CreditLedger[int](128 * MIB, max_channels=1024)
-
-    assert ledger.share == Grant(records=32 * 1024 // RECORD_BYTES, bytes=32 * 1024)
-    assert all(ledger.open(channel) == ledger.share for channel in range(1024))
-    assert ledger.open(1024) is None
-    ledger.check_invariants()
+def crowded(channels: int) -> CreditLedger[int]:
+    """A ledger of 64 MiB for 1000 channels, of which the first ones are open."""
+    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
+    assert None not in [ledger.open(channel) for channel in range(channels)]
+    return ledger
 
 
-@pytest.mark.parametrize(("pool_bytes", "cost_bytes"), [(MIB, 24 * 1024), (999 * MIB, MIB)])
-def test_share_is_useful_and_bounded(pool_bytes: int, cost_bytes: int) -> None:
-    """A share is never too small to be of use, nor larger than anybody needs without asking."""
-    share = CreditLedger[str](pool_bytes, max_channels=100).share
+@pytest.mark.parametrize(
+    ("pool_bytes", "max_channels", "cost_bytes"),
+    [(128 * MIB, 1024, 64 * 1024), (MIB, 100, 24 * 1024), (999 * MIB, 100, MIB)],
+)
+def test_share_is_useful_and_bounded(pool_bytes: int, max_channels: int, cost_bytes: int) -> None:
+    """Half of the pool is divided into shares, which have a smallest and a largest size."""
+    share = CreditLedger[str](pool_bytes, max_channels=max_channels).share
 
     assert share == Grant(cost_bytes // 2 // RECORD_BYTES, cost_bytes // 2)
 
 
-def test_small_pool_has_few_shares() -> None:
-    """Where the shares do not reach, channels are refused instead of given less."""
+def test_channels_beyond_shares_are_refused() -> None:
+    """Where the shares do not suffice, channels are refused; shares do not shrink."""
     ledger = CreditLedger[int](MIB, max_channels=1000)
 
     opened = [ledger.open(channel) for channel in range(30)]
@@ -47,17 +43,16 @@ def test_small_pool_has_few_shares() -> None:
     assert ledger.statistics().exclusive_records == 21 * ledger.share.records
 
 
-def test_backlog_gets_floating_credit() -> None:
-    """A channel with a backlog gets what it asks for, if there is enough."""
-    ledger = ledger_with("a")
+def test_number_of_channels_is_bounded() -> None:
+    """Every channel up to the limit has a share, the next one is refused."""
+    ledger = CreditLedger[int](128 * MIB, max_channels=1024)
 
-    assert ledger.lend("a", Grant(500, 10_000)) == Grant(500, 10_000)
-    assert ledger.floating("a") == Grant(500, 10_000)
-    assert ledger.statistics().floating_records == 500
+    assert [ledger.open(channel) for channel in range(1025)] == [ledger.share] * 1024 + [None]
+    ledger.check_invariants()
 
 
-def test_nothing_is_lent_while_it_may_not() -> None:
-    """Then nobody gets more, everybody keeps what he has, and newcomers find it unchanged."""
+def test_lending_may_be_suspended() -> None:
+    """While lending is suspended, no channel gets more, and all keep what they have."""
     ledger = ledger_with("a", "b")
     lent = ledger.lend("a", Grant(500, 10_000))
     ledger.may_lend = False
@@ -69,12 +64,11 @@ def test_nothing_is_lent_while_it_may_not() -> None:
     assert ledger.lend("b", Grant(1, 1)) == Grant(1, 1)
 
 
-def test_greedy_channel_ends_with_half() -> None:
-    """Alone a channel gets at most half of all floating credit, so a latecomer finds something."""
+def test_one_channel_gets_half() -> None:
+    """A channel gets at most as much as then stays free: a half, the next one a quarter."""
     ledger = ledger_with("a", "b")
 
-    first = ledger.lend("a", MUCH)
-    second = ledger.lend("b", MUCH)
+    first, second = ledger.lend("a", MUCH), ledger.lend("b", MUCH)
 
     floating_bytes = 8 * MIB - 16 * ledger.share.cost_bytes
     assert first.records == floating_bytes // RECORD_BYTES // 2
@@ -83,52 +77,60 @@ def test_greedy_channel_ends_with_half() -> None:
 
 
 def test_scarce_credit_keeps_its_proportion() -> None:
-    """Of what is wanted there is less of both, so that records and bytes still go together."""
-    ledger = ledger_with("a")
-
-    lent = ledger.lend("a", Grant(10_000, 10_000 * RECORD_BYTES))
+    """Credit that is cut has the proportion of records and bytes that was requested."""
+    lent = ledger_with("a").lend("a", Grant(10_000, 10_000 * RECORD_BYTES))
 
     assert lent.cost_bytes == pytest.approx(2 * MIB, rel=0.001)
     assert lent.bytes / lent.records == pytest.approx(RECORD_BYTES, rel=0.001)
 
 
 def test_steady_channel_keeps_its_credit() -> None:
-    """While there is enough for all, what a lookup cost goes back to its channel."""
+    """While there is enough for all, a channel gets what it requests and keeps it."""
     ledger = ledger_with("a")
+
     lent = ledger.lend("a", Grant(1000, 10_000))
 
+    assert (lent, ledger.statistics().floating_records) == (Grant(1000, 10_000), 1000)
     assert ledger.take_back("a", lent, record_bytes=10) == NOTHING
     assert ledger.floating("a") == lent
 
 
-def test_excess_goes_back_to_the_pool() -> None:
-    """When others have come, each end of a lookup brings a channel nearer to its fair part."""
+def test_excess_returns_to_the_pool() -> None:
+    """When other channels came, ended lookups bring a channel to its fair part."""
     ledger = ledger_with("a", "b")
     first = ledger.lend("a", MUCH)
     ledger.lend("b", MUCH)
 
     taken = ledger.take_back("a", first, record_bytes=0)
 
-    # a had 1/2, b got 1/4, and 1/4 was free: an eighth evens a out with what is free then.
+    # a had 1/2, b got 1/4, and 1/4 was free: an eighth makes a equal to what is free then.
     assert taken.records == pytest.approx(first.records / 4, abs=1)
     assert taken.bytes == 0
     assert ledger.take_back("a", first, record_bytes=0) == NOTHING
 
 
-def test_bytes_for_large_keys_go_first() -> None:
-    """Who sends small keys now gives up bytes that it was lent for large ones, not its records."""
+@pytest.mark.parametrize(
+    ("ended", "record_bytes", "taken"),
+    [
+        (Grant(100, 10_000), 100, Grant(0, 10_000)),
+        (Grant(3000, 800_000), 100, Grant(0, 199_184)),
+        (Grant(3000, 800_000), 300, Grant(509, 52_592)),
+        (Grant(3000, 800_000), 1000, Grant(692, 0)),
+    ],
+)
+def test_excess_follows_the_key_size(ended: Grant, record_bytes: int, taken: Grant) -> None:
+    """A channel returns bytes if its keys became small, records if they became large."""
     ledger = ledger_with("a", "b")
-    ledger.lend("a", Grant(500, 500 * 3000))
+    lent = ledger.lend("a", Grant(3000, 800_000))
     ledger.lend("b", MUCH)
 
-    taken = ledger.take_back("a", Grant(500, 10_000), record_bytes=20)
+    assert ledger.take_back("a", ended, record_bytes=record_bytes) == taken
+    assert ledger.floating("a") == lent.minus(taken)
+    ledger.check_invariants()
 
-    assert taken == Grant(0, 10_000)
-    assert ledger.floating("a") == Grant(500, 500 * 3000 - 10_000)
 
-
-def test_little_is_taken_of_little() -> None:
-    """Never more is taken back than the lookup cost, and never of the exclusive share."""
+def test_lookup_returns_at_most_its_cost() -> None:
+    """A lookup returns at most its cost, and never a part of the share."""
     ledger = ledger_with("a", "b")
     ledger.lend("a", MUCH)
     ledger.lend("b", MUCH)
@@ -138,40 +140,31 @@ def test_little_is_taken_of_little() -> None:
     ledger.check_invariants()
 
 
-def test_all_comes_back_once() -> None:
-    """Closing gives share and floating credit back; again, or for a stranger, nothing."""
+def test_closed_channel_returns_all_once() -> None:
+    """Closing returns share and floating credit once; an open channel cannot open again."""
     ledger = ledger_with("a")
-    before = CreditLedger[str](8 * MIB, max_channels=16).statistics()
+    before = ledger_with().statistics()
     ledger.lend("a", Grant(100, 100))
+    with pytest.raises(AssertionError):
+        ledger.open("a")
 
-    assert ledger.close("a")
-    assert not ledger.close("a")
-    assert not ledger.close("b")
+    assert [ledger.close("a"), ledger.close("a"), ledger.close("b")] == [True, False, False]
     assert ledger.statistics() == before
 
 
-def test_channel_has_one_share() -> None:
-    """A second share for the same channel would be lost for good."""
-    with pytest.raises(AssertionError):
-        ledger_with("a").open("a")
+def test_shares_of_absent_channels_float() -> None:
+    """Half of the shares of channels that are not open may be lent."""
+    ledger = crowded(1)
 
-
-def test_shares_of_few_channels_are_lent() -> None:
-    """Half of what is kept for channels that may come goes to those with a backlog."""
-    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
-    ledger.open(1)
-
-    lent = ledger.lend(1, MUCH)
+    lent = ledger.lend(0, MUCH)
 
     kept_bytes = (1 + 999 // 2) * ledger.share.cost_bytes
     assert lent.records == (64 * MIB - kept_bytes) // 2 // RECORD_BYTES
 
 
-def test_half_of_the_others_may_come() -> None:
-    """However much is lent, and never given back, half of those who are not there find a share."""
-    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
-    for channel in range(100):
-        ledger.open(channel)
+def test_half_of_absent_channels_may_open() -> None:
+    """Half of the absent channels find a share, however much is lent."""
+    ledger = crowded(100)
     for channel in [*range(100)] * 10:
         ledger.lend(channel, MUCH)
 
@@ -180,14 +173,12 @@ def test_half_of_the_others_may_come() -> None:
     ledger.check_invariants()
 
 
-def test_crowd_waits_for_what_is_lent() -> None:
-    """When more come than shares are kept, the next ones follow as lookups of others end."""
-    ledger = CreditLedger[int](64 * MIB, max_channels=1000)
+def test_more_channels_open_later() -> None:
+    """Channels beyond the kept shares open as lookups of others end."""
+    ledger = crowded(10)
     for channel in range(10):
-        ledger.open(channel)
         ledger.lend(channel, MUCH)
-    newcomers = range(10, 1000)
-    refused = [channel for channel in newcomers if ledger.open(channel) is None]
+    refused = [channel for channel in range(10, 1000) if ledger.open(channel) is None]
 
     for channel in [*range(10)] * 10:
         ledger.take_back(channel, MUCH, record_bytes=0)
@@ -195,98 +186,3 @@ def test_crowd_waits_for_what_is_lent() -> None:
     assert 0 < len(refused) <= 990 // 2
     assert all(ledger.open(channel) for channel in refused[:200])
     ledger.check_invariants()
-
-
-class LedgerMachine(RuleBasedStateMachine):
-    """Channels open, ask, answer and close as they like."""
-
-    max_channels = 8  # so few that the shares of all are kept
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool_bytes = self.max_channels * 128 * 1024
-        self.ledger = CreditLedger[int](self.pool_bytes, max_channels=self.max_channels)
-        self.floating: dict[int, Grant] = {}  # what the model thinks that each has
-        self.opened = 0
-
-    @rule(count=st.integers(1, 9))
-    def open(self, count: int) -> None:
-        """Newcomers are let in exactly while there is a share that is not lent."""
-        for _ in range(count):
-            self.opened += 1
-            may_open = len(self.floating) < self.max_channels and self.is_share_free()
-            grant = self.ledger.open(self.opened)
-            assert (grant is not None) == may_open
-            if grant is not None:
-                self.floating[self.opened] = NOTHING
-
-    @precondition(lambda self: self.floating)
-    @rule(data=st.data(), wanted=grants)
-    def lend(self, data: st.DataObject, wanted: Grant) -> None:
-        """Nobody is lent more than is left free afterwards, or than was asked for."""
-        channel = data.draw(st.sampled_from(sorted(self.floating)))
-        lent = self.ledger.lend(channel, wanted)
-        self.floating[channel] = self.floating[channel].plus(lent)
-        assert 0 <= lent.records <= wanted.records
-        assert 0 <= lent.bytes <= wanted.bytes
-        assert lent == NOTHING or self.floating[channel].cost_bytes <= self.free_bytes()
-
-    @precondition(lambda self: self.floating)
-    @rule(data=st.data(), ended=grants, record_bytes=st.integers(0, 2_000))
-    def take_back(self, data: st.DataObject, ended: Grant, record_bytes: int) -> None:
-        """Only what a channel has beyond the others' due is taken, of records or of bytes."""
-        channel = data.draw(st.sampled_from(sorted(self.floating)))
-        surplus_bytes = self.floating[channel].cost_bytes - self.free_bytes()
-        taken = self.ledger.take_back(channel, ended, record_bytes=record_bytes)
-        self.floating[channel] = self.floating[channel].minus(taken)
-        assert 0 <= taken.records <= ended.records
-        assert 0 <= taken.bytes <= ended.bytes
-        assert taken.cost_bytes < max(surplus_bytes // 2, 0) + RECORD_BYTES
-        if surplus_bytes > 1 and _share_something(ended, self.floating[channel].plus(taken)):
-            assert taken != NOTHING
-
-    @rule(data=st.data())
-    def close(self, data: st.DataObject) -> None:
-        """Somebody leaves, or one who is not there."""
-        channel = data.draw(st.integers(0, self.opened))
-        assert self.ledger.close(channel) is (self.floating.pop(channel, None) is not None)
-
-    @invariant()
-    def books_agree(self) -> None:
-        """What is granted and what is free is the pool."""
-        self.ledger.check_invariants()
-        statistics = self.ledger.statistics()
-        floating = sum(grant.records for grant in self.floating.values())
-        assert statistics.floating_records == floating
-        assert self.pool_bytes - self.granted_bytes() == statistics.free_bytes >= 0
-
-    def is_share_free(self) -> bool:
-        """Whether nobody has what a newcomer gets."""
-        return self.pool_bytes - self.granted_bytes() >= self.ledger.share.cost_bytes
-
-    def granted_bytes(self) -> int:
-        """What all channels have."""
-        lent = sum(grant.cost_bytes for grant in self.floating.values())
-        return len(self.floating) * self.ledger.share.cost_bytes + lent
-
-    def free_bytes(self) -> int:
-        """Floating credit that nobody has, and that is not kept for newcomers either."""
-        channels = len(self.floating)
-        absent = self.max_channels - channels
-        kept = min(max(absent // 2, 64), absent)
-        return self.pool_bytes - self.granted_bytes() - kept * self.ledger.share.cost_bytes
-
-
-class CrowdMachine(LedgerMachine):
-    """The same with so many channels that the shares of most are lent."""
-
-    max_channels = 400
-
-
-def _share_something(ended: Grant, held: Grant) -> bool:
-    """Whether there is something to take back of what has ended."""
-    return bool(ended.records and ended.bytes and held != NOTHING)
-
-
-TestLedger = LedgerMachine.TestCase
-TestCrowd = CrowdMachine.TestCase

@@ -1,58 +1,56 @@
-"""What a peer may send on a channel, and when what it used is its own again."""
-
-from collections import deque
+"""One channel of the server: credit that is used and given back, sequences, and the end."""
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-)
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 
+MIB = 1024 * 1024
 SHARE = Grant(12 * 1024 // RECORD_BYTES, 12 * 1024)  # of every channel in a pool of this size
 POOL_BYTES = 2 * 24 * 1024  # for each channel that there may be
 
 
-def new_channel(most: int = 1) -> ServerChannel[int]:
-    """Channel 3, of `most` that there may be; it has its share, and what it is lent."""
-    ledger = CreditLedger[int](most * POOL_BYTES, max_channels=most)
-    assert ledger.open(7) == SHARE
-    return ServerChannel(3, "customers", "task 7", ledger=ledger, owner=7)
+def new_channels(count: int, pool_bytes: int, most: int = 10) -> list[ServerChannel[int]]:
+    """Open channels of one pool."""
+    ledger = CreditLedger[int](pool_bytes, max_channels=most)
+    assert None not in [ledger.open(owner) for owner in range(count)]
+    return [
+        ServerChannel(3, "customers", "task 7", ledger=ledger, owner=owner)
+        for owner in range(count)
+    ]
 
 
 @pytest.fixture
 def channel() -> ServerChannel[int]:
-    """A channel that has what all have."""
-    return new_channel()
+    """A channel with nothing but its share."""
+    (channel,) = new_channels(1, POOL_BYTES, most=1)
+    return channel
 
 
 def lookup(sequence: int, *, size: int = 10, backlog: int = 0) -> Lookup:
-    """A LOOKUP with so many bytes of keys."""
+    """A LOOKUP frame whose keys take this number of bytes."""
     return Lookup(3, sequence, 1000, backlog, bytes(size))
 
 
-def refused(channel: ServerChannel[int], frame: Lookup, records: int) -> ErrorCode:
-    """Why the lookup is refused; asserts that nothing was changed by it."""
-    before = channel.statistics(1)
-    with pytest.raises(ProtocolViolation) as caught:
-        channel.on_lookup(frame, records)
-    assert channel.statistics(1) == before
-    channel.check_invariants()
-    return caught.value.code
+def turn(
+    channel: ServerChannel[int], sequence: int, *, backlog: int = 10**6, each_bytes: int = 8
+) -> None:
+    """The peer uses its credit, gets its answers and reads them."""
+    records = min(channel.statistics(1).credit_records, 1_000)
+    frame = lookup(sequence, size=records * each_bytes, backlog=backlog)
+    if channel.on_lookup(frame, records) is not None:
+        channel.on_credit_sent()
+    channel.on_ended(sequence)
+    channel.on_credit_sent()
 
 
 def test_lookup_uses_credit(channel: ServerChannel[int]) -> None:
-    """A lookup costs its records and its bytes."""
-    assert channel.share == SHARE
-    assert channel.on_lookup(lookup(1), 4) is None
+    """A lookup uses credit until its answer; statistics show all levels."""
+    lent = channel.on_lookup(lookup(1), 4)
 
+    assert (lent, channel.share) == (None, SHARE)
     assert channel.statistics(8) == ChannelStatistics(
         connection=8,
         channel=3,
@@ -68,171 +66,160 @@ def test_lookup_uses_credit(channel: ServerChannel[int]) -> None:
     )
 
 
-def test_all_credit_may_be_used(channel: ServerChannel[int]) -> None:
-    """The bound itself is allowed, in records and in bytes."""
-    channel.on_lookup(lookup(1, size=SHARE.bytes), SHARE.records)
-
-    assert refused(channel, lookup(2, size=0), 1) is ErrorCode.CREDIT_VIOLATION
-
-
-@pytest.mark.parametrize(("records", "size"), [(SHARE.records + 1, 10), (1, SHARE.bytes + 1)])
-def test_too_much_is_a_violation(channel: ServerChannel[int], records: int, size: int) -> None:
-    """More records, or more bytes, than there is credit for break the protocol."""
-    assert refused(channel, lookup(1, size=size), records) is ErrorCode.CREDIT_VIOLATION
-
-
-@pytest.mark.parametrize("sequence", [0, 1, 3])
-def test_sequences_have_no_gaps(channel: ServerChannel[int], sequence: int) -> None:
-    """Each lookup has the number after the last one."""
+@pytest.mark.parametrize(
+    ("frame", "records", "code"),
+    [
+        (lookup(2), SHARE.records, ErrorCode.CREDIT_VIOLATION),
+        (lookup(2, size=SHARE.bytes - 9), 1, ErrorCode.CREDIT_VIOLATION),
+        *((lookup(sequence), 1, ErrorCode.SEQUENCE_GAP) for sequence in (0, 1, 3)),
+        (lookup(2, size=SHARE.bytes - 10), SHARE.records - 1, None),
+    ],
+)
+def test_violations_change_nothing(
+    channel: ServerChannel[int], frame: Lookup, records: int, code: ErrorCode | None
+) -> None:
+    """A lookup beyond the credit or out of sequence is refused; all credit may be used."""
     channel.on_lookup(lookup(1), 1)
+    before = channel.statistics(1)
 
-    assert refused(channel, lookup(sequence), 1) is ErrorCode.SEQUENCE_GAP
+    if code is None:
+        channel.on_lookup(frame, records)
+        assert channel.statistics(1).credit_records == 0
+        return
+    with pytest.raises(ProtocolViolation) as caught:
+        channel.on_lookup(frame, records)
 
-
-def test_first_sequence_is_one(channel: ServerChannel[int]) -> None:
-    """A channel begins at 1."""
-    assert refused(channel, lookup(2), 1) is ErrorCode.SEQUENCE_GAP
-
-
-def test_closed_channel_takes_no_lookup(channel: ServerChannel[int]) -> None:
-    """After CLOSE nothing more may be asked."""
-    channel.is_closing = True
-
-    assert refused(channel, lookup(1), 1) is ErrorCode.UNKNOWN_CHANNEL
+    assert (caught.value.code, channel.statistics(1)) == (code, before)
+    channel.check_invariants()
 
 
-def test_credit_comes_back_once(channel: ServerChannel[int]) -> None:
-    """The end of a lookup gives back what it used; a second end gives nothing."""
-    channel.on_lookup(lookup(1, size=30), 4)
+def test_credit_returns_once_when_sent(channel: ServerChannel[int]) -> None:
+    """The end of a lookup returns its cost once; the peer may use it once it is sent."""
+    channel.on_lookup(lookup(1, size=30), SHARE.records)
 
-    assert channel.on_ended(1) == Credit(3, 4, 30)
-    assert channel.on_ended(1) is None
-    assert channel.on_ended(2) is None
-
-
-def test_unsent_credit_cannot_be_used(channel: ServerChannel[int]) -> None:
-    """A peer that reads nothing does not learn of credit, so it may not use it either."""
-    channel.on_lookup(lookup(1), SHARE.records)
-    channel.on_ended(1)
-
-    assert refused(channel, lookup(2), 1) is ErrorCode.CREDIT_VIOLATION
+    back = [channel.on_ended(sequence) for sequence in (1, 1, 2)]
+    with pytest.raises(ProtocolViolation) as caught:
+        channel.on_lookup(lookup(2), 1)
     channel.on_credit_sent()
-    channel.on_lookup(lookup(2), SHARE.records)
+
+    assert back == [Credit(3, SHARE.records, 30), None, None]
+    assert caught.value.code is ErrorCode.CREDIT_VIOLATION
+    assert channel.on_lookup(lookup(2), SHARE.records) is None
 
 
-def test_backlog_is_lent_credit() -> None:
-    """Who has more ready gets credit for what it has none for yet; its own when it is sent."""
-    channel = new_channel(10)
-
-    lent = channel.on_lookup(lookup(1, size=8_000, backlog=100), 10)
-
-    bytes_each = 800 + 16  # as its records were so far, and headroom
-    left = SHARE.minus(Grant(10, 8_000))
-    assert lent == Credit(3, 100 - left.records, 100 * bytes_each - left.bytes)
-    statistics = channel.statistics(1)
-    assert (statistics.backlog_records, statistics.floating_records) == (100, lent.records)
-    assert statistics.credit_records == left.records
-    channel.on_credit_sent()
-    assert channel.statistics(1).credit_records == 100
-
-
-def test_backlog_told_twice_is_lent_once() -> None:
-    """Lookups that were sent together tell of the same records, and there is CREDIT on its way."""
-    channel = new_channel(10)
-    lent = channel.on_lookup(lookup(1, backlog=110), 10)
-
-    assert lent == Credit(3, 110 - (SHARE.records - 10), 0)
-    assert channel.on_lookup(lookup(2, backlog=100), 10) is None
-
-
-def test_channel_drains_with_its_last_credit(channel: ServerChannel[int]) -> None:
-    """After CLOSE a channel ends when everything is answered and the credit is on its way."""
-    channel.on_lookup(lookup(1), 1)
-    assert not channel.is_drained
-    channel.is_closing = True
-
-    assert not channel.is_drained
-    channel.on_ended(1)
-    assert not channel.is_drained
-    channel.on_credit_sent()
-    assert channel.is_drained
-
-
-def test_closing_channel_has_no_backlog(channel: ServerChannel[int]) -> None:
-    """What stood behind its last lookup does not come any more."""
+def test_channel_drains_after_close(channel: ServerChannel[int]) -> None:
+    """After CLOSE a channel refuses lookups and ends when its last credit is sent."""
+    drained = [channel.is_drained]
     channel.on_lookup(lookup(1, backlog=5), 1)
-
     channel.is_closing = True
 
+    with pytest.raises(ProtocolViolation) as caught:
+        channel.on_lookup(lookup(2), 1)
+    drained.append(channel.is_drained)
+    channel.on_ended(1)
+    drained.append(channel.is_drained)
+    channel.on_credit_sent()
+
+    assert [*drained, channel.is_drained] == [False, False, False, True]
+    assert caught.value.code is ErrorCode.UNKNOWN_CHANNEL
     assert channel.statistics(1).backlog_records == 0
 
 
-def test_open_channel_is_not_drained(channel: ServerChannel[int]) -> None:
-    """A channel that is idle but open goes on."""
-    assert not channel.is_drained
-
-
 @pytest.mark.parametrize(
-    ("told", "known"), [([5], 5), ([5, 3], 5), ([3, 5], 5), ([0, -7], 0), ([-7, -9, -8], -7)]
+    ("marks", "known"), [([5], 5), ([5, 3], 5), ([3, 5], 5), ([0, -7], 0), ([-7, -9, -8], -7)]
 )
 def test_watermark_never_goes_back(
-    channel: ServerChannel[int], told: list[int], known: int
+    channel: ServerChannel[int], marks: list[int], known: int
 ) -> None:
-    """The latest watermark counts, also around the epoch and before it."""
-    for watermark_ms in told:
+    """The largest watermark counts, also before 1970."""
+    for watermark_ms in marks:
         channel.on_watermark(watermark_ms)
 
     assert channel.statistics(1).watermark_ms == known
 
 
-class ChannelMachine(RuleBasedStateMachine):
-    """A peer that keeps the rules, and one that tries to break them."""
+def test_backlog_gets_floating_credit() -> None:
+    """A backlog gets credit beyond the rest of the share, once, by the mean size of its keys."""
+    (channel,) = new_channels(1, 10 * POOL_BYTES)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.channel = new_channel(10)
-        self.sequence = 0
-        self.held: dict[int, Grant] = {}
-        self.unsent: deque[Credit] = deque()
-        self.left = SHARE  # what the peer may send, as it knows
+    lent = channel.on_lookup(lookup(1, size=8_000, backlog=100), 10)
+    again = channel.on_lookup(lookup(2, size=800, backlog=99), 1)
+    statistics = channel.statistics(1)
+    channel.on_credit_sent()
 
-    @rule(records=st.integers(0, 60), size=st.integers(0, 15_000), backlog=st.integers(0, 100))
-    def ask(self, records: int, size: int, backlog: int) -> None:
-        """A lookup is taken exactly when the peer has been sent credit for it."""
-        frame = lookup(self.sequence + 1, size=size, backlog=backlog)
-        if records > self.left.records or size > self.left.bytes:
-            assert refused(self.channel, frame, records) is ErrorCode.CREDIT_VIOLATION
-            return
-        lent = self.channel.on_lookup(frame, records)
-        self.sequence += 1
-        self.held[self.sequence] = Grant(records, size)
-        self.left = self.left.minus(Grant(records, size))
-        self.unsent += [] if lent is None else [lent]
-
-    @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
-        """A lookup ends, or one that is not there; no more comes back than it cost."""
-        sequence = data.draw(st.integers(0, self.sequence + 1))
-        cost = self.held.pop(sequence, Grant(0, 0))
-        back = self.channel.on_ended(sequence)
-        if back is not None:
-            assert back.records <= cost.records
-            assert back.bytes <= cost.bytes
-            self.unsent.append(back)
-
-    @precondition(lambda self: self.unsent)
-    @rule()
-    def send_credit(self) -> None:
-        """The peer reads."""
-        credit = self.unsent.popleft()
-        self.left = self.left.plus(Grant(credit.records, credit.bytes))
-        self.channel.on_credit_sent()
-
-    @invariant()
-    def books_agree(self) -> None:
-        """What the peer may send is what it was granted and has not used."""
-        self.channel.check_invariants()
-        assert self.channel.statistics(1).credit_records == self.left.records
+    bytes_each = 800 + 16  # the mean of its records, and headroom
+    left = SHARE.minus(Grant(10, 8_000))
+    assert lent == Credit(3, 100 - left.records, 100 * bytes_each - left.bytes)
+    assert again is None
+    assert (statistics.backlog_records, statistics.floating_records) == (99, lent.records)
+    assert statistics.credit_records == left.records - 1
+    assert channel.statistics(1).credit_records == 99
 
 
-TestChannel = ChannelMachine.TestCase
+def test_busy_channel_starves_no_other() -> None:
+    """A channel with a large backlog leaves another channel enough credit for its own."""
+    busy, other = new_channels(2, 8 * MIB)
+    for sequence in range(1, 100):
+        turn(busy, sequence, backlog=100_000)
+
+    turn(other, 1, backlog=1_000)
+
+    assert other.statistics(1).credit_records >= 1_000
+    assert busy.statistics(1).floating_records > 3_000
+
+
+def test_recent_key_size_sets_credit() -> None:
+    """Credit in bytes follows the size of recent keys."""
+    (channel,) = new_channels(1, 1024 * MIB)
+    for sequence in range(1, 201):
+        turn(channel, sequence, backlog=0, each_bytes=0 if sequence <= 100 else 500)
+
+    lent = channel.on_lookup(lookup(201, backlog=100_000), 1)
+
+    assert lent is not None
+    assert lent.bytes / lent.records == pytest.approx(500 + 16, rel=0.02)
+
+
+def test_bytes_for_large_keys_return() -> None:
+    """A channel whose keys became small returns bytes and keeps its records."""
+    changed, other = new_channels(2, 42 * MIB)  # of which 32 MiB float
+    turn(changed, 1, each_bytes=500)
+    records = changed.statistics(1).floating_records
+    for sequence in range(1, 1_000):
+        turn(other, sequence)
+        turn(changed, sequence + 1)
+
+    assert changed.statistics(1).floating_records > records * 0.9
+    costs = [changed._ledger.floating(owner).cost_bytes for owner in (0, 1)]
+    assert costs == pytest.approx([32 * MIB / 3] * 2, rel=0.01)
+
+
+def test_contended_credit_goes_to_pool() -> None:
+    """Credit that other channels need does not return to the channel that used it."""
+    greedy, late = new_channels(2, 10 * POOL_BYTES)
+    lent = greedy.on_lookup(lookup(1, backlog=10**6), 1)
+    assert lent is not None
+    greedy.on_credit_sent()
+    greedy.on_lookup(lookup(2, size=0, backlog=10**6), lent.records)
+    late.on_lookup(lookup(1, backlog=10**6), 1)
+
+    back = greedy.on_ended(2)
+
+    assert back is not None
+    assert 0 < back.records < lent.records
+    assert greedy.statistics(1).floating_records == back.records
+    greedy.check_invariants()
+
+
+def test_empty_credit_closes_the_channel() -> None:
+    """A closing channel whose credit goes to others still ends behind its last answer."""
+    greedy, late = new_channels(2, 10 * POOL_BYTES)
+    greedy.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+    greedy.on_credit_sent()
+    late.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+    greedy.is_closing = True
+
+    back, was_drained = greedy.on_ended(1), greedy.is_drained
+    greedy.on_credit_sent()
+
+    assert (back, was_drained, greedy.is_drained) == (Credit(3, 0, 0), False, True)

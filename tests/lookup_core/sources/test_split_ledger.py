@@ -1,99 +1,113 @@
-"""The ledger of splits: none is forgotten, none is had twice, and none is read backwards."""
+"""The split ledger: every split has one state, one reader at most, and a position that grows."""
 
-from dataclasses import replace as replaced
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lookup_core.backoff import FailureBackoff
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
+from tests.lookup_core.model_runs import QUICK_AND_FULL, run_model
 
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "columns went")
 A, B = Split("a"), Split("b")
 
 
-def ledger_of(*splits: Split, most_failures: int | None = None) -> SplitLedger:
-    """A ledger that knows these."""
+def ledger_of(*splits: Split, assigned: int = 0, most_failures: int | None = None) -> SplitLedger:
+    """A ledger of these splits; the first ones have readers."""
     ledger = SplitLedger(most_failures)
     ledger.on_discovered(splits)
-    return ledger
-
-
-def assigned(*splits: Split, most_failures: int | None = None) -> SplitLedger:
-    """A ledger whose splits all have readers."""
-    ledger = ledger_of(*splits, most_failures=most_failures)
-    for _ in splits:
+    for _ in range(assigned):
         ledger.assign_next(0.0)
     return ledger
 
 
-def test_discovery_tells_what_is_new() -> None:
-    """Only splits that were not known are new; one that is not found again stays."""
+def test_discovery_returns_new_splits() -> None:
+    """Only unknown splits are new; a split that is not found again stays."""
     ledger = SplitLedger(None)
 
-    assert ledger.on_discovered([A]) == [A]
-    assert ledger.on_discovered([A, B, B]) == [B]
-    assert ledger.on_discovered([B]) == []
+    new = [ledger.on_discovered(found) for found in ([A], [A, B, B], [B])]
+
+    assert new == [[A], [B], []]
     assert [split.split_id for split in ledger.progress()] == ["a", "b"]
+    assert list(ledger.split_ids) == ["a", "b"]
 
 
-def test_splits_are_assigned_once_each() -> None:
-    """In the order of discovery, from the beginning, and to one reader only."""
+def test_splits_have_one_reader() -> None:
+    """Splits are assigned once, in the order of discovery, from their beginning."""
     ledger = ledger_of(A, B)
 
-    assert ledger.assign_next(0.0) == Assignment(A, None)
-    assert ledger.assign_next(0.0) == Assignment(B, None)
-    assert ledger.assign_next(1e9) is None
+    assigned = [ledger.assign_next(0.0), ledger.assign_next(0.0), ledger.assign_next(1e9)]
+
+    assert assigned == [Assignment(A, None), Assignment(B, None), None]
 
 
-def test_failed_split_goes_on_after_a_pause() -> None:
-    """It waits, then the next reader gets it with the position up to which it was taken."""
-    ledger = assigned(A)
+def test_failed_split_continues_after_delay() -> None:
+    """A failed split is assigned after its delay, from its position."""
+    ledger = ledger_of(A, assigned=1)
     ledger.on_progress("a", 7)
 
-    assert ledger.on_failure("a", DOWN, now=10.0, jitter=1.0) == 0.5
-    assert ledger.next_due() == 10.5
-    assert ledger.assign_next(10.4) is None
-    assert ledger.assign_next(10.5) == Assignment(A, 7)
+    assert not ledger.is_caught_up
+    assert (ledger.on_failure("a", DOWN, now=10.0, jitter=1.0), ledger.next_due()) == (0.5, 10.5)
+    assert [ledger.assign_next(10.4), ledger.assign_next(10.5)] == [None, Assignment(A, 7)]
     assert ledger.next_due() is None
 
 
-def test_getting_on_ends_a_row_of_failures() -> None:
-    """The pause is short again once the position has grown, or the end was reached."""
-    ledger = assigned(A)
-    pauses = []
+def test_progress_resets_the_delay() -> None:
+    """The delay is short again after the position grew or the end was reached."""
+    ledger = ledger_of(A, assigned=1)
+    delays = []
     for position, is_caught_up in ((5, False), (5, False), (6, False), (6, True)):
         ledger.on_progress("a", position, is_caught_up=is_caught_up)
-        pauses.append(ledger.on_failure("a", DOWN, now=0.0, jitter=1.0))
+        delays.append(ledger.on_failure("a", DOWN, now=0.0, jitter=1.0))
         ledger.assign_next(60.0)
 
-    assert pauses == [0.5, 1.0, 0.5, 0.5]
+    assert delays == [0.5, 1.0, 0.5, 0.5]
 
 
-def test_repeated_failures_are_final_where_limited() -> None:
-    """The third in a row of three is the last; the split is not assigned again."""
-    ledger = assigned(A, most_failures=3)
-    for _ in range(2):
-        assert ledger.on_failure("a", DOWN, now=0.0, jitter=0.0) is not None
+def test_delays_double_up_to_30_s() -> None:
+    """Delays double from 0.5 s to 30 s; jitter spreads their upper half."""
+    backoff, others = FailureBackoff(), [FailureBackoff(), FailureBackoff()]
+
+    delays = [backoff.on_failure(1.0) for _ in range(8)]
+    spread = [other.on_failure(jitter) for other, jitter in zip(others, (0.0, 0.5), strict=True)]
+    counted = backoff.failures
+    backoff.on_success()
+
+    assert (delays, spread) == ([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], [0.25, 0.375])
+    assert (counted, backoff.failures, backoff.on_failure(1.0)) == (8, 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("most_failures", "error", "delays"),
+    [
+        (3, DOWN, [0.25, 0.5, None]),
+        (3, CHANGED, [None]),
+        (None, CHANGED, [0.25, 0.5, 1.0, 2.0]),
+    ],
+)
+def test_failures_may_be_limited(
+    most_failures: int | None, error: BackendError, delays: list[float | None]
+) -> None:
+    """With a limit, the last of several failures, or one that is not retriable, is final."""
+    ledger = ledger_of(A, assigned=1, most_failures=most_failures)
+    found = []
+    for _ in delays:
+        found.append(ledger.on_failure("a", error, now=0.0, jitter=0.0))
         ledger.assign_next(60.0)
 
-    assert ledger.on_failure("a", DOWN, now=0.0, jitter=0.0) is None
-    assert (ledger.assign_next(1e9), ledger.next_due(), ledger.is_finished) == (None, None, False)
-    assert [split.state for split in ledger.progress()] == [SplitState.FAILED]
+    state = SplitState.FAILED if delays[-1] is None else SplitState.ASSIGNED
+    assert (found, ledger.is_finished, ledger.next_due()) == (delays, False, None)
+    assert [split.state for split in ledger.progress()] == [state]
 
 
-def test_lasting_error_is_final_at_once_where_limited() -> None:
-    """What will fail again in the same way is not tried again, unless all is tried for ever."""
-    assert assigned(A, most_failures=3).on_failure("a", CHANGED, now=0.0, jitter=0.0) is None
-    assert assigned(A).on_failure("a", CHANGED, now=0.0, jitter=0.0) == 0.25
-
-
-def test_position_goes_back_only_where_it_may() -> None:
-    """What comes twice is no progress; what counts no more is read from its new beginning."""
-    ledger = assigned(A)
+def test_position_goes_back_on_request() -> None:
+    """A position goes back only where the reader says so."""
+    ledger = ledger_of(A, assigned=1)
     ledger.on_progress("a", 100)
     ledger.on_progress("a", 40)
     kept = ledger.progress()[0].position
@@ -102,36 +116,35 @@ def test_position_goes_back_only_where_it_may() -> None:
     assert (kept, ledger.progress()[0].position) == (100, 3)
 
 
-def test_caught_up_means_every_split() -> None:
-    """A split that is new, or fails, is behind until it has caught up or is finished."""
-    ledger = assigned(A)
-    before = ledger.is_caught_up
+def test_all_splits_must_catch_up() -> None:
+    """A ledger is caught up when each split is caught up or finished; a failure ends that."""
+    ledger = ledger_of(A, assigned=1)
+    seen = [ledger.is_caught_up]
     ledger.on_progress("a", 1, is_caught_up=True)
-    caught_up = ledger.is_caught_up
+    seen.append(ledger.is_caught_up)
     ledger.on_discovered([B])
-    with_another = ledger.is_caught_up
+    seen.append(ledger.is_caught_up)
     ledger.assign_next(0.0)
     ledger.on_finished("b")
-    finished = ledger.is_caught_up
+    seen.append(ledger.is_caught_up)
     ledger.on_failure("a", DOWN, now=0.0, jitter=0.0)
 
-    assert (before, caught_up, with_another, finished) == (False, True, False, True)
-    assert not ledger.is_caught_up
+    assert [*seen, ledger.is_caught_up] == [False, True, False, True, False]
 
 
-def test_all_finished_is_the_end() -> None:
-    """The ledger is finished when its last split is; without splits it is from the start."""
-    ledger = assigned(A, B)
-    ledger.on_finished("a")
-    half = ledger.is_finished
-    ledger.on_finished("b")
+def test_last_split_finishes_the_ledger() -> None:
+    """A ledger is finished when all splits are, also if it has none."""
+    ledger = ledger_of(A, B, assigned=2)
+    seen = [SplitLedger(None).is_finished]
+    for split_id in "ab":
+        ledger.on_finished(split_id)
+        seen.append(ledger.is_finished)
 
-    assert (SplitLedger(None).is_finished, half, ledger.is_finished) == (True, False, True)
-    assert ledger.assign_next(1e9) is None
+    assert (seen, ledger.assign_next(1e9)) == ([True, False, True], None)
 
 
-def test_only_assigned_splits_are_told_of() -> None:
-    """Progress of a split that nobody reads is a defect, and changes nothing."""
+def test_unassigned_splits_have_no_progress() -> None:
+    """Progress of a split without reader is a defect and changes nothing."""
     ledger = ledger_of(A)
 
     with pytest.raises(AssertionError, match="a is unassigned"):
@@ -143,24 +156,24 @@ def test_only_assigned_splits_are_told_of() -> None:
     assert ledger.progress() == [SplitProgress("a", SplitState.UNASSIGNED)]
 
 
-def test_progress_tells_the_last_error() -> None:
-    """It is shown while the split has not got on since; the number of failures stays."""
-    ledger = assigned(A)
+def test_progress_has_the_last_error() -> None:
+    """The last error is shown until the split advances; the number of failures stays."""
+    ledger = ledger_of(A, assigned=1)
     ledger.on_progress("a", 1, total=9)
     ledger.on_failure("a", DOWN, now=0.0, jitter=0.0)
-    failed = ledger.progress()
+    (failed,) = ledger.progress()
     ledger.assign_next(1.0)
     ledger.on_progress("a", 2, total=9, is_caught_up=True)
 
     waiting = SplitProgress("a", SplitState.WAITING, position=1, total=9, failures_total=1)
-    assert failed == [replaced(waiting, last_error="connection_lost: down")]
+    assert failed == replace(waiting, last_error="connection_lost: down")
     assert ledger.progress() == [
-        replaced(waiting, state=SplitState.ASSIGNED, position=2, is_caught_up=True)
+        replace(waiting, state=SplitState.ASSIGNED, position=2, is_caught_up=True)
     ]
 
 
-class LedgerMachine(RuleBasedStateMachine):
-    """Splits that come, are assigned, get on, fail and end, against a plain record of each."""
+class LedgerModel(RuleBasedStateMachine):
+    """Splits are found, assigned, read, fail and end, against a record of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +194,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 0.2, 1.0, 40.0]))
     def assign(self, seconds: float) -> None:
-        """Time goes by, and a reader asks for a split."""
+        """Time passes, and a reader requests a split."""
         self.now += seconds
         due = {each for each, due_at in self.due_at.items() if due_at <= self.now}
         ready = due | self.in_state(SplitState.UNASSIGNED)
@@ -197,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_state(SplitState.ASSIGNED))
     @rule(choice=st.data(), position=st.integers(0, 9), flags=st.sets(st.sampled_from("cb")))
     def progress(self, choice: st.DataObject, position: int, flags: set[str]) -> None:
-        """A piece of one was taken."""
+        """A part of a split is read."""
         split_id = self.one_assigned(choice)
         before = self.positions[split_id]
         is_back = "b" in flags
@@ -207,32 +220,32 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_state(SplitState.ASSIGNED))
     @rule(choice=st.data(), jitter=st.floats(0.0, 0.99), is_lasting=st.booleans())
     def fail(self, choice: st.DataObject, jitter: float, *, is_lasting: bool) -> None:
-        """The reader of one fails."""
+        """A reader fails."""
         split_id = self.one_assigned(choice)
         error = CHANGED if is_lasting else DOWN
-        pause_s = self.ledger.on_failure(split_id, error, now=self.now, jitter=jitter)
-        if pause_s is None:
+        delay_s = self.ledger.on_failure(split_id, error, now=self.now, jitter=jitter)
+        if delay_s is None:
             self.states[split_id] = SplitState.FAILED
         else:
-            assert 0.25 <= pause_s <= 30.0
+            assert 0.25 <= delay_s <= 30.0
             assert not is_lasting
             self.states[split_id] = SplitState.WAITING
-            self.due_at[split_id] = self.now + pause_s
+            self.due_at[split_id] = self.now + delay_s
 
     @precondition(lambda self: self.in_state(SplitState.ASSIGNED))
     @rule(choice=st.data())
     def finish(self, choice: st.DataObject) -> None:
-        """One comes to its end."""
+        """A split ends."""
         split_id = self.one_assigned(choice)
         self.ledger.on_finished(split_id)
         self.states[split_id] = SplitState.FINISHED
 
     @invariant()
-    def tells_each_split_once(self) -> None:
-        """No split is forgotten, and each is where the record has it."""
+    def every_split_has_its_state(self) -> None:
+        """The ledger has each split in the state and at the position of the record."""
         self.ledger.check_invariants()
-        told = {split.split_id: (split.state, split.position) for split in self.ledger.progress()}
-        assert told == {each: (self.states[each], self.positions[each]) for each in self.states}
+        found = {each.split_id: (each.state, each.position) for each in self.ledger.progress()}
+        assert found == {each: (self.states[each], self.positions[each]) for each in self.states}
         assert self.ledger.next_due() == min(self.due_at.values(), default=None)
         assert self.ledger.is_finished == (set(self.states.values()) <= {SplitState.FINISHED})
 
@@ -241,8 +254,11 @@ class LedgerMachine(RuleBasedStateMachine):
         return {split_id for split_id, each in self.states.items() if each is state}
 
     def one_assigned(self, choice: st.DataObject) -> str:
-        """Some split that has a reader."""
+        """A split that has a reader."""
         return choice.draw(st.sampled_from(sorted(self.in_state(SplitState.ASSIGNED))))
 
 
-TestLedgerModel = LedgerMachine.TestCase
+@QUICK_AND_FULL
+def test_no_split_is_forgotten(examples: int) -> None:
+    """No split is lost, assigned twice or read backwards."""
+    run_model(LedgerModel, examples)

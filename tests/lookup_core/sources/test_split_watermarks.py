@@ -1,129 +1,133 @@
-"""The watermark of a dimension, and which of its splits are idle."""
+"""The watermark of a dimension from those of its splits, idle splits, and event-time alignment."""
 
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lookup_core.sources.split_watermarks import SplitWatermarks
+from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.watermark_valve import NO_WATERMARK_MS, ChannelTime
 
 IDLE_AFTER_S = 5.0
 
 
 def watermarks_of(*split_ids: str) -> SplitWatermarks:
-    """These splits, come at 0 s."""
+    """Splits that come at 0 s."""
     watermarks = SplitWatermarks(IDLE_AFTER_S)
     for split_id in split_ids:
         watermarks.add(split_id, 0.0)
     return watermarks
 
 
-def tell(
+def report(
     watermarks: SplitWatermarks,
     split_id: str,
     watermark_ms: int = NO_WATERMARK_MS,
     *,
     now: float = 0.0,
     is_caught_up: bool = True,
+    has_changes: bool = False,
 ) -> None:
-    """A piece of a split, without changes."""
+    """A split reports a piece."""
     watermarks.on_piece(
-        split_id, watermark_ms=watermark_ms, has_changes=False, is_caught_up=is_caught_up, now=now
+        split_id,
+        watermark_ms=watermark_ms,
+        has_changes=has_changes,
+        is_caught_up=is_caught_up,
+        now=now,
     )
+    watermarks.check_invariants()
 
 
 def test_slowest_split_sets_the_watermark() -> None:
-    """The merged watermark is the least, and there is none before all have told one."""
+    """The watermark is the smallest one, and there is none before each split has one."""
     watermarks = watermarks_of("a", "b")
-    tell(watermarks, "a", 100)
+    report(watermarks, "a", 100)
     before = watermarks.watermark_ms
-    tell(watermarks, "b", 50)
+    report(watermarks, "b", 50)
 
     assert (before, watermarks.watermark_ms) == (NO_WATERMARK_MS, 50)
     assert watermarks.active_ms() == {"a": 100, "b": 50}
 
 
-def test_silent_split_holds_nobody_back() -> None:
-    """Caught up and without news for 5 s, a split is idle; a moment earlier it is not."""
+def test_silent_split_becomes_idle() -> None:
+    """A split that is caught up and has no news for 5 s is idle and delays no watermark."""
     watermarks = watermarks_of("a", "b")
-    tell(watermarks, "b", now=0.0)
-    tell(watermarks, "a", 100, now=4.0)
+    report(watermarks, "b", now=0.0)
+    report(watermarks, "a", 100, now=4.0)
 
-    assert watermarks.next_deadline() == 5.0
+    deadlines = [watermarks.next_deadline()]
     watermarks.expire(4.9)
-    assert (watermarks.watermark_ms, watermarks.active_ms()) == (
-        NO_WATERMARK_MS,
-        {"a": 100, "b": NO_WATERMARK_MS},
-    )
+    before = watermarks.watermark_ms, watermarks.active_ms()
     watermarks.expire(5.0)
+    deadlines.append(watermarks.next_deadline())
+
+    assert before == (NO_WATERMARK_MS, {"a": 100, "b": NO_WATERMARK_MS})
     assert (watermarks.watermark_ms, watermarks.active_ms()) == (100, {"a": 100})
-    assert watermarks.next_deadline() == 9.0
+    assert deadlines == [5.0, 9.0]
 
 
-def test_split_that_is_behind_is_never_idle() -> None:
-    """However long it is silent: what it has not told yet may be old."""
-    watermarks = watermarks_of("a")
-    tell(watermarks, "a", 100, is_caught_up=False)
+def test_split_behind_is_never_idle() -> None:
+    """A split that is not caught up, or has no piece yet, stays active."""
+    watermarks = watermarks_of("a", "b", "c")
+    report(watermarks, "a", 100, is_caught_up=False)
+    report(watermarks, "c", 100, now=1.0)
 
     watermarks.expire(1e6)
-    assert (watermarks.is_idle, watermarks.next_deadline()) == (False, None)
 
-
-def test_signs_of_life_are_no_news() -> None:
-    """A piece without changes and without a new watermark leaves an idle split idle."""
-    watermarks = watermarks_of("a")
-    tell(watermarks, "a", 100, now=0.0)
-    tell(watermarks, "a", 100, now=4.0)
-    watermarks.expire(5.0)
-    tell(watermarks, "a", 100, now=6.0)
-
-    assert (watermarks.is_idle, watermarks.watermark_ms) == (True, 100)
+    assert watermarks.active_ms() == {"a": 100, "b": NO_WATERMARK_MS}
     assert watermarks.next_deadline() is None
 
 
-def test_news_make_a_split_active() -> None:
-    """A change does, also one of the same event time, and so does a later watermark."""
+def test_only_news_makes_active() -> None:
+    """A change or a later watermark makes a split active, an empty piece does not."""
     watermarks = watermarks_of("a")
-    tell(watermarks, "a", 100)
+    report(watermarks, "a", 100, now=0.0)
+    report(watermarks, "a", 100, now=4.0)
     watermarks.expire(5.0)
-    watermarks.on_piece("a", watermark_ms=100, has_changes=True, is_caught_up=True, now=6.0)
-    with_change = watermarks.is_idle
-    watermarks.expire(11.0)
-    tell(watermarks, "a", 200, now=12.0)
+    report(watermarks, "a", 100, now=6.0)
+    idle = [watermarks.is_idle]
+    deadlines = [watermarks.next_deadline()]
+    report(watermarks, "a", 100, now=7.0, has_changes=True)
+    idle.append(watermarks.is_idle)
+    watermarks.expire(12.0)
+    report(watermarks, "a", 200, now=13.0)
 
-    assert (with_change, watermarks.is_idle, watermarks.watermark_ms) == (False, False, 200)
-    assert watermarks.next_deadline() == 17.0
+    assert [*idle, watermarks.is_idle] == [True, False, False]
+    assert [*deadlines, watermarks.next_deadline()] == [None, 18.0]
+    assert watermarks.watermark_ms == 200
 
 
-def test_failed_split_is_not_idle() -> None:
-    """Nobody knows what it holds, until it is read up to its end again."""
+def test_failed_split_is_active() -> None:
+    """A split that fails is active until it is read to its end again."""
     watermarks = watermarks_of("a")
-    tell(watermarks, "a", 100)
+    report(watermarks, "a", 100)
     watermarks.expire(5.0)
     watermarks.on_failure("a")
     watermarks.expire(1e6)
-    away = watermarks.time_of("a")
-    tell(watermarks, "a", 100, now=1e6)
+    failed = watermarks.time_of("a")
+    report(watermarks, "a", 100, now=1e6)
     watermarks.expire(1e6)
 
-    assert away == ChannelTime(100, is_idle=False, is_aligned=True)
+    assert failed == ChannelTime(100, is_idle=False, is_aligned=True)
     assert watermarks.time_of("a") == ChannelTime(100, is_idle=True, is_aligned=False)
 
 
-def test_paused_split_is_not_silent() -> None:
-    """Its silence begins when its pause is over."""
+def test_paused_split_is_active() -> None:
+    """The silence of a split starts when its pause ends."""
     watermarks = watermarks_of("a")
-    tell(watermarks, "a", 100)
+    report(watermarks, "a", 100)
 
     watermarks.expire(5.0, paused={"a"})
-    assert (watermarks.is_idle, watermarks.next_deadline()) == (False, 10.0)
+    paused = watermarks.is_idle, watermarks.next_deadline()
     watermarks.expire(10.0)
-    assert watermarks.is_idle
+
+    assert (paused, watermarks.is_idle) == ((False, 10.0), True)
 
 
-def test_finished_split_holds_nobody_back() -> None:
-    """What has gone is not waited for, nor known any more; going twice is harmless."""
+def test_removed_split_is_forgotten() -> None:
+    """A split that is removed, once or twice, delays no watermark; adding twice is harmless."""
     watermarks = watermarks_of("a", "b")
-    tell(watermarks, "a", 100)
+    report(watermarks, "a", 100)
     watermarks.remove("b")
     watermarks.remove("b")
     watermarks.add("a", 9.0)
@@ -132,80 +136,30 @@ def test_finished_split_holds_nobody_back() -> None:
     assert watermarks.active_ms() == {"a": 100}
 
 
-class SplitWatermarksMachine(RuleBasedStateMachine):
-    """Splits that come, tell, fail and go, against what is known of each by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watermarks = SplitWatermarks(IDLE_AFTER_S)
-        self.now = 0.0
-        self.caught_up_since: dict[str, float | None] = {}  # {split: last news, if caught up}
-        self.news_at: dict[str, float] = {}
-        self.watermark_ms = NO_WATERMARK_MS
-
-    @rule(split_id=st.sampled_from("abc"))
-    def add(self, split_id: str) -> None:
-        """A split comes."""
-        self.watermarks.add(split_id, self.now)
-        self.news_at.setdefault(split_id, self.now)
-        self.caught_up_since.setdefault(split_id, None)
-
-    @rule(split_id=st.sampled_from("abc"))
-    def remove(self, split_id: str) -> None:
-        """A split goes."""
-        self.watermarks.remove(split_id)
-        self.news_at.pop(split_id, None)
-        self.caught_up_since.pop(split_id, None)
-
-    @rule(
-        split_id=st.sampled_from("abc"),
-        watermark_ms=st.integers(0, 9),
-        has_changes=st.booleans(),
-        is_caught_up=st.booleans(),
-    )
-    def tell(
-        self, split_id: str, watermark_ms: int, *, has_changes: bool, is_caught_up: bool
-    ) -> None:
-        """A split that is there tells something."""
-        known = self.watermarks.time_of(split_id)
-        if known is None:
-            return
-        if has_changes or watermark_ms > known.watermark_ms:
-            self.news_at[split_id] = self.now
-        self.caught_up_since[split_id] = self.news_at[split_id] if is_caught_up else None
-        self.watermarks.on_piece(
-            split_id,
-            watermark_ms=watermark_ms,
-            has_changes=has_changes,
-            is_caught_up=is_caught_up,
-            now=self.now,
-        )
-
-    @rule(split_id=st.sampled_from("abc"))
-    def fail(self, split_id: str) -> None:
-        """A split that is there fails."""
-        if split_id in self.news_at:
-            self.watermarks.on_failure(split_id)
-            self.caught_up_since[split_id] = None
-
-    @rule(seconds=st.sampled_from([0.5, 2.0, 5.0]))
-    def expire(self, seconds: float) -> None:
-        """Time goes by: exactly those are idle that are caught up and were silent for 5 s."""
-        self.now += seconds
-        self.watermarks.expire(self.now)
-        active = {
-            split_id
-            for split_id, since in self.caught_up_since.items()
-            if since is None or since + IDLE_AFTER_S > self.now
-        }
-        assert set(self.watermarks.active_ms()) == active
-
-    @invariant()
-    def never_goes_back(self) -> None:
-        """The merged watermark only grows, and a deadline lies ahead of whoever may fall idle."""
-        self.watermarks.check_invariants()
-        assert self.watermarks.watermark_ms >= self.watermark_ms
-        self.watermark_ms = self.watermarks.watermark_ms
+@pytest.mark.parametrize(
+    ("watermarks", "ahead"),
+    [
+        ({"a": 100, "b": 150, "c": 151}, {"c"}),
+        ({"a": 101, "b": 150, "c": 151}, set()),
+        ({"a": NO_WATERMARK_MS, "b": 100, "c": 200}, {"c"}),
+        ({"a": NO_WATERMARK_MS}, set()),
+        ({}, set()),
+    ],
+)
+def test_splits_beyond_the_drift_wait(watermarks: dict[str, int], ahead: set[str]) -> None:
+    """A split waits that is more than 50 ms ahead; one without watermark does not count."""
+    assert splits_ahead(watermarks, 50) == ahead
 
 
-TestSplitWatermarksModel = SplitWatermarksMachine.TestCase
+@settings(max_examples=50)
+@given(
+    watermarks=st.dictionaries(st.text("abcdef", max_size=2), st.integers(-100, 100), min_size=1),
+    drift_ms=st.integers(0, 50),
+)
+def test_slowest_split_never_waits(watermarks: dict[str, int], drift_ms: int) -> None:
+    """The slowest split and all within the drift are read."""
+    slowest_ms = min(watermarks.values())
+
+    ahead = splits_ahead(watermarks, drift_ms)
+
+    assert ahead == {each for each, at_ms in watermarks.items() if at_ms > slowest_ms + drift_ms}

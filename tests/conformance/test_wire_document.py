@@ -1,0 +1,151 @@
+"""docs/wire_protocol.md agrees with the codec, the service and the error codes."""
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lookup_core.errors import ErrorCode, unknown_dimension
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import Frame, FrameKind
+from tests.service.stream.streaming import streaming
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire_protocol.md").read_text()
+BLOCK = re.compile(r"^```wire\n(client|service): ([A-Z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_REFUSALS = {
+    *(ErrorCode.BAD_REQUEST, ErrorCode.KEY_TYPE),
+    *(ErrorCode.UNKNOWN_COLUMN, ErrorCode.UNKNOWN_DIMENSION),
+}
+# Codes of neither RESULT nor ERROR: a new code is in the tables of the document, or named here.
+ELSEWHERE = {
+    ErrorCode.KEY_TOO_LARGE,  # found by the client, which does not send such a key
+    *(ErrorCode.BAD_JSON, ErrorCode.BAD_ARROW, ErrorCode.TOO_MANY_KEYS, ErrorCode.DRAINING),  # HTTP
+    *(ErrorCode.ANSWER_TOO_LARGE, ErrorCode.UNAUTHORIZED),  # HTTP, too
+    *(ErrorCode.BAD_FRAME, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CREDIT_VIOLATION),  # closes
+    *(ErrorCode.SEQUENCE_GAP, ErrorCode.UNKNOWN_CHANNEL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WireBlock:
+    """One frame of the conversation in the document."""
+
+    sender: str  # client or service
+    name: str  # of the kind
+    message: bytes
+    comments: tuple[tuple[bytes, str], ...]  # the bytes of a line, and its comment
+
+
+def wire_block(sender: str, name: str, text: str) -> WireBlock:
+    """The frame that is written as hex, with comments behind `#`."""
+    lines = [line.partition("#") for line in text.splitlines()]
+    comments = tuple((bytes.fromhex(hexed), comment.strip()) for hexed, _, comment in lines)
+    return WireBlock(sender, name, b"".join(given for given, _ in comments), comments)
+
+
+BLOCKS = [wire_block(*found) for found in BLOCK.findall(DOCUMENT)]
+EACH_BLOCK = pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+
+
+def first(kind: type[Frame]) -> Frame:
+    """The first frame of a kind in the conversation."""
+    return next(frame for block in BLOCKS if isinstance(frame := decode_frame(block.message), kind))
+
+
+@EACH_BLOCK
+def test_bytes_are_those_of_the_codec(block: WireBlock) -> None:
+    """Each block is a frame of its kind with exactly these bytes."""
+    kind = FrameKind(block.message[0])
+
+    assert encode_frame(decode_frame(block.message)) == block.message
+    assert (block.name, block.sender) == (kind.name, "client" if kind < 64 else "service")
+
+
+@EACH_BLOCK
+def test_comments_match_the_bytes(block: WireBlock) -> None:
+    """The comments state kind, channel and lengths of the bytes."""
+    (header, comment), *rest = block.comments
+    kind, _, _, channel, _ = struct.unpack("<BBHIQ", header)
+
+    assert comment.startswith(f"kind {kind}")
+    assert f"channel {channel}" in comment
+    lengths = [(line, words) for line, words in rest if words.endswith("bytes of description")]
+    assert [struct.unpack("<I", line) for line, _ in lengths] == [
+        (int(words.split()[0]),) for _, words in lengths
+    ]
+
+
+def test_every_kind_is_shown() -> None:
+    """The conversation has all kinds of frames."""
+    assert {block.name for block in BLOCKS} == {kind.name for kind in FrameKind}
+
+
+def test_payloads_match_the_text() -> None:
+    """The lookup of the conversation has its keys, and the results have their rows."""
+    opening, opened, lookup = first(frames.Open), first(frames.Opened), first(frames.Lookup)
+    assert isinstance(opening, frames.Open)
+    assert isinstance(opened, frames.Opened)
+    assert isinstance(lookup, frames.Lookup)
+
+    keys = decode_batch(lookup.payload, opening.key)
+    with_row, without = [
+        decode_batch(each.payload, result_schema(opened.columns) if each.has_rows else ROWLESS)
+        for block in BLOCKS
+        if isinstance(each := decode_frame(block.message), frames.Result)
+    ]
+
+    assert keys.to_pydict() == {"id": [7, 5]}
+    assert with_row.to_pydict() == {"position": [0], "outcome": [1], "age_ms": [0], "name": ["Ada"]}
+    assert without.to_pydict() == {"position": [1], "outcome": [2], "age_ms": [0], "error": [None]}
+
+
+def test_refusal_has_the_words_of_the_service() -> None:
+    """The refusal of an unknown dimension has the code and text of the service."""
+    failure = first(frames.Failure)
+    refusal = unknown_dimension("nowhere", ["customers"])
+
+    assert isinstance(failure, frames.Failure)
+    assert (failure.code, failure.detail) == (refusal.code, refusal.detail)
+
+
+async def test_service_answers_as_written() -> None:
+    """The service answers the client's frames with the kinds of frames that follow them."""
+    blocks = [block for block in BLOCKS if block.name != "GOAWAY"]  # this service does not stop
+    found: list[str] = []
+    async with streaming() as service:
+        peer = await service.connect()
+        for block in blocks:
+            if block.sender == "client":
+                await peer.socket.send_bytes(block.message)
+            else:
+                message = await peer.socket.receive_bytes(timeout=10.0)
+                found.append(FrameKind(message[0]).name)
+
+    assert found == [block.name for block in blocks if block.sender == "service"]
+
+
+def rows_of_keys() -> list[tuple[set[str], str]]:
+    """The codes of each row of the table of keys, and whether a retry may help."""
+    _, _, table = DOCUMENT.partition("| code of a key |")
+    rows = [row.split("|")[1:3] for row in table.partition("\n\n")[0].splitlines()[2:]]
+    return [(set(re.findall("`([a-z_]+)`", codes)), retryable.strip()) for codes, retryable in rows]
+
+
+def test_document_names_every_code() -> None:
+    """The table has exactly the codes of keys; a refusal may have one of the others."""
+    named = [code for codes, _ in rows_of_keys() for code in codes]
+    (refusals,) = re.findall(r"a word as above, or (.*?);", DOCUMENT)
+
+    assert sorted(named) == sorted(set(ErrorCode) - IN_REFUSALS - ELSEWHERE)
+    assert set(re.findall("`([a-z_]+)`", refusals)) == IN_REFUSALS
+
+
+def test_document_states_retriable_codes() -> None:
+    """The table states for each code whether a retry may help."""
+    found = {ErrorCode(code): answer for codes, answer in rows_of_keys() for code in codes}
+
+    assert found == {code: "yes" if code.is_retryable else "no" for code in found}

@@ -1,0 +1,371 @@
+"""Debezium's events, captured and made: which keys, rows and transactions they report."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, ReplayFilter, TableChange
+from lookup_core.changelog.debezium_json import DebeziumDecoder, debezium_document
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+from tests.lookup_core.changelog.change_messages import (
+    Message,
+    Told,
+    captured,
+    message,
+    schema_of,
+    told,
+)
+
+BY_ID = schema_of({"id": pa.int64()}, {"code": pa.utf8(), "n2": pa.int16()})
+BY_CODE = schema_of({"code": pa.utf8()}, {"n2": pa.int16()})
+FIRST: dict[str, tuple[pa.DataType, Any]] = {
+    "n2": (pa.int16(), -5),
+    "f4": (pa.float32(), 0.10000000149011612),
+    "f8": (pa.float64(), 0.1),
+    "b": (pa.bool_(), True),
+    "vc": (pa.utf8(), "dflt"),
+    "u": (pa.utf8(), "0f9e4d1c-3a52-4b1e-8d9a-1c2b3a4d5e6f"),
+    "e": (pa.utf8(), "sad"),
+    "by": (pa.binary(), b"\xde\xad\xbe\xef"),
+    "num": (pa.decimal128(10, 2), Decimal("12.50")),
+    "d": (pa.date32(), date(2020, 2, 29)),
+    "tz": (pa.timestamp("us", "UTC"), datetime(2020, 2, 29, 11, 34, 56, 123456, UTC)),
+}
+MANY = schema_of({"id": pa.int64()}, {name: kind for name, (kind, _) in FIRST.items()})
+ROW = {name: value for name, (_, value) in FIRST.items()}
+TIMES = {"ts": pa.timestamp("us"), "d": pa.date32()}
+MOMENT = datetime(2020, 2, 29, 12, 34, 56, 123456)  # noqa: DTZ001
+UUID = bytes.fromhex("0f9e4d1c3a524b1e8d9a1c2b3a4d5e6f")
+SETTINGS = DecoderSettings("public.t", with_rows=True)
+KEYS = replace(SETTINGS, with_rows=False)
+FULL = replace(SETTINGS, has_full_identity=True)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=3,
+)
+
+
+def decoded(
+    messages: list[Message],
+    schema: DimensionSchema = BY_ID,
+    *,
+    settings: DecoderSettings = SETTINGS,
+    log: ReplayFilter | None = None,
+) -> Decoded:
+    """What the messages report."""
+    return DebeziumDecoder(schema, settings, loads=orjson.loads).decode(messages, log)
+
+
+def changes(
+    messages: list[Message], schema: DimensionSchema = BY_ID, settings: DecoderSettings = SETTINGS
+) -> list[Told]:
+    """The changes that the messages report."""
+    return told(decoded(messages, schema, settings=settings).changes)
+
+
+def by_id(**columns: pa.DataType) -> DimensionSchema:
+    """A dimension by `id` with these columns."""
+    return schema_of({"id": pa.int64()}, columns)
+
+
+def event(
+    operation: object, key: object = None, *, transaction_id: object = 7, **parts: object
+) -> Message:
+    """An event of the table."""
+    source = {"schema": "public", "table": "t", "db": "postgres", "txId": transaction_id}
+    return message(key, {"op": operation, "source": {**source, "ts_ms": 5}, **parts})
+
+
+def at(sequence: str | None, operation: str = "u", **source: object) -> Message:
+    """An event of row 1 with this position in the log."""
+    known = {"schema": "public", "table": "t", "txId": 7, "ts_ms": 5, "sequence": sequence}
+    after = {"id": 1, "code": "A", "n2": 1}
+    return message({"id": 1}, {"op": operation, "after": after, "source": {**known, **source}})
+
+
+def words(found: Decoded) -> list[str]:
+    """The changes of row 1 in short form."""
+    return ["row" if isinstance(each[1], dict) else str(each[1]) for each in told(found.changes)]
+
+
+def test_captured_keys_are_in_order() -> None:
+    """Keys and transactions of captured events are reported in their order."""
+    found = decoded(captured("plain t"), settings=KEYS)
+
+    assert [(each[0], each[-1]) for each in told(found.changes)] == [
+        *[((1,), transaction) for transaction in (765, 766, 767, 768)],
+        *[((2,), 768), ((2,), 769), ((3,), 770), ((4,), 771), ((5,), 771), ((6,), 771)],
+        *[((3,), 780), ((3,), 781), ("table", 783), ((8,), 784), ((8,), 786)],
+    ]
+    assert (found.faults, found.ignored, found.source_time_ms) == ({}, 3, 1795286456776)
+
+
+@pytest.mark.parametrize(
+    ("topic", "part", "schema", "expected"),
+    [
+        ("plain t", slice(2), MANY, [((1,), ROW, 765), ((1,), {**ROW, "n2": 6}, 766)]),
+        (  # a large value that did not change is not in the event
+            *("plain t", slice(2), by_id(big=pa.utf8())),
+            [((1,), {"big": "x" * 10}, 765), ((1,), "changed", 766)],
+        ),
+        (  # a row that moves to another primary key is a deletion and a new row
+            *("plain t", slice(3, 9), BY_ID),
+            [
+                ((1,), "gone", 768),
+                ((2,), {"code": "B", "n2": 6}, 768),
+                ((2,), "gone", 769),
+                ((3,), {"code": "inf", "n2": None}, 770),
+            ],
+        ),
+        (  # infinite times are in no calendar
+            *("plain t", slice(8, 11), by_id(tz=pa.timestamp("us", "UTC"))),
+            [
+                *[((3,), "changed", 770), ((4,), "changed", 771)],
+                ((5,), {"tz": datetime(1500, 1, 1, tzinfo=UTC)}, 771),
+            ],
+        ),
+        (
+            *("env t", slice(9), by_id(ts=TIMES["ts"], ts3=TIMES["ts"], num0=pa.decimal128(10, 0))),
+            [((1,), {"ts": MOMENT, "ts3": MOMENT.replace(microsecond=123000), "num0": 1234}, 765)],
+        ),
+        ("env t", slice(9), MANY, [((1,), "changed", 765)]),  # defaults may stand for NULL
+        ("alt t", slice(9), by_id(**TIMES), [((1,), "changed", 765)]),
+        ("iso t", slice(9), by_id(**TIMES), [((1,), {"ts": MOMENT, "d": ROW["d"]}, 765)]),
+    ],
+)
+def test_captured_rows_are_exact(
+    topic: str, part: slice, schema: DimensionSchema, expected: list[Told]
+) -> None:
+    """Rows of captured events are those of the table; a row with an unsure value is not used."""
+    assert changes(captured(topic)[part], schema) == expected
+
+
+@pytest.mark.parametrize(("topic", "count"), [("plain alt", 5), ("env alt", 1), ("alt alt", 1)])
+def test_composite_keys_are_typed(topic: str, count: int) -> None:
+    """Keys of several columns have the types of the dimension, in each mode of the converters."""
+    key = [pa.field("id", pa.binary(16), metadata=UUID_FIELD), pa.field("k", pa.decimal128(6, 0))]
+    schema = DimensionSchema(pa.schema(key), pa.schema({"v": pa.utf8()}))
+
+    found = changes(captured(topic), schema, replace(SETTINGS, table="public.alt"))
+
+    seven, eight = (UUID, Decimal(7)), (UUID, Decimal(8))
+    moved = [(seven, {"v": "y"}, 773), (seven, "gone", 774), (eight, {"v": "y"}, 774)]
+    assert found == [(seven, {"v": "x"}, 772), *moved][:count]
+
+
+def test_full_identity_has_old_keys() -> None:
+    """With REPLICA IDENTITY FULL the old key is in `before`; keys with NULL are left out."""
+    schema = schema_of({"a": pa.int32()}, {"v": pa.utf8()})
+
+    found = changes(captured("plain nopk"), schema, replace(FULL, table="public.nopk"))
+
+    assert found == [((1,), {"v": "p"}, 776), ((1,), {"v": "z"}, 777), ((1,), "gone", 778)]
+
+
+def test_unknown_old_keys_change_the_table() -> None:
+    """An event that lacks the old key is a change of the table; its reason names the remedy."""
+    found = decoded(captured("plain t")[:4], BY_CODE)
+
+    tables = [("table", transaction) for transaction in (766, 767, 768)]
+    assert told(found.changes) == [(("A",), {"n2": -5}, 765), *tables]
+    reasons = [each.reason for each in found.changes if isinstance(each, TableChange)]
+    assert all("REPLICA IDENTITY FULL" in reason for reason in reasons)
+    assert found.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "expected"),
+    [
+        (
+            event("u", before={"code": "A"}, after={"code": "B", "n2": 1}),
+            FULL,
+            [(("A",), "gone", 7), (("B",), {"n2": 1}, 7)],
+        ),
+        (  # from before the identity was full
+            event("u", {"code": "B"}, before=None, after={"code": "B", "n2": 1}),
+            FULL,
+            [("table", 7)],
+        ),
+        *(
+            (event("d", key, before={"code": ""}), SETTINGS, [("table", 7)])
+            for key in (None, {"code": None}, {"id": 1}, {"schema": None, "payload": None})
+        ),
+    ],
+)
+def test_old_key_must_be_known(
+    found: Message, settings: DecoderSettings, expected: list[Told]
+) -> None:
+    """An update or deletion without its old key is a change of the table."""
+    assert changes([found], BY_CODE, settings) == expected
+
+
+def test_lone_tombstones_delete_rows() -> None:
+    """A tombstone without its deletion is a deletion without transaction."""
+    key = {"id": 1}
+    broken = Message(message(key).key, b"{")
+
+    found = decoded([message(key), broken, message(key), message(None), message({"other": 1})])
+
+    assert told(found.changes) == [((1,), "gone", 0), ("table", 0), ((1,), "gone", 0)]
+    assert found.ignored == 2
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        *(
+            captured(topic)
+            for topic in ("__debezium-heartbeat.plain", "plain.message", "env.transaction")
+        ),
+        captured("plain nopk"),
+        [message(None, {"ddl": "…", "tableChanges": [], "ts_ms": 3})],
+    ],
+    ids=["heartbeat", "message", "transaction", "other table", "schema change"],
+)
+def test_other_messages_report_the_time(messages: list[Message]) -> None:
+    """Messages that are not of the table report the time of the source only."""
+    found = decoded(messages)
+
+    assert found.source_time_ms > NO_WATERMARK_MS
+    assert found == Decoded([], found.source_time_ms, ignored=len(messages))
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"), [([5, 9, 7], 9), ([None, 3.5, True, "8", 2**63, 2], 2)]
+)
+def test_source_time_is_the_latest(times: list[object], expected: int) -> None:
+    """The source time is the latest one that is a whole number of 63 bits."""
+    assert decoded([message(None, {"ts_ms": each}) for each in times]).source_time_ms == expected
+
+
+@pytest.mark.parametrize(("database", "count"), [(None, 1), ("postgres", 1), ("other", 0)])
+def test_other_databases_are_ignored(database: str | None, count: int) -> None:
+    """If the settings name a database, events of others are ignored."""
+    found = decoded([event("c", after={"id": 1})], settings=replace(SETTINGS, database=database))
+
+    assert (len(found.changes), found.ignored) == (count, 1 - count)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(2**32 + 9, 9), (None, 0), ("9", 0), (True, 0), (9.0, 0)]
+)
+def test_transactions_have_32_bits(given: object, expected: int) -> None:
+    """The low 32 bits of a transaction are kept; another value is an unknown transaction."""
+    found = [event(operation, after={"id": 1}, transaction_id=given) for operation in "ct"]
+
+    assert changes(found) == [((1,), "changed", expected), ("table", expected)]
+
+
+def test_replayed_rows_are_not_reported() -> None:
+    """A row that precedes the newest reported position is reported as changed only."""
+    log, messages = ReplayFilter(), captured("plain t")[:6]  # the fifth is a tombstone
+
+    found = [words(decoded(messages, log=log)) for _ in range(2)]
+
+    assert found == [
+        ["row", "row", "row", "gone", "row"],
+        ["changed", "changed", "changed", "gone", "row"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        # A later transaction may have written its rows earlier.
+        ([at('["10","25"]'), at('["30","15"]'), at('["30","40"]')], ["row"] * 3),
+        # A snapshot shows what was committed by then.
+        *(
+            (
+                [at('["20","25"]'), at(read, "r", snapshot="incremental"), at('["20","26"]')],
+                ["row", expected, "row"],
+            )
+            for read, expected in (
+                ('[null,"30"]', "row"),
+                ('["10","25"]', "row"),
+                ('[null,"19"]', "changed"),
+                (None, "changed"),
+            )
+        ),
+        # A tombstone has no position.
+        ([at('["20","25"]', ts_ms=None), message({"id": 1})], ["row", "changed"]),
+    ],
+)
+def test_log_position_selects_rows(messages: list[Message], expected: list[str]) -> None:
+    """Rows are reported by their position in the log of the database."""
+    assert words(decoded(messages, log=ReplayFilter())) == expected
+
+
+@pytest.mark.parametrize("settings", [KEYS, SETTINGS], ids=["keys", "rows"])
+def test_new_log_changes_the_table(settings: DecoderSettings) -> None:
+    """A new snapshot, or the log of a restored database, is a change of the table."""
+    kinds = ["first", "true", "last", "first_in_data_collection", "last"]
+    read = [at('[null,"30"]', "r", snapshot=kind) for kind in kinds]
+    restored = [at('["2","5"]', ts_ms=100_000), at('["7","8"]', ts_ms=100_001)]
+
+    snapshot = decoded([at('["10","20"]'), at('[null,"30"]', "r"), *read], settings=settings)
+    restore = decoded([at('["20","25"]'), *restored], settings=settings, log=ReplayFilter())
+
+    row = "row" if settings.with_rows else "changed"
+    assert words(snapshot) == [row, "0", row, "0", row, row, row, "0", row, row]
+    assert words(restore) == [row, "0", row, row]
+    assert (snapshot.faults, restore.faults) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("document", "payload", "forms"),
+    [
+        ({"after": {"id": 1}}, {"after": {"id": 1}}, {}),
+        (
+            {"schema": {"fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": 1}},
+            {"id": 1},
+            {"id": {"field": "id", "type": "int64"}},
+        ),
+        # A key may have columns of these names.
+        ({"schema": "public", "payload": 1}, {"schema": "public", "payload": 1}, {}),
+        *(
+            ({"schema": schema, "payload": {}}, {}, {})
+            for schema in ({}, {"fields": 1}, {"fields": [1, {"field": []}]}, None)
+        ),
+    ],
+)
+def test_envelope_is_optional(
+    document: object, payload: Mapping[str, Any], forms: Mapping[str, Any]
+) -> None:
+    """A document may have an envelope with a schema; a malformed schema has no forms."""
+    found = debezium_document(document)
+
+    assert found is not None
+    assert (found.payload, found.forms(), found.within("other")) == (payload, forms, None)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_any_json_is_decoded(data: st.DataObject) -> None:
+    """Any JSON at any place of a message and its schema is decoded without an error."""
+    (real,) = captured("env t")
+    documents = [orjson.loads(part or b"") for part in (real.key, real.value)]
+    for document in documents:
+        replace_one(document, data)
+
+    assert len(decoded([message(*documents)], MANY).changes) <= 2
+
+
+def replace_one(document: Any, data: st.DataObject) -> None:  # noqa: ANN401  JSON
+    """Put any JSON at any place of the document."""
+    places = [*document] if isinstance(document, dict) else [*range(len(document))]
+    place = data.draw(st.sampled_from(places))
+    if isinstance(document[place], dict | list) and document[place] and data.draw(st.booleans()):
+        replace_one(document[place], data)
+    else:
+        document[place] = data.draw(ANY_JSON)

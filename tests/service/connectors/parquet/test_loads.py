@@ -1,0 +1,189 @@
+"""Loads of Parquet files: row groups are splits, and changed or damaged files fail the load."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.sources.splits import ReadingMode
+from service.connectors.parquet.file import FileIdentity
+from service.connectors.parquet.row_groups import ParquetRowGroups
+from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, write_rows
+from tests.service.connectors.source_contract import SourceCase, Told, read_all, splits_of
+
+
+async def loaded(path: Path, schema: DimensionSchema = SCHEMA) -> Told:
+    """Load the file or folder for this schema."""
+    case = SourceCase(ParquetRowGroups(path, columns=schema.columns.names), schema)
+    async with splits_of(case) as splits:
+        return await read_all(case, splits)
+
+
+async def failure_of(path: Path, schema: DimensionSchema = SCHEMA) -> BackendError:
+    """The error of a load."""
+    with pytest.raises(BackendError) as caught:
+        await loaded(path, schema)
+    return caught.value
+
+
+async def test_splits_are_row_groups(tmp_path: Path) -> None:
+    """Each row group of each file is a split with its file, its number and its rows."""
+    write_rows(tmp_path / "a.parquet", range(5), row_group_size=3)
+    write_rows(tmp_path / "b.parquet", range(5, 6), row_group_size=3)
+    source = ParquetRowGroups(tmp_path, columns=OFFERED)
+
+    async with source.enumerator(SCHEMA) as enumerator:
+        splits = await enumerator.discover()
+
+    assert (source.is_bounded, source.reading_mode) == (True, ReadingMode.SEQUENTIAL)
+    assert enumerator.discovery_interval_s is None
+    assert [(split.id, split.total, split.fragment.row_groups[0].id) for split in splits] == [
+        ("a.parquet row group 0", 3, 0),
+        ("a.parquet row group 1", 2, 1),
+        ("b.parquet row group 0", 1, 0),
+    ]
+    assert splits[0].identity == FileIdentity.of(tmp_path / "a.parquet")
+
+
+async def test_rows_have_the_dimensions_types(tmp_path: Path) -> None:
+    """Rows behind the position are read in the types of the dimension."""
+    write_rows(tmp_path / "a.parquet", range(3), row_group_size=3)
+    case = SourceCase(ParquetRowGroups(tmp_path / "a.parquet", columns=OFFERED), SCHEMA)
+
+    async with splits_of(case) as splits, case.source.reader(SCHEMA) as reader:
+        await reader.assign(splits[0], position=1)
+        (piece,) = await reader.read()
+
+    (change,) = piece.changes
+    assert isinstance(change, RowChanges)
+    assert change.keys.equals(pa.record_batch({"id": pa.array([1, 2])}))
+    assert change.rows.schema.equals(SCHEMA.columns)
+    assert change.rows.to_pylist()[0] == {"name": "name 1", "weight": 0.5}
+    assert (piece.position, piece.total, piece.is_finished, piece.snapshot) == (3, 3, True, None)
+
+
+async def test_null_keys_are_left_out(tmp_path: Path) -> None:
+    """A row with NULL in its key is left out and counts for the position."""
+    rows = {"id": [1, None, 3], "name": ["a", "b", "c"], "weight": pa.nulls(3, pa.float32())}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+
+    found = await loaded(tmp_path / "a.parquet")
+
+    ((changes,), (pieces,)) = found.changes.values(), found.pieces.values()
+    assert [change[0] for change in changes] == [{"id": 1}, {"id": 3}]
+    assert pieces[-1].position == 3
+
+
+async def test_partition_columns_are_read(tmp_path: Path) -> None:
+    """A column of the files' paths is read like other columns."""
+    for region in ("north", "south"):
+        (tmp_path / f"region={region}").mkdir()
+        write_rows(tmp_path / f"region={region}" / "a.parquet", range(1), row_group_size=3)
+
+    found = await loaded(tmp_path, DimensionSchema(SCHEMA.key, pa.schema({"region": pa.utf8()})))
+
+    rows = [row for changes in found.changes.values() for _, _, row, _ in changes]
+    assert rows == [{"region": "north"}, {"region": "south"}]
+
+
+async def test_empty_file_ends_at_once(tmp_path: Path) -> None:
+    """A file without rows is read to its end."""
+    fields = pa.schema([*SCHEMA.key, *SCHEMA.columns])
+    pq.write_table(fields.empty_table(), tmp_path / "a.parquet")
+
+    found = await loaded(tmp_path / "a.parquet")
+
+    assert (len(found.pieces), [*found.changes.values()]) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (None, "no such file"),
+        (lambda _: b"", "size is 0 bytes"),
+        (lambda whole: whole[: len(whole) // 2], "magic bytes not found"),  # while it is written
+        (lambda whole: whole[:-4] + b"PARE", "encrypted"),
+        (lambda whole: whole[:8] + bytes(40) + whole[48:], "page header"),
+    ],
+    ids=["missing", "empty", "half", "encrypted", "page"],
+)
+async def test_damaged_files_are_refused(
+    tmp_path: Path, damage: Callable[[bytes], bytes] | None, reason: str
+) -> None:
+    """A missing or damaged file fails the load, with its name and the reason."""
+    path = tmp_path / "a.parquet"
+    if damage is not None:
+        write_rows(path, range(5), row_group_size=3)
+        path.write_bytes(damage(path.read_bytes()))
+
+    failure = await failure_of(path)
+
+    start = "no such file" if damage is None else "cannot be read as Parquet ("
+    assert failure.code is ErrorCode.TABLE_UNAVAILABLE
+    assert failure.detail.startswith(f"{path}: {start}")
+    assert reason in failure.detail
+
+
+async def test_empty_folder_is_refused(tmp_path: Path) -> None:
+    """A folder without files fails the load."""
+    assert (await failure_of(tmp_path)).detail == f"{tmp_path}: no file is in this folder"
+
+
+@pytest.mark.parametrize(
+    ("columns", "described"),
+    [
+        (["name"], {"name": pa.binary()}),  # another type
+        (None, {"name": pa.utf8(), "weight": pa.float32()}),  # a new column
+        (["name"], {"name": pa.utf8(), "weight": pa.float32()}),  # another list
+    ],
+)
+async def test_changed_columns_are_refused(
+    tmp_path: Path, columns: list[str] | None, described: dict[str, pa.DataType]
+) -> None:
+    """A file whose columns are not those of the description fails the load."""
+    write_rows(tmp_path / "a.parquet", range(5), row_group_size=3)
+    source = ParquetRowGroups(tmp_path / "a.parquet", columns=columns)
+    schema = DimensionSchema(SCHEMA.key, pa.schema(described))
+
+    async with source.enumerator(schema) as enumerator:
+        with pytest.raises(BackendError) as caught:
+            await enumerator.discover()
+
+    expected = f"{tmp_path / 'a.parquet'}: has other columns than when it was described"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
+
+
+async def test_replaced_file_fails_the_load(tmp_path: Path) -> None:
+    """A file that is replaced between discovery and read fails the load."""
+    path = tmp_path / "a.parquet"
+    write_rows(path, range(6), row_group_size=3)
+    source = ParquetRowGroups(path, columns=OFFERED)
+
+    async with source.enumerator(SCHEMA) as enumerator, source.reader(SCHEMA) as reader:
+        splits = await enumerator.discover()
+        write_rows(tmp_path / "b.parquet", range(9), row_group_size=3)
+        (tmp_path / "b.parquet").replace(path)
+        await reader.assign(splits[0], position=None)
+        with pytest.raises(BackendError) as caught:
+            await reader.read()
+
+    expected = f"{path}: was replaced while it was read"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
+
+
+async def test_inexact_values_fail_the_load(tmp_path: Path) -> None:
+    """A value that does not fit the dimension's type exactly fails the load."""
+    rows: dict[str, Any] = {"id": [1], "at": pa.array([1], pa.timestamp("ns"))}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    schema = DimensionSchema(SCHEMA.key, pa.schema({"at": pa.timestamp("us")}))
+
+    failure = await failure_of(tmp_path / "a.parquet", schema)
+
+    assert failure.code is ErrorCode.TABLE_UNAVAILABLE
+    assert "would lose data" in failure.detail

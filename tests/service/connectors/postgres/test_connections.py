@@ -1,0 +1,387 @@
+"""Connections to PostgreSQL without a server: settings, errors, timeouts, and closing."""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.sources.splits import ReadingMode
+from service.config.secrets import read_secret
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.connections import PostgresConnections, close_session
+from service.connectors.postgres.errors import explained, mapped_errors
+from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
+from service.connectors.postgres.snapshot_session import PostgresSnapshotSession
+from service.connectors.postgres.snapshot_source import (
+    PostgresSnapshot,
+    PostgresSnapshotEnumerator,
+    PostgresSnapshotReader,
+)
+from tests.service.connectors.jumping_loop import run_jumping
+from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of
+from tools.processes.sidecar_process import free_port
+
+PATIENCE_S = 30.0  # a test that waits longer has failed
+SETTINGS = PostgresSettings("postgresql://user:secret@db/shop", "public.customers", ("id",))
+OLD, NEW = "postgresql://u:old@h/shop", "postgresql://u:new@h/shop"
+SERVER_SETTINGS = {
+    "application_name": "sidelook",
+    "statement_timeout": "2000ms",
+    "jit": "off",
+    "row_security": "off",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, SERVER_SETTINGS),
+        ({"statement_timeout_s": 0.25}, SERVER_SETTINGS | {"statement_timeout": "250ms"}),
+        ({"statement_timeout_s": 0.0001}, SERVER_SETTINGS | {"statement_timeout": "1ms"}),
+        ({"pgbouncer": True}, {"application_name": "sidelook"}),
+    ],
+)
+def test_sessions_have_their_settings(changed: dict[str, Any], expected: dict[str, str]) -> None:
+    """A session has a statement timeout; behind PgBouncer it has no settings of its own."""
+    settings = replace(SETTINGS, **changed)
+
+    assert settings.server_settings == expected
+    assert bool(settings.statement_cache_size) is not settings.pgbouncer
+    assert "secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "address"),
+    [
+        ("postgresql://user:secret@db:5432/shop?sslmode=require", "db:5432"),
+        ("postgres://db", "db"),
+        ("postgresql://u@a:1,b.example:2/shop", "a:1,b.example:2"),
+        ("postgresql://u:secret@[::1]:5432", "[::1]:5432"),
+        ("postgresql://u@/shop?host=/run", ""),
+        *((f"postgresql://user:1{mark}2@db/shop", "") for mark in "/?#@"),  # not quoted
+    ],
+)
+def test_address_shows_no_secret(dsn: str, address: str) -> None:
+    """The address has hosts and ports only; it is empty if the DSN is not certain."""
+    assert replace(SETTINGS, dsn=dsn).address == address
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [Path.unlink, lambda path: path.write_text("secret"), lambda path: path.write_bytes(b"\xff")],
+)
+def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    """The DSN is read for each connection; a missing or malformed one is logged without text."""
+    path = tmp_path / "dsn"
+    path.write_text(OLD)
+    dsn = RotatedDsn(path, lambda: read_secret(path), first=OLD)
+    found = [dsn.now()]
+    path.write_text(NEW + "\n")
+    found.append(dsn.now())
+    spoil(path)
+
+    with capture_logs() as logs:
+        found.append(dsn.now())
+
+    assert found == [OLD, NEW, NEW]
+    assert [event["event"] for event in logs] == ["postgres.dsn_file_unusable"]
+    assert "secret" not in str(logs)
+
+
+STATES = {
+    "08003": ErrorCode.BACKEND_UNAVAILABLE,
+    "0A000": ErrorCode.SCHEMA_CHANGED,
+    "22P02": ErrorCode.KEY_REJECTED,
+    "26000": ErrorCode.BACKEND_REJECTED,
+    "28000": ErrorCode.BACKEND_AUTH,
+    "28P01": ErrorCode.BACKEND_AUTH,
+    "3D000": ErrorCode.BACKEND_UNAVAILABLE,
+    "40001": ErrorCode.BACKEND_UNAVAILABLE,
+    "42501": ErrorCode.FORBIDDEN,
+    "42703": ErrorCode.SCHEMA_CHANGED,
+    "42P01": ErrorCode.SCHEMA_CHANGED,
+    "53300": ErrorCode.BACKEND_UNAVAILABLE,
+    "54000": ErrorCode.KEY_REJECTED,
+    "55P03": ErrorCode.BACKEND_UNAVAILABLE,
+    "57014": ErrorCode.TIMEOUT,
+    "57P01": ErrorCode.BACKEND_UNAVAILABLE,
+    "57P03": ErrorCode.BACKEND_UNAVAILABLE,
+    "58030": ErrorCode.BACKEND_UNAVAILABLE,
+    "P0001": ErrorCode.BACKEND_REJECTED,
+    "XX000": ErrorCode.BACKEND_UNAVAILABLE,
+}
+UNREACHABLE = [
+    socket.gaierror(-2, "Name or service not known"),
+    ConnectionRefusedError(111, "refused"),
+    FileNotFoundError(2, "no socket"),
+    PermissionError(13, "denied"),
+    ssl.SSLError("handshake"),
+    ConnectionResetError(104, "reset"),
+    ConnectionError("rejected SSL upgrade"),
+    TimeoutError(),
+    OSError("Multiple exceptions"),
+    OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+    asyncpg.TargetServerAttributeNotMatched("standby"),
+    asyncpg.ProtocolError("unexpected"),
+    asyncpg.InternalClientError("unexpected"),
+    asyncpg.ClientConfigurationError("dsn"),
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_text_of_the_server_stays_inside(state: str) -> None:
+    """The SQLSTATE sets the code; the server's text, with values of rows, is only chained."""
+    fields = {"C": state, "M": "failed for key 4711", "D": "Failing row contains (4711, secret)."}
+
+    with pytest.raises(BackendError) as caught, mapped_errors("public.customers"):
+        raise asyncpg.PostgresError.new(fields)
+
+    assert caught.value.code is STATES[state]
+    assert caught.value.detail.startswith("public.customers: ")
+    assert "4711" not in str(caught.value)
+    assert "4711" in str(caught.value.__cause__)
+
+
+def test_network_errors_have_distinct_reasons() -> None:
+    """Each kind of network error has a reason of its own, others that of their base class."""
+    explanations = [explained(error) for error in UNREACHABLE]
+
+    assert {code for code, _ in explanations} == {ErrorCode.BACKEND_UNAVAILABLE}
+    assert len({reason for _, reason in explanations}) == len(UNREACHABLE)
+    assert explained(ConnectionAbortedError()) == explained(ConnectionError())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (asyncpg.DataError("invalid input for query argument $1"), ErrorCode.KEY_REJECTED),
+        (asyncpg.OutdatedSchemaCacheError("type changed"), ErrorCode.SCHEMA_CHANGED),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.BACKEND_REJECTED),
+        (ValueError("invalid port"), ErrorCode.BACKEND_UNAVAILABLE),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_client_errors_have_codes(error: Exception, code: ErrorCode) -> None:
+    """Errors that asyncpg raises itself have their codes."""
+    assert explained(error)[0] is code
+
+
+@pytest.mark.parametrize("error", [BackendError(ErrorCode.TIMEOUT, "late"), KeyError("defect")])
+def test_other_errors_pass_unchanged(error: Exception) -> None:
+    """Mapped errors and defects are not mapped again."""
+    with pytest.raises(type(error)) as caught, mapped_errors("public.customers"):
+        raise error
+
+    assert caught.value is error
+
+
+@asynccontextmanager
+async def connections_to(
+    dsn: str, *, connect_timeout_s: float = PATIENCE_S
+) -> AsyncIterator[PostgresConnections]:
+    """Open connections."""
+    connections = PostgresConnections(
+        PostgresSettings(dsn, "public.customers", ("id",), connect_timeout_s=connect_timeout_s)
+    )
+    await connections.open()
+    yield connections
+    await connections.close()
+
+
+async def failure_of(call: Awaitable[object]) -> str:
+    """The detail of the error, without the table, that says that the server is unavailable."""
+    with pytest.raises(BackendError) as caught:
+        async with asyncio.timeout(PATIENCE_S):
+            await call
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
+    assert caught.value.is_retryable
+    return caught.value.detail.partition(": ")[2]
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where connections are accepted and nothing is sent."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "reason"),
+    [
+        (
+            "postgresql://postgres@/shop?host=/nowhere",
+            "there is no Unix socket at the place that the DSN names",
+        ),
+        (
+            "postgresql://postgres:geheim@127.0.0.1:{port}/shop",
+            "nothing listens at the address of the DSN (127.0.0.1:{port})",
+        ),
+        (
+            "postgresql://postgres@nowhere.invalid/shop",
+            "the host name of the DSN does not resolve (nowhere.invalid)",
+        ),
+        ("mysql://db/shop", MALFORMED),
+        ("postgresql://db:port/shop", MALFORMED),
+        ("host=db", MALFORMED),
+        ("postgresql://[::1/shop", MALFORMED),
+    ],
+)
+async def test_unreachable_server_has_its_reason(dsn: str, reason: str) -> None:
+    """A server that cannot be reached has a reason with its address, without password."""
+    port = free_port()
+
+    async with connections_to(dsn.format(port=port)) as connections:
+        found = await failure_of(connections.run("SELECT 1", [], timeout_s=PATIENCE_S))
+
+    assert found.startswith(reason.format(port=port))
+    assert "geheim" not in found
+
+
+async def test_other_protocol_is_unavailable() -> None:
+    """A server that speaks another protocol is unavailable."""
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        dsn = f"postgresql://postgres@127.0.0.1:{port}/shop?sslmode=disable"
+        async with connections_to(dsn) as connections:
+            assert await failure_of(connections.run("SELECT 1", [], timeout_s=PATIENCE_S))
+
+
+@pytest.mark.parametrize(("connect_timeout_s", "timeout_s"), [(0.05, 3600.0), (3600.0, 0.05)])
+async def test_silent_server_is_given_up(
+    silent_port: int, connect_timeout_s: float, timeout_s: float
+) -> None:
+    """A silent server is given up at the connect timeout, or at the query's timeout."""
+    dsn = f"postgresql://postgres@127.0.0.1:{silent_port}/shop"
+
+    async with connections_to(dsn, connect_timeout_s=connect_timeout_s) as connections:
+        found = await failure_of(connections.run("SELECT 1", [], timeout_s=timeout_s))
+
+    assert found.startswith("no connection in time")
+
+
+async def test_cancelled_connect_ends(silent_port: int) -> None:
+    """A cancelled query does not wait for a silent server, nor does closing."""
+    dsn = f"postgresql://postgres@127.0.0.1:{silent_port}/shop"
+    async with asyncio.timeout(PATIENCE_S), connections_to(dsn) as connections:
+        task = asyncio.ensure_future(connections.run("SELECT 1", [], timeout_s=3600.0))
+        await asyncio.sleep(0)
+
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert task.cancelled()
+
+
+async def test_backend_opens_without_server() -> None:
+    """A backend opens without its server; calls fail, and a fetch needs a description."""
+    async with PostgresBackend(NO_SERVER) as backend:
+        found = [
+            await failure_of(backend.describe(timeout_s=PATIENCE_S)),
+            await failure_of(backend.probe(timeout_s=PATIENCE_S)),
+        ]
+        with pytest.raises(AssertionError, match="describe comes first"):
+            await backend.fetch(pa.record_batch({"id": [1]}), timeout_s=1.0)
+
+    assert found == ["there is no Unix socket at the place that the DSN names"] * 2
+    assert backend.uses_index is None
+
+
+async def assign(reader: PostgresSnapshotReader) -> None:
+    """Open a reader and assign a split."""
+    async with reader:
+        await reader.assign(split_of([None, None]), position=None)
+
+
+async def entered(opened: AbstractAsyncContextManager[object]) -> None:
+    """Open, and close even if that failed."""
+    try:
+        await opened.__aenter__()
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+async def test_snapshot_needs_a_server() -> None:
+    """Enumerator, reader and session of a snapshot fail without a server, and close."""
+    session = PostgresSnapshotSession(NO_SERVER)
+    enumerator = PostgresSnapshotEnumerator(NO_SERVER, PRICES.schema, page_bytes=2**20)
+
+    found = [
+        await failure_of(entered(enumerator)),
+        await failure_of(assign(PostgresSnapshotReader(NO_SERVER))),
+        await failure_of(session.open(None)),
+    ]
+    await session.close()
+
+    assert found == ["there is no Unix socket at the place that the DSN names"] * 3
+    assert (session.is_open, enumerator.discovery_interval_s) == (False, None)
+
+
+def test_snapshot_reader_without_split_waits() -> None:
+    """A snapshot is bounded and read in parallel; a reader without split reports nothing."""
+    source = PostgresSnapshot(NO_SERVER)
+
+    async def main() -> object:
+        async with source.reader(PRICES.schema) as reader:
+            reader.pause({"range 1"})
+            return await reader.read()
+
+    assert run_jumping(main()) == []
+    assert (source.is_bounded, source.reading_mode) == (True, ReadingMode.PARALLEL)
+    assert source.enumerator(PRICES.schema).discovery_interval_s is None
+
+
+class ClosingConnection:
+    """A connection whose close fails in some way."""
+
+    def __init__(self, fault: BaseException | None) -> None:
+        self.is_terminated = False
+        self._fault = fault
+
+    async def close(self) -> None:
+        """Close politely."""
+        if self._fault is not None:
+            raise self._fault
+
+    def terminate(self) -> None:
+        """Close at once."""
+        self.is_terminated = True
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(None, ConnectionResetError(), TimeoutError(), asyncpg.InterfaceError("closed already")),
+        asyncio.CancelledError(),
+    ],
+    ids=repr,
+)
+async def test_connection_is_always_terminated(fault: BaseException | None) -> None:
+    """A close terminates the connection and raises nothing but cancellation."""
+    connection = ClosingConnection(fault)
+    closing = close_session(cast("asyncpg.Connection[asyncpg.Record]", connection))
+
+    results = await asyncio.gather(closing, return_exceptions=True)
+
+    assert connection.is_terminated
+    assert [type(each) for each in results] == [
+        asyncio.CancelledError if isinstance(fault, asyncio.CancelledError) else type(None)
+    ]

@@ -1,0 +1,223 @@
+"""The feed of notifications without a server: inbox, reader, session, and missing triggers."""
+
+import asyncio
+import socket
+import sys
+
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
+from lookup_core.errors import BackendError
+from lookup_core.sources.splits import ReadingMode, Split
+from lookup_core.watermark_valve import NO_WATERMARK_MS
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres.notifications_session import (
+    PostgresNotificationsSession,
+    PostgresNotificationsSettings,
+)
+from service.connectors.postgres.notifications_source import (
+    PostgresNotifications,
+    PostgresNotificationsInbox,
+    PostgresNotificationsReader,
+    Taken,
+)
+from service.connectors.postgres.triggers import PostgresNotificationsTriggers, TriggerNames
+from tests.service.connectors.jumping_loop import run_jumping
+
+SCHEMA = DimensionSchema(
+    pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
+)
+SPLIT = Split("notifications")
+GAP = TableChange("notifications may have been lost before the connection was made")
+FOUR_BYTES = sys.getsizeof("aaaa")
+NAMES = TriggerNames("told_1f", {"insert": "told_insert", "delete": "told_delete"})
+ROWS = [("told_insert", "16400 700"), ("told_delete", "16401 700")]
+REMEDY = "run what `python -m service gen-triggers customers` prints"
+MISSING = f"no trigger {{}}, always enabled, tells its changes; {REMEDY}"
+
+
+def inbox_of(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
+    """An inbox with these entries, whose first gap was reported."""
+    inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
+    inbox.take(1)
+    assert all(inbox.put(entry) for entry in entries)
+    return inbox
+
+
+def taken(
+    *payloads: str, lost: TableChange | None = None, heartbeat_ms: int = NO_WATERMARK_MS
+) -> Taken:
+    """One take from an inbox."""
+    return Taken([*payloads], lost, heartbeat_ms)
+
+
+def test_inbox_starts_with_a_gap() -> None:
+    """An inbox reports a gap first, with the last transaction before the connection."""
+    new, connected = (PostgresNotificationsInbox(max_bytes=1_000) for _ in range(2))
+    new.put("a")
+    connected.on_connected(2**32 + 5)
+
+    assert (new.is_empty, new.take(1_000), new.is_empty) == (False, taken("a", lost=GAP), True)
+    assert connected.take(1_000) == taken(lost=TableChange(GAP.reason, 5))
+
+
+def test_inbox_keeps_the_order() -> None:
+    """Payloads are taken once and in order; a heartbeat counts behind what precedes it."""
+    inbox, mixed = inbox_of("a", "b", "a"), inbox_of("before", 1_700_000_000_000, "after")
+
+    found = [inbox.take(1_000), inbox.take(1_000), *(mixed.take(1) for _ in range(3))]
+
+    assert found == [
+        *(taken("a", "b", "a"), taken()),
+        *(taken("before"), taken(heartbeat_ms=1_700_000_000_000), taken("after")),
+    ]
+
+
+def test_inbox_take_is_bounded() -> None:
+    """A take ends with the entry that exceeds its bytes, or with a heartbeat."""
+    inbox = inbox_of("aaaa", "bbbb", "cccc", 5)
+
+    found = [inbox.take(FOUR_BYTES + 1), inbox.take(FOUR_BYTES), inbox.take(1)]
+
+    assert found == [taken("aaaa", "bbbb"), taken("cccc"), taken(heartbeat_ms=5)]
+    assert [each.has_heartbeat for each in found] == [False, False, True]
+
+
+def test_full_inbox_refuses_entries() -> None:
+    """A full inbox refuses an entry; taken entries make room."""
+    inbox = inbox_of("aaaa", "bbbb", 7, max_bytes=3 * FOUR_BYTES)
+
+    refused = [inbox.put("cccc"), inbox.put("dddd")]
+    inbox.take(10_000)
+    inbox.take(10_000)
+
+    assert (refused, [inbox.put(each) for each in ("e" * 4, "f" * 4)]) == (
+        [False, False],
+        [True, True],
+    )
+
+
+@pytest.fixture
+def reader() -> PostgresNotificationsReader:
+    """A reader that is not connected."""
+    settings = PostgresNotificationsSettings("", "t", "changes", max_waiting_bytes=1_000)
+    return PostgresNotifications(settings).reader(SCHEMA)
+
+
+async def test_reader_continues_its_position(reader: PostgresNotificationsReader) -> None:
+    """A reader reports nothing before its split, then the gap at the given position."""
+    before = await reader.read()
+    await reader.assign(SPLIT, position=41)
+    (piece,) = await reader.read()
+
+    assert before == ()
+    assert piece == SplitPiece(
+        "notifications", 41, changes=(GAP,), nbytes=100, silent_s=piece.silent_s
+    )
+
+
+def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> None:
+    """A paused split reports nothing; a pause of others does not matter."""
+
+    async def main() -> None:
+        await reader.assign(SPLIT, position=None)
+        reader.pause({"notifications", "another"})
+        paused = await reader.read()
+        reader.pause({"another"})
+        (piece,) = await reader.read()
+        assert (paused, piece.changes) == ((), (GAP,))
+
+    run_jumping(main())
+
+
+async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReader) -> None:
+    """The log has each reason once, with a count and without payload."""
+    await reader.assign(SPLIT, position=None)
+    with capture_logs() as logs:
+        for _ in range(2):
+            for payload in ("{secret", "{secret", "7"):
+                reader._on_heard(payload)
+            (piece,) = await reader.read()
+
+    found = [(each["event"], each["channel"], each["reason"], each["messages"]) for each in logs]
+    assert piece.undecodable == 3
+    assert found == [
+        ("notifications.not_understood", "changes", reason, count)
+        for reason, count in (
+            ("it is not JSON", 2),
+            ("it is no notification of a version that is known here", 1),
+        )
+    ]
+
+
+def triggers_of() -> PostgresNotificationsTriggers:
+    """Two triggers that were not checked yet."""
+    origin = TableOrigin("shop", "Customers", table_id=16385)
+    return PostgresNotificationsTriggers(
+        origin, NAMES, script="python -m service gen-triggers customers"
+    )
+
+
+async def test_silent_server_is_given_up() -> None:
+    """A session gives a silent server up at the connect timeout."""
+    heard: list[str | int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dsn = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop"
+        settings = PostgresNotificationsSettings(dsn, "t", "changes", connect_timeout_s=0.05)
+        session = PostgresNotificationsSession(
+            settings, triggers_of(), hear=heard.append, on_end=heard.clear
+        )
+        with pytest.raises(BackendError) as failure:
+            async with asyncio.timeout(30.0):
+                await session.__aenter__()
+
+    assert (failure.value.detail, heard) == ("t: no connection in time", [])
+
+
+async def test_source_is_one_unbounded_split() -> None:
+    """The source has one split without a server; its reader needs one."""
+    settings = PostgresNotificationsSettings(
+        "postgresql://u:secret@127.0.0.1:1/shop", "t", "changes", heartbeat_timeout_s=0.25
+    )
+    source = PostgresNotifications(settings)
+
+    async with source.enumerator(SCHEMA) as enumerator:
+        splits = await enumerator.discover()
+    with pytest.raises(BackendError, match="nothing listens at the address"):
+        await source.reader(SCHEMA).__aenter__()
+
+    assert (list(splits), enumerator.discovery_interval_s) == ([SPLIT], None)
+    assert (source.is_bounded, source.reading_mode) == (False, ReadingMode.MULTIPLEXED)
+    assert "secret" not in repr(settings)
+    assert settings.server_settings["statement_timeout"] == "250ms"
+    assert settings.server_settings["application_name"] == "sidelook listen"
+
+
+def test_triggers_are_checked_by_number() -> None:
+    """Triggers are looked for by the number and name of the table; their order is free."""
+    triggers = triggers_of()
+
+    assert triggers.arguments == (16385, "shop", "Customers", "told_1f", [*NAMES.triggers.values()])
+    assert [triggers.fault(rows) for rows in (ROWS, ROWS[::-1], ROWS)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("looks", "fault"),
+    [
+        ([[(None, None)]], MISSING.format("told_insert, told_delete")),
+        ([ROWS, ROWS[:1]], MISSING.format("told_delete")),
+        (
+            [ROWS, [ROWS[0], ("told_delete", "16401 702")]],
+            "its triggers were made anew, or disabled for a while, so that changes are lost",
+        ),
+        ([[]], "the table is gone, or another one has its name; it is described anew soon"),
+    ],
+)
+def test_missing_triggers_are_faults(looks: list[list[tuple[str, str]]], fault: str) -> None:
+    """Missing or replaced triggers, and another table, are faults at each check."""
+    triggers = triggers_of()
+
+    assert [triggers.fault(rows) for rows in looks][-1] == fault

@@ -1,0 +1,316 @@
+"""Queries for lookups and snapshots, the keys that are sent with them, and the triggers' script."""
+
+import json
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.keys.key_casts import UUID_FIELD
+from service.connectors.postgres.queries import (
+    blocks_query,
+    index_statement,
+    key_arguments,
+    key_order,
+    lookup_query,
+    scanning_query,
+    telling_blocks_query,
+    telling_query,
+    uses_index,
+)
+from service.connectors.postgres.snapshot_queries import (
+    STORED_AT,
+    bounds_query,
+    key_columns,
+    postgres_snapshot_query,
+    size_query,
+    some_bound_query,
+    with_keys,
+)
+from service.connectors.postgres.table import quoted
+from service.connectors.postgres.triggers import TriggerNames, trigger_names, trigger_sql
+from tests.service.connectors.postgres.described_tables import (
+    PRICES,
+    WEATHER,
+    builtin,
+    split_of,
+    table_of,
+)
+
+KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
+COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
+MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
+WRAPPING = (blocks_query, telling_query, telling_blocks_query)
+SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
+WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
+INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
+BITMAP: dict[str, Any] = {
+    "Node Type": "Bitmap Heap Scan",
+    "Plans": [{"Node Type": "Bitmap Index Scan", "Index Cond": "(id = k.key1)"}],
+}
+UUIDS = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
+SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+TIME_US = (-62_135_596_800 * 10**6, 253_402_300_799_999_999)
+FIRST_TIME, LAST_TIME = "0001-01-01 00:00:00.000000", "9999-12-31 23:59:59.999999"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("id", '"id"'), ('a"b', '"a""b"'), ("a.b", '"a.b"'), ("select", '"select"'), ("é", '"é"')],
+)
+def test_names_are_quoted_whole(name: str, expected: str) -> None:
+    """A name is quoted, whatever its characters are."""
+    assert quoted(name) == expected
+
+
+HOSTILE = replace(
+    PRICES,
+    schema_name='s"; DROP',
+    name='t"; DROP',
+    keys=tuple((f'{name}"; DROP', sending) for name, sending in PRICES.keys),
+    columns=tuple((f'{name}"; DROP', reading) for name, reading in PRICES.columns),
+    primary_key=('nr"; DROP',),
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(make(HOSTILE, is_ordered=True) for make in (lookup_query, scanning_query)),
+        *(make(HOSTILE, lookup_query(HOSTILE, is_ordered=False)) for make in WRAPPING),
+        index_statement(HOSTILE),
+        bounds_query(HOSTILE, key_columns(HOSTILE), percent=10.0),
+        some_bound_query(HOSTILE, key_columns(HOSTILE)),
+        size_query(HOSTILE),
+        postgres_snapshot_query(HOSTILE, key_columns(HOSTILE), first=("1", "2"), end=("3", "4")),
+        postgres_snapshot_query(HOSTILE, [STORED_AT], first=None, end=("(7,0)",)),
+        postgres_snapshot_query(HOSTILE, [STORED_AT], first=("(7,0)",), end=None),
+    ],
+)
+def test_queries_quote_all_names(query: str) -> None:
+    """No name ends its quotes in any query."""
+    assert 'DROP"' in query
+    assert '""; DROP"' in query
+    assert re.search(r'[^"]"; DROP', query) is None
+
+
+def test_lookup_uses_the_index_per_key() -> None:
+    """A lookup matches typed arrays in the database and prevents a plan without index."""
+    query = (
+        f"SELECT k.ordinal, r.* FROM {KEYS}"
+        f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t WHERE {MATCHES}'
+    )
+
+    assert lookup_query(WEATHER, is_ordered=False) == f"{query} OFFSET 0) AS r"
+    assert lookup_query(WEATHER, is_ordered=True) == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
+
+
+def test_versions_never_valid_are_left_out() -> None:
+    """A version that begins or ended beyond the readable years is left out of each query."""
+    history = replace(table_of(builtin("date"), builtin("text")), versions=VersionColumns("c0"))
+    c0 = """CASE WHEN t."c0" BETWEEN date '0001-01-01' AND date '9999-12-31' THEN t."c0" END"""
+
+    since = f"""({c0} IS NULL AND t."c0" > 'epoch') IS NOT TRUE"""
+    until = f"""({c0} IS NULL AND t."c0" < 'epoch') IS NOT TRUE"""
+    columns = [VersionColumns("c0"), VersionColumns("c0", "c0"), VersionColumns("c1", "c9"), None]
+    assert [replace(history, versions=each).conditions for each in columns] == [
+        *((since,), (since, until), (), ()),
+    ]
+    where = f't."id" = k.key1 AND {since}'
+    assert f" WHERE {where} OFFSET 0" in lookup_query(history, is_ordered=False)
+    assert scanning_query(history, is_ordered=False).endswith(f" ON {where}")
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (INDEX, True),
+        (BITMAP, True),
+        (SCAN, False),
+        (WHOLE_INDEX, False),
+        ({"Node Type": "Append", "Plans": [INDEX, BITMAP]}, True),
+        ({"Node Type": "Append", "Plans": [INDEX, SCAN]}, False),
+        ({"Node Type": "Merge Append", "Plans": [INDEX, SCAN]}, False),
+    ],
+)
+def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool) -> None:
+    """A plan uses an index if each part of the table has a condition on one."""
+    plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
+
+    assert uses_index(json.dumps([{"Plan": plan}])) is expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "order"),
+    [
+        (pa.record_batch({"a": ["b", "a", "b", "B"], "b": [1, 2, 0, 3]}), [3, 1, 2, 0]),
+        *(
+            (pa.record_batch([values], ["id"]), [1, 0])
+            for values in (
+                pa.array([True, False]),
+                pa.array([Decimal("2.00"), Decimal("1.00")]),
+                pa.array([b"b" * 16, b"a" * 16], pa.binary(16)),
+                pa.array([2, 1], pa.timestamp("us", "UTC")),
+            )
+        ),
+    ],
+)
+def test_keys_are_sent_in_order(keys: pa.RecordBatch, order: list[int]) -> None:
+    """Keys of each type are sorted by all of their columns, as in an index."""
+    assert key_order(keys).tolist() == order
+
+
+@pytest.mark.parametrize(
+    ("keys", "arguments"),
+    [
+        (
+            pa.record_batch({"a": [Decimal("1.50"), Decimal("2.00")], "b": [b"", b"x"]}),
+            [[Decimal("1.50"), Decimal("2.00")], [b"", b"x"]],
+        ),
+        (pa.record_batch({"id": pa.array([], pa.int64())}), ["{}"]),
+        (pa.record_batch({"id": [7]}), ["{7}"]),
+        (pa.record_batch({"id": [-(2**63), 0, 2**63 - 1]}), [f"{{{-(2**63)}, 0, {2**63 - 1}}}"]),
+        (
+            pa.record_batch([pa.array([SOME_UUID.bytes, None], pa.binary(16))], schema=UUIDS),
+            [[SOME_UUID, None]],
+        ),
+    ],
+    ids=["columns", "none", "integer", "integers", "uuids"],
+)
+def test_keys_become_arguments(keys: pa.RecordBatch, arguments: list[Any]) -> None:
+    """Each key column is a list of Python values; integers are one text."""
+    assert key_arguments(keys, keys.schema) == arguments
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "first", "last"),
+    [
+        (pa.date32(), (-719_162, 2_932_896), "0001-01-01", "9999-12-31"),
+        (pa.timestamp("us"), TIME_US, FIRST_TIME, LAST_TIME),
+        (pa.timestamp("us", "UTC"), TIME_US, f"{FIRST_TIME}Z", f"{LAST_TIME}Z"),
+    ],
+    ids=str,
+)
+def test_times_become_texts(
+    kind: pa.DataType, numbers: tuple[int, int], first: str, last: str
+) -> None:
+    """A time is sent as text; a time outside the years 1 to 9999 as NULL."""
+    low, high = numbers
+    width = pa.int32() if kind == pa.date32() else pa.int64()
+    column = pa.array([low - 1, low, high, high + 1, None], width).cast(kind)
+    keys = pa.record_batch([column], ["t"])
+
+    assert key_arguments(keys, keys.schema) == [[None, first, last, None, None]]
+
+
+def test_snapshot_ranges_follow_the_primary_key() -> None:
+    """A page is a range by the columns of the primary key in its order."""
+    page = postgres_snapshot_query(PRICES, key_columns(PRICES), first=("1", "a"), end=("2", "b"))
+
+    assert (
+        'WHERE t."item" IS NOT NULL AND t."limit" IS NOT NULL'
+        ' AND (t."limit", t."item") >= ($1::text::numeric, $2::text::uuid)'
+        ' AND (t."limit", t."item") < ($3::text::numeric, $4::text::uuid)' in page
+    )
+    assert [column.expression for column in key_columns(WEATHER)] == ['t."origin"', 't."hour"']
+
+
+def test_snapshot_reads_keys_and_columns() -> None:
+    """A page has exact keys in front of the columns; each split has its own bookmarks."""
+    wide, first, second = with_keys(PRICES), split_of([None, None]), split_of([None, None])
+    first.page_at[10] = 1
+
+    assert wide.schema.columns == pa.schema(
+        {"item": pa.binary(), "limit": pa.decimal128(5, 2), "price": pa.int32()}
+    )
+    assert wide.schema.key == PRICES.schema.key
+    assert (first.id, second.page_at, first.page_count) == (second.id, {0: 0}, 1)
+    assert split_of([None, ("a", "1"), ("b", "2"), None]).page_count == 3
+
+
+def made_names(script: str) -> list[str]:
+    """The names of the function and the triggers that the script creates."""
+    made = [line.split() for line in script.splitlines() if line.startswith("CREATE ")]
+    return [words[4] if words[1] == "OR" else words[2] for words in made]
+
+
+@pytest.mark.parametrize(
+    ("table", "quoted_table"),
+    [
+        ("customers", '"customers"'),
+        ("public.Customers", '"public"."customers"'),
+        (' "Sales" . "Big ""One""" ', '"Sales"."Big ""One"""'),
+        ("shop.public.customers", '"public"."customers"'),
+        ('"a.b"', '"a.b"'),
+        ("ÄRGER", '"Ärger"'),
+    ],
+)
+def test_script_reads_names_as_sql(table: str, quoted_table: str) -> None:
+    """Unquoted names are folded as PostgreSQL folds them, and all names are quoted."""
+    script = trigger_sql(table, ["id"], channel="changes")
+
+    assert script.count(f" ON {quoted_table}\n") == 4
+
+
+def test_trigger_names_match_the_script() -> None:
+    """The names that are looked for are those that the script creates, for each form of a name."""
+    names = [trigger_names(each, ["id"], channel="c") for each in ("t", "public.T", '"t"')]
+    script = trigger_sql("public.t", ["id"], channel="c")
+
+    events = ("insert", "update", "delete", "truncate")
+    assert names == [TriggerNames("c_94cf3072", {each: f"c_{each}" for each in events})] * 3
+    assert made_names(script) == ['"public"."c_94cf3072"()', *(f'"c_{each}"' for each in events)]
+    assert '--   DROP FUNCTION "public"."c_94cf3072"() CASCADE;\n' in script
+
+
+def test_function_names_are_unique() -> None:
+    """Functions of other tables, keys and channels have other names of at most 63 bytes."""
+    asked = [
+        *(("customers", ["id"], "c"), ("other", ["id"], "c"), ("customers", ["id", "region"], "c")),
+        *(("customers", ["region"], "c"), *(("t", ["id"], "c" * 61 + end) for end in ("ä", "ö"))),
+    ]
+
+    made = [made_names(trigger_sql(table, key, channel=channel)) for table, key, channel in asked]
+
+    assert len({names[0] for names in made}) == len(asked)
+    assert not set(made[-1]) & set(made[-2])
+    assert all(len(name.strip('"()').encode()) <= 63 for names in made for name in names)
+
+
+def test_script_quotes_all_names() -> None:
+    """Names of columns and the channel end neither their quotes nor the function's body."""
+    script = trigger_sql("t", ["Id", 'a"b', "$sidelook$"], channel=r"it's \ there")
+
+    assert 'ELSE to_jsonb(new_rows."Id") END,' in script
+    assert 'ELSE to_jsonb(new_rows."a""b") END' in script
+    assert 'WHERE old_rows."Id" IS NOT NULL AND old_rows."a""b" IS NOT NULL' in script
+    assert script.count(r"pg_notify(E'it''s \\ there', ") == 2
+    assert script.count("$sidelook_$") == 2
+
+
+@pytest.mark.parametrize("table", ["", "a.", ".a", "a..b", "a.b.c.d", 'a"b', '"a', "a b", "a; b"])
+def test_malformed_names_are_refused(table: str) -> None:
+    """A text that PostgreSQL would not read as a name is refused."""
+    with pytest.raises(InvalidRequest) as refusal:
+        trigger_sql(table, ["id"], channel="c")
+
+    assert refusal.value.detail == f"{table}: is not the name of a table"
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "n" * 64])
+@pytest.mark.parametrize("place", ["table", "key", "channel"])
+def test_unusable_names_are_refused(name: str, place: str) -> None:
+    """A name that would break a comment or be cut is refused."""
+    names = {"table": "t", "key": "k", "channel": "c"} | {place: name}
+
+    with pytest.raises(InvalidRequest) as refusal:
+        trigger_sql(f'"{names["table"]}"', [names["key"]], channel=names["channel"])
+
+    assert refusal.value.code is ErrorCode.BAD_REQUEST
+    assert refusal.value.detail.startswith(f"{name!a} has more than 63 bytes, or characters")

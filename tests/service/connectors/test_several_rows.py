@@ -1,0 +1,286 @@
+"""Keys with several rows over any backend: the first row, lists of all rows, or versions."""
+
+import asyncio
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_core.dimension_schema import (
+    DimensionSchema,
+    TableOrigin,
+    VersionColumns,
+    version_columns,
+)
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.settings import Match
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports import split_read as pending_read
+from service.connectors.ports.backend import Backend, FetchedRows
+from service.connectors.ports.row_index import RowIndex
+from service.connectors.ports.several_rows import RowMatch, RowVersions, list_columns
+from service.connectors.ports.split_read import PendingRead
+from tests.service.connectors.jumping_loop import run_jumping
+
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
+DAYS = [dt.date(2013, 1, day) for day in range(1, 10)]
+SCHEMA = DimensionSchema(
+    key=pa.schema({"id": pa.int64()}),
+    columns=pa.schema({"name": pa.utf8(), "since": pa.date32(), "until": pa.timestamp("us")}),
+)
+ROWS = pa.table(
+    {
+        "id": pa.array([2, 1, 2, 2, 2]),
+        "name": ["b", "a", None, "c", "as late"],
+        "since": pa.array([DAYS[5], DAYS[1], None, DAYS[3], DAYS[5]], pa.date32()),
+        "until": pa.nulls(5, pa.timestamp("us")),
+    }
+)
+VERSIONS = VersionColumns("since", "until")
+WRAPPERS: dict[str, Callable[[Backend], Backend]] = {
+    "first": lambda backend: RowMatch(backend, Match.FIRST),
+    "all": lambda backend: RowMatch(backend, Match.ALL),
+    "versions": lambda backend: RowVersions(backend, VERSIONS),
+}
+EACH_WRAPPER = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+
+
+class ShuffledBackend(FakeBackend):
+    """Returns its rows in the order of the table, as a database may; keys count from 0."""
+
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__(table, SCHEMA)
+        self._table = table
+
+    async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
+        """All rows of the table."""
+        del keys, timeout_s
+        (rows,) = self._table.select(SCHEMA.columns.names).to_batches()
+        return FetchedRows(self._table["id"].to_numpy().astype("int32"), rows, "one")
+
+
+def keys_of(*ids: int) -> pa.RecordBatch:
+    """A batch of keys."""
+    return pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA.key)
+
+
+def table_of(ids: list[int]) -> pa.Table:
+    """Rows of these ids with numbered names."""
+    names = pa.array([f"row {number}" for number in range(len(ids))], pa.utf8())
+    columns = [pa.array(ids, pa.int64()), names, *(pa.nulls(len(ids), each) for each in (
+        pa.date32(), pa.timestamp("us")))]  # fmt: skip
+    return pa.table(columns, names=ROWS.column_names)
+
+
+async def names(backend: Backend, *ids: int) -> dict[int, Any]:
+    """The name, or the list of names, of each ordinal."""
+    fetched = await backend.fetch(keys_of(*ids), timeout_s=1.0)
+    return dict(zip(fetched.ordinals.tolist(), fetched.rows["name"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("first", {1: "b", 2: "a"}),
+        ("all", {1: ["b", None, "c", "as late"], 2: ["a"]}),
+        ("versions", {1: [None, "c", "b", "as late"], 2: ["a"]}),  # oldest first, NULL before all
+    ],
+)
+async def test_rows_of_key_become_one(kind: str, expected: dict[int, Any]) -> None:
+    """Each key with rows has one row, of the described types."""
+    async with WRAPPERS[kind](FakeBackend(ROWS, SCHEMA)) as backend:
+        schema = await backend.describe(timeout_s=1.0)
+        fetched = await backend.fetch(keys_of(3, 2, 1), timeout_s=1.0)
+        none = await backend.fetch(keys_of(7, 8), timeout_s=1.0)
+        found = await names(backend, 3, 2, 1)
+
+    lists = schema.columns == list_columns(SCHEMA.columns)
+    assert (found, lists, schema.key) == (expected, kind != "first", SCHEMA.key)
+    assert fetched.rows.schema.equals(schema.columns, check_metadata=True)
+    assert (none.ordinals.tolist(), none.rows.schema) == ([], schema.columns)
+    assert version_columns(schema.columns) == (VERSIONS if kind == "versions" else None)
+
+
+@EACH_WRAPPER
+async def test_changelog_has_no_such_rows(wrap: Callable[[Backend], Backend]) -> None:
+    """A row of the table's changelog is not the row that is made of all rows of a key."""
+    origin = TableOrigin("public", "t", tells_rows=True, has_full_identity=True)
+    backend = wrap(FakeBackend(ROWS, replace(SCHEMA, origin=origin)))
+
+    assert (await backend.describe(timeout_s=1.0)).origin == origin.without_rows()
+
+
+@EACH_WRAPPER
+async def test_wrapper_passes_other_calls(wrap: Callable[[Backend], Backend]) -> None:
+    """Probes, failures, the index and the name of the server are those of the backend."""
+    inner = FakeBackend(ROWS, SCHEMA)
+    inner.probe_error = DOWN
+    inner.fail_next(1, DOWN)
+    outer = wrap(inner)
+
+    failed = await asyncio.gather(
+        outer.probe(timeout_s=1.0), names(outer, 1), return_exceptions=True
+    )
+    shuffled = await wrap(ShuffledBackend(ROWS)).fetch(keys_of(0, 1, 2), timeout_s=1.0)
+
+    assert (failed, inner.probes_total, outer.uses_index) == ([DOWN, DOWN], 1, True)
+    assert (shuffled.store, shuffled.ordinals.tolist()) == ("one", [1, 2])
+
+
+@settings(max_examples=30)
+@given(ids=st.lists(st.integers(0, 5)), asked=st.lists(st.integers(0, 7), unique=True))
+async def test_no_row_is_lost(ids: list[int], asked: list[int]) -> None:
+    """Lists have all rows of their keys in their order, and the first row is the first of them."""
+    rows = FakeBackend(table_of(ids), SCHEMA)
+    expected = {
+        ordinal: found
+        for ordinal, key in enumerate(asked)
+        if (found := [f"row {number}" for number, each in enumerate(ids) if each == key])
+    }
+
+    answers: list[Any] = [await names(wrap(rows), *asked) for wrap in WRAPPERS.values()]
+
+    first = {ordinal: each[0] for ordinal, each in expected.items()}
+    assert answers == [first, expected, expected]
+
+
+async def test_order_holds_for_many_rows() -> None:
+    """Many rows of one key keep their order, also between rows of others."""
+    table = table_of([1, 0] * 1_000)
+
+    found = await names(RowMatch(ShuffledBackend(table), Match.ALL), 0, 1)
+
+    every = table["name"].to_pylist()
+    assert [*found.values()] == [every[1::2], every[::2]]
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        (VersionColumns("Since"), r"no column Since among those offered; did you mean since\?"),
+        (VersionColumns("since", "id"), "no column id among those offered"),
+        (VersionColumns("name"), "column name is string; it must be a date or a timestamp"),
+    ],
+)
+async def test_versions_need_times(versions: VersionColumns, reason: str) -> None:
+    """Version columns that are missing or hold no times are refused with a reason."""
+    with pytest.raises(BackendError, match=reason) as caught:
+        await RowVersions(FakeBackend(ROWS, SCHEMA), versions).describe(timeout_s=1.0)
+
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+
+
+def found_by(index: list[pa.Array], keys: list[pa.Array]) -> list[tuple[int, int]]:
+    """(ordinal, position) of all matches of an index over these columns."""
+    fields = [f"k{number}" for number in range(len(keys))]
+    matches = RowIndex([pa.chunked_array([each]) for each in index]).find(
+        pa.record_batch(keys, fields)
+    )
+    return list(zip(matches.ordinals.tolist(), matches.positions.tolist(), strict=True))
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from([None, -1, 0, 1]), st.sampled_from([None, "", "a", "é"])))
+)
+def test_index_finds_equal_keys(stored: list[tuple[int | None, str | None]]) -> None:
+    """Composite, repeated and NULL keys match exactly the equal keys without NULL."""
+    kinds = (pa.int64(), pa.utf8())
+    asked = list(product([None, -1, 0, 1], [None, "", "a", "é"]))
+    positions = defaultdict(list)
+    for position, key in enumerate(stored):
+        positions[key].append(position)
+
+    found = found_by(*(
+        [pa.array([key[part] for key in keys], kind) for part, kind in enumerate(kinds)]
+        for keys in (stored, asked)
+    ))  # fmt: skip
+
+    assert found == [
+        (ordinal, position)
+        for ordinal, key in enumerate(asked)
+        if None not in key
+        for position in positions[key]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "absent"),
+    [
+        (pa.int64(), 7, 9),
+        (pa.binary(2), b"\x00\x01", b"\x00\x02"),
+        (pa.decimal128(38, 2), Decimal("-1.50"), Decimal("1.50")),
+        (pa.bool_(), True, False),
+        (
+            pa.timestamp("us", "UTC"),
+            dt.datetime(2013, 1, 1, tzinfo=dt.UTC),
+            dt.datetime(2014, 1, 1, tzinfo=dt.UTC),
+        ),
+    ],
+    ids=str,
+)
+def test_index_finds_each_type(kind: pa.DataType, stored: object, absent: object) -> None:
+    """Keys of each type are found; larger, smaller and NULL keys are not."""
+    index = [pa.array([stored], kind)]
+
+    assert found_by(index, [pa.array([absent, stored, None], kind)]) == [(1, 0)]
+
+
+def test_index_covers_all_chunks() -> None:
+    """A column in several chunks is indexed as one."""
+    column = pa.chunked_array([[1, 2], [], [3]], pa.int64())
+
+    assert RowIndex([column]).find(pa.record_batch({"k": [3, 1]})).positions.tolist() == [2, 0]
+
+
+async def number_after(gate: asyncio.Event) -> int:
+    """A read whose result comes when the gate opens."""
+    await gate.wait()
+    return 7
+
+
+async def failing() -> int:
+    """A read that fails."""
+    raise ValueError("no number")
+
+
+def test_read_outlives_its_callers() -> None:
+    """A read continues when a call is cancelled or has waited a second; it is taken once."""
+
+    async def main() -> None:
+        pending, gate = PendingRead[int](), asyncio.Event()
+        pending.begin(number_after(gate))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await pending.take()
+        started_at = asyncio.get_running_loop().time()
+        assert await pending.take() is None
+        assert asyncio.get_running_loop().time() - started_at >= pending_read.WAIT_S
+        gate.set()
+        assert (await pending.take(), pending.is_begun) == (7, False)
+
+    run_jumping(main())
+
+
+async def test_failed_read_is_raised_once() -> None:
+    """A failure is raised by the call that takes the result; a cancelled read is gone."""
+    pending: PendingRead[int] = PendingRead()
+    await pending.cancel()
+    for read in (number_after(asyncio.Event()), failing()):
+        pending.begin(read)
+        await asyncio.sleep(0)
+        await pending.cancel()
+    is_begun = [pending.is_begun]
+    pending.begin(failing())
+    with pytest.raises(ValueError, match="no number"):
+        await pending.take()
+
+    assert [*is_begun, pending.is_begun] == [False, False]
