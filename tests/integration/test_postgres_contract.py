@@ -9,6 +9,7 @@ import pytest
 from service.connectors.postgres.backend import PostgresBackend
 from tests.integration.postgres_tables import put_table
 from tests.service.connectors.backend_contract import BackendContract, OpenBackend
+from tools.processes.postgres_server import Database
 
 
 class TestPostgresBackend(BackendContract):

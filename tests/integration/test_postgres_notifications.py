@@ -24,6 +24,7 @@ from tests.integration.notified_changes import (
 )
 from tests.integration.trigger_messages import CHANNEL, make_triggers
 from tests.service.connectors.source_contract import SourceCase, SourceContract, cut_off_read
+from tools.processes.postgres_server import Database
 
 KEY_VALUES = [  # of each type that a key may have
     ("int2", "-32768"),

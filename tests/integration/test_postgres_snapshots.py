@@ -26,6 +26,7 @@ from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_tables import put_table
 from tests.integration.test_postgres_plans import as_sent, nodes_of
 from tests.service.connectors.backend_contract import BackendContract, OpenBackend
+from tools.processes.postgres_server import Database
 
 PATIENCE_S = 10.0
 ROWS = 3000

@@ -1,6 +1,6 @@
-"""A store in which one row comes later than the lookups of it.
+"""A backend in which one row arrives later than the lookups of it.
 
-Late by count, not by the clock: what is asked often enough finds it.
+Late by the count of queries, not by the clock.
 """
 
 import pyarrow as pa

@@ -1,10 +1,9 @@
-"""A dimension with sources that are fakes, and what they tell.
+"""A dimension with fake sources: a changelog, a table to load, and what they report.
 
 Not a test.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,49 +14,39 @@ from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, FullSettings
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.statistics import FeedStatistics, InvalidationOrigin, LoadStatistics
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
-from tests.service.engine.running import PATIENCE_S, SCHEMA, settings, told, typed
+from tests.service.engine import running
+from tests.service.engine.running import SCHEMA, settings
 
 SEES_ALL = TableSnapshot(1_000, 1_000, np.zeros(0, np.uint32))
 SEES_NOTHING = TableSnapshot(1, 1, np.zeros(0, np.uint32))
+PARTITION = "planes-0"
 
 
 class Clock:
-    """A clock that can be put forward."""
+    """The clock of the loop, and some seconds that a test adds."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
     def __call__(self) -> float:
         """Monotonic seconds."""
-        return time.monotonic() + self.ahead_s
-
-
-async def fall_silent(dimension: Dimension, source: FakeSource, clock: Clock) -> None:
-    """Let time pass, and nothing be heard of the source, until the feed is silent."""
-    source.silent_s = 60.0
-
-    def is_silent() -> bool:
-        # Again and again: what was read before this may be taken after it.
-        clock.ahead_s += 15.0
-        return _feed_state(dimension) is FeedState.SILENT
-
-    await until(is_silent)
+        return asyncio.get_running_loop().time() + self.ahead_s
 
 
 def changelog() -> FakeSource:
-    """A changelog of one partition, in which nothing has been told."""
+    """A changelog of one partition, without changes."""
     made = FakeSource(is_bounded=False, patience_s=0.001)
-    made.add("planes-0")
+    made.add(PARTITION)
     return made
 
 
 def table(*pieces: SplitPiece) -> FakeSource:
-    """A picture of the customers in one split."""
+    """A snapshot of the customers in one split."""
     made = FakeSource(is_bounded=True)
     made.add("all", *pieces)
     return made
@@ -69,58 +58,84 @@ def followed(source: FakeSource, whole: FakeSource | None = None) -> RefreshSour
 
 
 def full(loading: FullSettings | None = None) -> DimensionSettings:
-    """Held whole, and no hurry."""
+    """Full mode, and a long timeout."""
     cache = CacheSettings(mode=CacheMode.FULL)
     return replace(settings(), cache=cache, full=loading or FullSettings())
 
 
 def rows(*names: tuple[int, str]) -> SplitPiece:
-    """A piece of a picture: customers with these keys and names."""
+    """A piece of a snapshot: customers with these keys and names."""
     return SplitPiece("", 0, changes=[named(*names)], snapshot=SEES_ALL)
 
 
-def named(*names: tuple[int, str], transaction_id: int = 700) -> RowChanges:
-    """These customers are called so by now."""
+def named(*names: tuple[int, str]) -> RowChanges:
+    """The rows of these customers, as transaction 700 wrote them."""
     columns = [{"name": name, "tier": 1} for _, name in names]
     return RowChanges(
         keys=pa.record_batch([pa.array([key for key, _ in names], pa.int64())], SCHEMA.key),
         has_row=np.ones(len(names), np.bool_),
         is_gone=np.zeros(len(names), np.bool_),
         rows=pa.RecordBatch.from_pylist(columns, schema=SCHEMA.columns),
-        transaction_ids=np.full(len(names), transaction_id, np.uint32),
+        transaction_ids=np.full(len(names), 700, np.uint32),
     )
 
 
 def touched(*keys: int) -> SplitPiece:
-    """Something of these customers has changed."""
+    """Changes of these customers, without their rows."""
     changes = named(*((key, "") for key in keys))
     return SplitPiece("", 0, changes=[replace(changes, has_row=np.zeros(len(keys), np.bool_))])
 
 
-async def lookup(dimension: Dimension, *keys: int) -> dict[int, str]:
-    """A caller that waits for all answers."""
-    return told(await dimension.lookup(typed(*keys), columns=None, timeout_s=None))
+def at_time(watermark_ms: int) -> SplitPiece:
+    """No change of an earlier time follows."""
+    return SplitPiece("", 0, watermark_ms=watermark_ms)
+
+
+def feed_of(dimension: Dimension) -> FeedStatistics:
+    """How the dimension is followed."""
+    feed = dimension.refresh_statistics().feed
+    assert feed is not None
+    return feed
+
+
+def load_of(dimension: Dimension) -> LoadStatistics:
+    """How the dimension is loaded."""
+    load = dimension.load_statistics()
+    assert load is not None
+    return load
+
+
+def staleness_s(dimension: Dimension) -> float:
+    """How far the cached rows may lag; there are some."""
+    staleness = dimension.refresh_statistics().staleness_s
+    assert staleness is not None
+    return staleness
+
+
+async def stall(dimension: Dimension, source: FakeSource, clock: Clock) -> None:
+    """Let time pass without a sign of life of the source, until the feed is stalled."""
+    source.silent_s = 60.0
+
+    def is_stalled() -> bool:
+        # Repeated: what was read before this may be taken after it.
+        clock.ahead_s += 15.0
+        return feed_of(dimension).state is FeedState.SILENT
+
+    await until(is_stalled)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until this holds; nothing tells of it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    """As `running.until`."""
+    await running.until(condition)
 
 
 async def until_feed_is(dimension: Dimension, state: FeedState) -> None:
     """Wait until the feed is in this state."""
-    await until(lambda: _feed_state(dimension) is state)
+    await until(lambda: feed_of(dimension).state is state)
 
 
-def _feed_state(dimension: Dimension) -> FeedState | None:
-    feed = dimension.refresh_statistics().feed
-    return None if feed is None else feed.state
-
-
-async def until_told(dimension: Dimension, keys: int) -> None:
-    """Wait until so many keys were said to have changed, since the start."""
+async def until_changed(dimension: Dimension, keys: int) -> None:
+    """Wait until changes of this many keys were taken in, since the start."""
     origin = InvalidationOrigin.CHANGELOG
     await until(lambda: dimension.statistics().invalidations[origin] >= keys)
 

@@ -1,24 +1,25 @@
-"""A dimension at work over a fake store, and an observer that keeps a diary.
+"""A dimension over a fake backend, its callers, and an observer that records queries.
 
-What the answers must be is the tests' business.
+What the answers must be is the business of the tests.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
 from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
+from service.engine.gathering import Submitted
 from service.engine.observer import QueryStatus
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import Tracer
@@ -44,7 +45,7 @@ def customers() -> FakeBackend:
 def settings(
     *, batch: BatchSettings | None = None, retry: RetrySettings | None = None, keys: int = 1000
 ) -> DimensionSettings:
-    """No retries, and no hurry."""
+    """No retries, and a long timeout."""
     return DimensionSettings(
         "customers",
         batch=batch or BatchSettings(),
@@ -54,6 +55,9 @@ def settings(
     )
 
 
+ONE_BY_ONE = settings(batch=BatchSettings(max_keys=1, max_in_flight=1))
+
+
 def typed(*keys: int | None) -> TypedKeys:
     """Keys of one request; None is NULL."""
     nulls = [at for at, key in enumerate(keys) if key is None]
@@ -61,8 +65,8 @@ def typed(*keys: int | None) -> TypedKeys:
     return TypedKeys(columns, np.array(nulls, np.int32), {})
 
 
-def told(answers: list[Answer]) -> dict[int, str]:
-    """Answers in words by position: the outcome, and the name or the error code."""
+def in_words(answers: list[Answer]) -> dict[int, str]:
+    """Answers by position: the outcome, and the name or the error code."""
     words = {}
     for answer in answers:
         names = [None] * answer.size if answer.rows is None else answer.rows["name"].to_pylist()
@@ -74,25 +78,93 @@ def told(answers: list[Answer]) -> dict[int, str]:
     return words
 
 
+told = in_words  # the name that suites outside this folder use
+
+
+async def lookup(
+    dimension: Dimension, *keys: int | None, timeout_s: float | None = None
+) -> dict[int, str]:
+    """Look keys up, and wait for all answers."""
+    return in_words(await dimension.lookup(typed(*keys), columns=None, timeout_s=timeout_s))
+
+
+def start(
+    dimension: Dimension, *keys: int | None, timeout_s: float | None = None
+) -> "asyncio.Task[dict[int, str]]":
+    """A caller in a task of its own, which begins at its next turn."""
+    return asyncio.ensure_future(lookup(dimension, *keys, timeout_s=timeout_s))
+
+
+@dataclass(slots=True)
+class Caller:
+    """Submits lookups, and keeps what comes at once and what is delivered later."""
+
+    dimension: Dimension
+    answers: list[Answer] = field(default_factory=list)
+    deliveries: list[tuple[dict[int, str], bool]] = field(default_factory=list)
+    is_done: bool = False
+
+    def submit(
+        self,
+        *keys: int | None,
+        event_time_ms: int | None = None,
+        typed_keys: TypedKeys | None = None,
+    ) -> Submitted:
+        """Submit a lookup of one channel."""
+        submitted = self.dimension.submit(
+            typed_keys or typed(*keys),
+            columns=None,
+            channel=ChannelId(1),
+            timeout_s=PATIENCE_S,
+            deliver=self._deliver,
+            event_time_ms=event_time_ms,
+        )
+        self.answers += submitted.answers
+        self.is_done = submitted.is_done
+        return submitted
+
+    async def words(self) -> dict[int, str]:
+        """All answers in words, when the last one has come."""
+        await until(lambda: self.is_done)
+        return in_words(self.answers)
+
+    def _deliver(self, answer: Answer, is_last: bool) -> None:  # noqa: FBT001  the shape of Deliver
+        self.answers.append(answer)
+        self.deliveries.append((in_words([answer]), is_last))
+        self.is_done = is_last
+
+
+def queried(backend: FakeBackend) -> list[list[int]]:
+    """The keys of each query."""
+    return [batch.column(0).to_pylist() for batch in backend.batches]
+
+
 def is_fit(dimension: Dimension) -> bool:
     """Whether the dimension takes lookups now."""
     try:
-        dimension.schema  # noqa: B018  asked for the error alone
+        dimension.schema  # noqa: B018  read for the error alone
     except BackendError:
         return False
     return True
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let others run until this holds; no event reports it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 @dataclass(frozen=True, slots=True)
 class QueryEnded:
-    """An entry of the diary."""
+    """A query that the observer saw."""
 
     keys: int
     result: QueryStatus
 
 
 class DiaryObserver:
-    """Writes down what it is told."""
+    """Records what the engine reports."""
 
     def __init__(self) -> None:
         self.queries: list[QueryEnded] = []
@@ -101,22 +173,18 @@ class DiaryObserver:
     def query_ended(
         self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
-        """Note it."""
-        assert dimension == "customers"
-        assert seconds >= 0
+        """Record the query."""
+        assert (dimension, seconds >= 0) == ("customers", True)
         self.queries.append(QueryEnded(keys, result))
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """Count it."""
-        assert dimension == "customers"
-        assert seconds >= 0
+        """Count the lookup."""
+        assert (dimension, seconds >= 0) == ("customers", True)
         self.lookups += 1
 
     async def wait_for_queries(self, count: int) -> None:
-        """Wait until so many queries have ended."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.queries) < count:  # noqa: ASYNC110  the port must not wait or wake
-                await asyncio.sleep(0)
+        """Wait until this many queries have ended."""
+        await until(lambda: len(self.queries) >= count)
 
 
 @asynccontextmanager
@@ -127,19 +195,21 @@ async def running(
     sources: RefreshSources | None = None,
     observer: DiaryObserver | None = None,
     tracer: Tracer | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] | None = None,
+    described_s: float = PATIENCE_S,
 ) -> AsyncIterator[Dimension]:
-    """The dimension `customers`, described by its store, until the block ends."""
+    """The dimension `customers` until the block ends; described, unless `described_s` is 0."""
     dimension = Dimension(
         chosen or settings(),
         backend,
         sources=sources,
         observer=observer,
         tracer=tracer,
-        clock=clock,
+        clock=clock or asyncio.get_running_loop().time,
     )
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
         task = tasks.create_task(dimension.run())
-        await dimension.wait_until_described(PATIENCE_S)
+        if described_s:
+            await dimension.wait_until_described(described_s)
         yield dimension
         task.cancel()

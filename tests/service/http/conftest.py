@@ -1,14 +1,21 @@
-"""The HTTP surface as most tests want it; those that want it otherwise call `served`."""
+"""The HTTP surface as most tests want it: one service for all tests of a file."""
 
 from collections.abc import AsyncIterator
 
-import pytest
+import pytest_asyncio
 
 from tests.service.http.serving import Served, served
 
 
-@pytest.fixture
-async def service() -> AsyncIterator[Served]:
-    """A service with default limits and without tokens."""
-    async with served() as running:
-        yield running
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _shared() -> AsyncIterator[Served]:
+    async with served() as service:
+        await service.described()
+        yield service
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def service(_shared: Served) -> AsyncIterator[Served]:
+    """A service with default limits, without tokens, and with an empty cache."""
+    yield _shared
+    _shared.reset()

@@ -1,6 +1,6 @@
-"""The real HTTP surface over the real engine and a fake store, on sockets of its own.
+"""The real HTTP surface over the real engine and fake backends, on sockets of its own.
 
-Not a stand-in for any part of the service but the store.
+Only the backends are fakes.
 """
 
 import asyncio
@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import numpy as np
+import orjson
 import pyarrow as pa
 from aiohttp import web
+from yarl import URL
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
-from lookup_core.statistics import LoadResult
+from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
@@ -50,7 +54,35 @@ WEATHER = pa.table(
 KEYS = {"customers": ("id",), "weather": ("origin", "hour")}
 TABLES = {"customers": CUSTOMERS, "weather": WEATHER}
 JSON_TYPE = {"Content-Type": "application/json"}
+ARROW_TYPE = {"Content-Type": "application/vnd.apache.arrow.stream"}
+ONE = "/v1/dimensions/customers"
 PATIENCE_S = 10.0  # a test that waits longer has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response that was read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 -- whatever the body holds
+        """The body as JSON."""
+        return orjson.loads(self.body)
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """The status, and the code of the problem."""
+        assert self.headers["Content-Type"] == "application/problem+json"
+        assert self.json["status"] == self.status
+        return self.status, self.json["code"]
+
+    @property
+    def rows(self) -> pa.Table:
+        """The body as an Arrow stream."""
+        return pa.ipc.open_stream(self.body).read_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +97,54 @@ class Served:
     port: int
     path: Path
 
-    async def lookup(self, body: str, name: str = "customers") -> aiohttp.ClientResponse:
-        """Post a JSON body to a dimension's lookup, over the Unix socket; read it whole."""
+    async def get(
+        self,
+        path: str,
+        *,
+        over: str = "unix",
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        data: bytes | str | None = None,
+    ) -> Reply:
+        """A request to one of the listeners; the path is sent as it stands."""
+        client: aiohttp.ClientSession = getattr(self, over)
+        target = URL(path, encoded=True)
+        async with client.request(method, target, headers=headers, data=data) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def post(self, path: str, body: bytes | str, **headers: str) -> Reply:
+        """A JSON body, if the headers do not say otherwise, to a route of `customers`."""
+        sent = {**JSON_TYPE, **{name.replace("_", "-"): each for name, each in headers.items()}}
+        return await self.get(f"{ONE}/{path}", method="POST", headers=sent, data=body)
+
+    async def lookup(self, body: str, name: str = "customers") -> Reply:
+        """Post a JSON body to the lookup of a dimension, over the Unix socket."""
         path = f"/v1/dimensions/{name}/lookup"
-        async with self.unix.post(path, data=body, headers=JSON_TYPE) as response:
-            await response.read()
-        return response
+        return await self.get(path, method="POST", headers=JSON_TYPE, data=body)
 
     @property
     def customers(self) -> FakeBackend:
-        """The store of `customers`, looked up by one integer."""
+        """The backend of `customers`, whose key is one integer."""
         return self.backends["customers"]
+
+    @property
+    def dimension(self) -> Dimension:
+        """The dimension `customers`."""
+        return self.parts.dimensions["customers"]
+
+    async def described(self) -> None:
+        """Wait until all dimensions are described."""
+        for each in self.parts.dimensions.values():
+            await each.wait_until_described(PATIENCE_S)
+
+    def reset(self) -> None:
+        """Forget cached rows and recorded queries; nothing may be in flight."""
+        self.parts.readiness.allow_requests(is_allowed=True)
+        for name, backend in self.backends.items():
+            backend.release()
+            backend.batches.clear()
+            backend.cancelled_total = 0
+            self.parts.dimensions[name].invalidate(None, origin=InvalidationOrigin.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +159,23 @@ class Setting:
     tracer: Tracer = field(default_factory=NullTracer)
     change_parts: Callable[[ServiceParts], ServiceParts] = lambda parts: parts
     prepare: Callable[[Mapping[str, FakeBackend]], None] = lambda _: None
-    # {dimension: what follows and loads it}; whoever has a table is held whole
+    # {dimension: what follows and loads it}; one with a table is in full mode
     sources: Mapping[str, RefreshSources] = field(default_factory=dict)
+
+
+def with_parts(**parts: Any) -> Setting:  # noqa: ANN401 -- as `ServiceParts` has them
+    """A service in which these parts are others."""
+    return Setting(change_parts=lambda each: replace(each, **parts))
+
+
+def away(code: ErrorCode = ErrorCode.BACKEND_UNAVAILABLE) -> Setting:
+    """A service whose backend of `customers` does not describe itself."""
+    error = BackendError(code, "customers: the reason")
+
+    def prepare(backends: Mapping[str, FakeBackend]) -> None:
+        backends["customers"].describe_error = error
+
+    return Setting(prepare=prepare)
 
 
 @asynccontextmanager
@@ -126,26 +210,43 @@ async def served(setting: Setting | None = None) -> AsyncIterator[Served]:
 
 
 async def refuse_stream(_request: web.Request) -> web.StreamResponse:
-    """The stream's handler where no test streams."""
+    """The handler of `/v1/stream` where no test streams."""
     raise web.HTTPBadRequest(text="not a WebSocket")
 
 
-def whole_customers(*, splits: int = 1) -> FakeSource:
-    """All rows of `customers` as the last of so many splits; the others are empty."""
+@asynccontextmanager
+async def connected(
+    service: Served,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to the TCP listener, for bytes that no HTTP client would send."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def exchanged(service: Served, sent: bytes) -> bytes:
+    """All that the service sends after these bytes until it closes the connection."""
+    async with connected(service) as (reader, writer):
+        writer.write(sent)
+        return await reader.read()
+
+
+def whole_customers() -> FakeSource:
+    """All rows of `customers` in one split."""
     schema, count = _schema("customers"), CUSTOMERS.num_rows
     (batch,) = CUSTOMERS.to_batches()
-    everywhere, nowhere = np.ones(count, np.bool_), np.zeros(count, np.bool_)
     rows = RowChanges(
         batch.select(schema.key.names),
-        has_row=everywhere,
-        is_gone=nowhere,
+        has_row=np.ones(count, np.bool_),
+        is_gone=np.zeros(count, np.bool_),
         rows=batch.select(schema.columns.names),
         transaction_ids=np.zeros(count, np.uint32),
     )
     source = FakeSource(is_bounded=True)
-    for number in range(1, splits):
-        source.add(f"split {number}", SplitPiece("", 0))
-    source.add(f"split {splits}", SplitPiece("", 0, [rows]))
+    source.add("all", SplitPiece("", 0, [rows]))
     return source
 
 
@@ -156,21 +257,16 @@ def followed_customers() -> RefreshSources:
     return RefreshSources(changes=lambda: changes, table=whole_customers())
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let others run until this holds; no event reports it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 async def until_started(service: Served) -> None:
-    """Wait until every dimension counts as started; the test's own patience ends it."""
-    while service.parts.readiness.cold():  # noqa: ASYNC110  nobody is told
-        await asyncio.sleep(0.001)
-
-
-async def until_loaded(service: Served, *, times: int) -> None:
-    """Wait until the whole table of `customers` was loaded so often."""
-    while _loads(service) < times:  # noqa: ASYNC110  as above
-        await asyncio.sleep(0.001)
-
-
-def _loads(service: Served) -> int:
-    load = service.parts.dimensions["customers"].refresh_statistics().load
-    return 0 if load is None else load.counts[LoadResult.OK]
+    """Wait until every dimension counts as started."""
+    await until(lambda: not service.parts.readiness.cold())
 
 
 def _schema(name: str) -> DimensionSchema:

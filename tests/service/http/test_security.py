@@ -1,20 +1,26 @@
-"""Who may not ask is refused before anything is done, and is told nothing."""
+"""Who may request what: Host, Origin, tokens and the owner of the process; paths and methods."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
 from service.http.security import Access, TokenFile
-from tests.service.http.raw_http import exchanged
-from tests.service.http.serving import JSON_TYPE, Served, Setting, served
+from tests.service.http.serving import JSON_TYPE, ONE, Served, Setting, exchanged, served
 
-INVALIDATE = "/v1/dimensions/customers/invalidate"
+in_shared_service = pytest.mark.asyncio(loop_scope="module")
+ROW = f"{ONE}/rows/1"
 READER, ADMIN = {"Authorization": "Bearer reader"}, {"Authorization": "Bearer admin"}
+NOT_FOUND = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
 
 
+# Hosts and origins
+
+
+@in_shared_service
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -28,130 +34,273 @@ READER, ADMIN = {"Authorization": "Bearer reader"}, {"Authorization": "Bearer ad
         (b"", b"421"),
     ],
 )
-async def test_host_must_be_ours_on_tcp(service: Served, host: bytes, status: bytes) -> None:
-    """A page that points its own name at loopback does not reach the service."""
+async def test_host_must_be_known_on_tcp(service: Served, host: bytes, status: bytes) -> None:
+    """A page whose name points at loopback does not reach the service (DNS rebinding)."""
     request = b"GET /livez HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
 
     assert (await exchanged(service, request)).split()[1] == status
+    assert (await service.get("/livez", headers={"Host": "anything"})).status == 200  # unix
 
 
-async def test_host_is_free_on_the_unix_socket(service: Served) -> None:
-    """Clients of a Unix socket put anything there."""
-    async with service.unix.get("/livez", headers={"Host": "anything"}) as response:
-        assert response.status == 200
-
-
+@in_shared_service
 @pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere", "/"])
 @pytest.mark.parametrize("method", ["GET", "OPTIONS"])
 async def test_web_pages_are_refused(service: Served, method: str, path: str) -> None:
-    """A request with an Origin comes from a browser's page; preflights get no CORS headers."""
+    """A request with an Origin comes from a page; preflights get no CORS headers."""
     headers = {"Origin": "http://localhost:8815", "Access-Control-Request-Method": "GET"}
 
-    for client in (service.tcp, service.unix, service.health):
-        async with client.request(method, path, headers=headers) as response:
-            assert (response.status, (await response.json())["code"]) == (403, "origin_refused")
-        assert [name for name in response.headers if name.startswith("Access-Control")] == []
+    for over in ("tcp", "unix", "health"):
+        reply = await service.get(path, over=over, method=method, headers=headers)
+        assert reply.problem == (403, "origin_refused")
+        assert [name for name in reply.headers if name.startswith("Access-Control")] == []
 
 
-@pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-origin", 200)])
-async def test_other_sites_cannot_load_figures(service: Served, site: str, status: int) -> None:
-    """What a foreign page embeds as an image has no Origin, but browsers say where it is from."""
-    async with service.tcp.get("/v1/dimensions", headers={"Sec-Fetch-Site": site}) as response:
-        assert response.status == status
+@in_shared_service
+@pytest.mark.parametrize(
+    ("site", "path", "status"),
+    [
+        ("cross-site", "/v1/dimensions", 403),
+        ("cross-site", "/", 200),
+        ("same-origin", "/v1/dimensions", 200),
+        ("none", "/v1/dimensions", 200),
+    ],
+)
+async def test_other_sites_load_no_figures(
+    service: Served, site: str, path: str, status: int
+) -> None:
+    """What another site's page embeds has no Origin, but browsers send where it is from."""
+    headers = {"Sec-Fetch-Site": site}
+
+    assert (await service.get(path, over="tcp", headers=headers)).status == status
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """A service's access rules with both tokens, or one."""
+@in_shared_service
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 421), ({}, 200)],
+)
+async def test_cached_rows_pass_the_same_rules(
+    service: Served, headers: Mapping[str, str], status: int
+) -> None:
+    """A row that was served before is checked like any other; slots come before access."""
+    before = [(await service.get(ROW, over="tcp")).status for _ in range(3)]
+    checked = (await service.get(ROW, over="tcp", headers=headers)).status
+    service.parts.readiness.allow_requests(is_allowed=False)
+    without_memory = (await service.get(ROW, over="tcp", headers=headers)).status
 
-    reader: bool = True
-    admin: bool = True
+    assert (before, checked, without_memory) == ([200] * 3, status, 503)
 
-    def setting(self, folder: Path) -> Setting:
-        """The service's setting, with token files in the folder."""
-        for name in ("reader", "admin"):
-            (folder / name).write_text(name)
-        reader = TokenFile(folder / "reader") if self.reader else None
-        return Setting(
-            access=Access(None, reader, TokenFile(folder / "admin") if self.admin else None)
-        )
+
+# Tokens
+
+
+@asynccontextmanager
+async def guarded(folder: Path, *, has_admin: bool = True) -> AsyncIterator[Served]:
+    """A service with a reader's token, and maybe an admin's."""
+    for name in ("reader", "admin"):
+        (folder / name).write_text(name)
+    admin = TokenFile(folder / "admin") if has_admin else None
+    access = Access(None, TokenFile(folder / "reader"), admin)
+    async with served(Setting(access=access)) as service:
+        await service.described()
+        yield service
+
+
+async def invalidate(service: Served, over: str, headers: Mapping[str, str]) -> int:
+    """The status of an invalidation."""
+    sent = {**JSON_TYPE, **headers}
+    path = f"{ONE}/invalidate"
+    return (
+        await service.get(path, over=over, method="POST", headers=sent, data='{"all": true}')
+    ).status
+
+
+async def test_paths_need_the_readers_token(tmp_path: Path) -> None:
+    """Probes, the page and the document are open; all else, unknown paths too, needs a token."""
+    is_open = dict.fromkeys(("/", "/openapi.json", "/livez", "/readyz", "/startupz"), 200)
+    guarded_paths = ("/metrics", "/v1/dimensions", "/v1/channels", "/v1/status", "/v1/stream", ROW)
+    async with guarded(tmp_path) as service:
+        for headers in (READER, ADMIN):
+            assert (await service.get(ROW, over="tcp", headers=headers)).status == 200
+        for path, status in {**is_open, **dict.fromkeys([*guarded_paths, "/nowhere"], 401)}.items():
+            assert (await service.get(path, over="tcp")).status == status
+            assert (await service.get(path)).status == status
+        for path in guarded_paths:
+            assert (await service.get(path, over="tcp", headers=READER)).status != 401
+
+
+async def test_wrong_tokens_get_the_same_answer(tmp_path: Path) -> None:
+    """An absent, a wrong and a huge token have one answer; the log has the peer, not the token."""
+    wrong = ["Bearer wrong", "Basic reader", "reader", "Bearer", "Bearer " + "a" * 8000]
+    with capture_logs() as logs:
+        async with guarded(tmp_path) as service:
+            replies = [
+                await service.get("/v1/dimensions", over="tcp", headers=headers)
+                for headers in [{}, *({"Authorization": each} for each in wrong)]
+            ]
+
+    assert {(each.problem, each.headers["WWW-Authenticate"], each.body) for each in replies} == {
+        ((401, "unauthorized"), "Bearer", replies[0].body)
+    }
+    assert replies[0].json["detail"] == "this needs a valid token"
+    refusals = [line for line in logs if line["event"] == "http.unauthorized"]
+    assert {(line["code"], line["peer"]) for line in refusals} == {("unauthorized", "127.0.0.1")}
+    assert "wrong" not in str(logs)
 
 
 @pytest.mark.parametrize(
-    "authorization",
-    [None, "Bearer wrong", "Basic reader", "reader", "Bearer", "Bearer " + "a" * 8000],
+    ("has_admin", "over", "headers", "status"),
+    [
+        (True, "tcp", {}, 401),
+        (True, "tcp", READER, 401),
+        (True, "tcp", ADMIN, 200),
+        (True, "unix", READER, 401),
+        (True, "unix", ADMIN, 200),
+        (False, "unix", {}, 401),
+        (False, "unix", READER, 200),
+        (False, "tcp", READER, 401),
+    ],
 )
-async def test_wrong_tokens_get_the_same_answer(tmp_path: Path, authorization: str | None) -> None:
-    """An absent, a wrong and a huge token cannot be told apart by the answer."""
-    headers = {} if authorization is None else {"Authorization": authorization}
-    async with (
-        served(Tokens().setting(tmp_path)) as service,
-        service.tcp.get("/v1/dimensions", headers=headers) as response,
-    ):
-        problem = await response.json()
-
-    assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
-    assert (problem["code"], problem["detail"]) == ("unauthorized", "this needs a valid token")
-
-
-@pytest.mark.parametrize("headers", [READER, ADMIN])
-async def test_readers_and_admins_may_read(tmp_path: Path, headers: dict[str, str]) -> None:
-    """The admin's token opens what a reader's does."""
-    async with (
-        served(Tokens().setting(tmp_path)) as service,
-        service.tcp.get("/v1/dimensions", headers=headers) as response,
-    ):
-        assert response.status == 200
-
-
-@pytest.mark.parametrize(("headers", "status"), [({}, 401), (READER, 401), (ADMIN, 200)])
-async def test_admin_routes_need_the_admin_token(
-    tmp_path: Path, headers: dict[str, str], status: int
+async def test_admin_routes_need_admin_or_owner(
+    tmp_path: Path, over: str, headers: Mapping[str, str], status: int, *, has_admin: bool
 ) -> None:
-    """With an admin token, nothing else changes state: not a reader's, not a Unix peer."""
-    async with served(Tokens().setting(tmp_path)) as service:
-        for client in (service.tcp, service.unix):
-            assert await _invalidate(client, headers) == status
+    """With an admin token only that token may change state."""
+    async with guarded(tmp_path, has_admin=has_admin) as service:
+        assert await invalidate(service, over, headers) == status
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/v1/dimensions", "/v1/channels", "/v1/stream"])
-async def test_figures_need_a_token_as_rows_do(tmp_path: Path, path: str) -> None:
-    """With a token nothing but probes, the page and the document is for everybody."""
-    async with served(Tokens().setting(tmp_path)) as service:
-        for client in (service.tcp, service.unix):
-            async with client.get(path) as response:
-                assert response.status == 401
-        async with service.tcp.get(path, headers=READER) as response:
-            assert response.status != 401
+@in_shared_service
+async def test_owner_needs_no_token(service: Served) -> None:
+    """Without any token the owner of the process may change state, over the Unix socket only."""
+    assert await invalidate(service, "unix", {}) == 200
+    assert await invalidate(service, "tcp", {}) == 401
 
 
-async def test_owner_is_admin_without_admin_token(service: Served) -> None:
-    """Without an admin token the process's own user may change state, over the Unix socket only."""
-    assert await _invalidate(service.unix, {}) == 200
-    assert await _invalidate(service.tcp, {}) == 401
+@pytest.fixture
+def token_path(tmp_path: Path) -> Path:
+    """A file with the token `secret`, as an editor leaves it."""
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    return path
 
 
-@pytest.mark.parametrize(("headers", "status"), [({}, 401), (READER, 200)])
-async def test_owner_needs_the_readers_token(
-    tmp_path: Path, headers: dict[str, str], status: int
-) -> None:
-    """Being the owner does not replace the token that every request needs."""
-    async with served(Tokens(admin=False).setting(tmp_path)) as service:
-        assert await _invalidate(service.unix, headers) == status
+@pytest.mark.parametrize("presented", ["secre", "secret ", "SECRET", "", "a" * 8000, "\udcff"])
+def test_only_the_token_matches(token_path: Path, presented: str) -> None:
+    """Nothing but the token matches, whatever a header holds."""
+    token = TokenFile(token_path)
+
+    assert (token.matches("secret"), token.matches(presented)) == (True, False)
 
 
-async def test_refusals_are_logged_without_the_token(tmp_path: Path) -> None:
-    """The log says who was refused, and nothing of what it presented."""
+def test_rotated_token_counts_at_once(tmp_path: Path, token_path: Path) -> None:
+    """A changed file, and a swapped symbolic link as in Kubernetes, are read at once."""
+    link = tmp_path / "link"
+    link.symlink_to(token_path)
+    token = TokenFile(link)
+    assert token.matches("secret")
+    token_path.write_text("rotated")
+    changed = (token.matches("secret"), token.matches("rotated"))
+    (tmp_path / "other").write_text("another")  # of the same size and time
+    os.utime(tmp_path / "other", ns=(0, token_path.stat().st_mtime_ns))
+    (tmp_path / "next").symlink_to(tmp_path / "other")
+    (tmp_path / "next").rename(link)
+
+    assert changed == (False, True)
+    assert (token.matches("rotated"), token.matches("another")) == (False, True)
+
+
+def test_missing_token_file_keeps_the_last_token(token_path: Path) -> None:
+    """While the file cannot be read the last token counts; this is logged."""
+    token = TokenFile(token_path)
+    assert token.matches("secret")
+    token_path.unlink()
+
     with capture_logs() as logs:
-        async with served(Tokens().setting(tmp_path)) as service:
-            await _invalidate(service.tcp, {"Authorization": "Bearer sesame"})
+        matches = (token.matches("secret"), token.matches("other"))
 
-    refusals = [event for event in logs if event["event"] == "http.unauthorized"]
-    assert [(event["code"], event["peer"]) for event in refusals] == [("unauthorized", "127.0.0.1")]
-    assert "sesame" not in str(logs)
+    assert matches == (True, False)
+    assert {line["event"] for line in logs} == {"http.token_file_unreadable"}
 
 
-async def _invalidate(client: aiohttp.ClientSession, headers: dict[str, str]) -> int:
-    sent = {**JSON_TYPE, **headers}
-    async with client.post(INVALIDATE, data=b'{"all": true}', headers=sent) as response:
-        return response.status
+@pytest.mark.parametrize("content", ["", "\n", None])
+def test_nothing_matches_without_a_token(tmp_path: Path, content: str | None) -> None:
+    """An empty or missing file lets no request in."""
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+
+    assert not TokenFile(path).matches("")
+
+
+# Paths, methods and headers
+
+
+@in_shared_service
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/dimensions", "GET,HEAD"),
+        ("GET", f"{ONE}/lookup", "POST"),
+        ("OPTIONS", "/livez", "GET,HEAD"),
+    ],
+)
+async def test_wrong_method_names_the_right_ones(
+    service: Served, method: str, path: str, allowed: str
+) -> None:
+    """A method that a path does not have is a 405 with `Allow`."""
+    reply = await service.get(path, method=method)
+
+    assert reply.problem == (405, "method_not_allowed")
+    assert reply.headers["Allow"] == allowed
+
+
+@in_shared_service
+@pytest.mark.parametrize(
+    ("target", "statuses"),
+    [
+        ("/v1", {404}),
+        ("/v1/dimensions/", {404}),
+        ("/livez/x", {404}),
+        ("/v1/dimensions/../../../etc/passwd", {404}),
+        ("/v1/dimensions/%2e%2e/%2e%2e/etc", {404}),
+        ("http://169.254.169.254/latest/meta-data", {421}),
+        ("*", {400}),
+        ("//etc/passwd", {404, 421}),
+    ],
+)
+async def test_unknown_target_is_a_problem(
+    service: Served, target: str, statuses: set[int]
+) -> None:
+    """No form of a target reaches a file or another host; a 404 says where paths are."""
+    answer = await exchanged(
+        service, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    )
+
+    status = int(answer.split()[1])
+    assert status in statuses
+    assert (NOT_FOUND.encode() in answer) == (status == 404)
+
+
+@in_shared_service
+@pytest.mark.parametrize("path", ["/", "/openapi.json", "/v1/dimensions", "/v1/stream"])
+async def test_health_listener_has_no_data(service: Served, path: str) -> None:
+    """The health listener has probes and metrics only."""
+    reply = await service.get(path, over="health")
+
+    assert (reply.status, reply.json["detail"]) == (
+        404,
+        "probes and metrics only; lookups are taken at listen.unix and listen.http",
+    )
+
+
+@in_shared_service
+@pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere"])
+async def test_every_answer_has_the_fixed_headers(service: Served, path: str) -> None:
+    """No answer is stored or sniffed, none names a server version; HEAD is GET without a body."""
+    replies = [await service.get(path, method=method) for method in ("GET", "HEAD")]
+
+    fixed = [("Server", "sidelook"), ("Cache-Control", "no-store")]
+    fixed += [("X-Content-Type-Options", "nosniff")]
+    assert [[(name, each.headers[name]) for name, _ in fixed] for each in replies] == [fixed] * 2
+    assert len({each.status for each in replies}) == 1
+    assert replies[1].body == b""

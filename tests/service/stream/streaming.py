@@ -1,6 +1,6 @@
-"""Streams over a Unix socket, with real dimensions over fake stores, and a peer frame by frame.
+"""Streams over a Unix socket: real dimensions over fake backends, and a peer frame by frame.
 
-What has to come back is the tests' business.
+What has to come back is the business of the tests.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from lookup_core.protocol.arrow_payload import (
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
+from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
@@ -36,7 +37,16 @@ from service.http.sockets import listener
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 from service.stream.stream_parts import Timeouts
-from tests.service.engine.running import PATIENCE_S, SCHEMA, customers, settings, told, typed
+from tests.service.engine import running
+from tests.service.engine.running import (
+    PATIENCE_S,
+    SCHEMA,
+    customers,
+    in_words,
+    is_fit,
+    settings,
+    typed,
+)
 
 AGENT = "sidelook/test"
 BLOB_BYTES = 64 * 1024  # a few of them fill the buffers between the two ends
@@ -44,6 +54,11 @@ BLOBS = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "orders: down")
 
 _F = TypeVar("_F", bound=Frame)
+
+
+def dimension(chosen: DimensionSettings, backend: FakeBackend) -> Dimension:
+    """A dimension in the time of its loop."""
+    return Dimension(chosen, backend, clock=asyncio.get_running_loop().time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,7 @@ class Setting:
     max_message_bytes: int = 4 * 1024 * 1024
     answer_bytes: int = 64 * 1024 * 1024
     customers: DimensionSettings = field(default_factory=settings)
-    make: Callable[[DimensionSettings, FakeBackend], Dimension] = Dimension
+    make: Callable[[DimensionSettings, FakeBackend], Dimension] = dimension
     tracer: Tracer = field(default_factory=NullTracer)
 
 
@@ -71,6 +86,21 @@ class Peer:
         """Send frames."""
         for frame in sending:
             await self.socket.send_bytes(encode_frame(frame))
+
+    def write(self, sent: bytes) -> None:
+        """Write bytes past the client library."""
+        assert self._transport is not None
+        self._transport.write(sent)
+
+    def vanish(self) -> None:
+        """Abort the connection, as a process that is killed."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def _transport(self) -> asyncio.Transport | None:
+        connection = self.socket._response.connection
+        return None if connection is None else connection.transport
 
     async def frame(self) -> Frame:
         """The next frame."""
@@ -88,68 +118,75 @@ class Peer:
         assert message.type in {aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED}, message
         return self.socket.close_code, str(message.extra or "")
 
-    def vanish(self) -> None:
-        """Be gone without a word, as a process that is killed."""
-        connection = self.socket._response.connection
-        assert connection is not None
-        assert connection.transport is not None
-        connection.transport.abort()
+    async def read_to_the_end(self) -> tuple[list[Frame], aiohttp.WSMessage]:
+        """All frames up to the close, and the message that closes."""
+        received: list[Frame] = []
+        message = await self.socket.receive(timeout=PATIENCE_S)
+        while message.type is aiohttp.WSMsgType.BINARY:
+            received.append(decode_frame(message.data))
+            message = await self.socket.receive(timeout=PATIENCE_S)
+        return received, message
 
     async def greet(self) -> None:
-        """Say hello, and be welcomed."""
+        """Exchange HELLO and WELCOME."""
         await self.send(frames.Hello((PROTOCOL_VERSION,), "a test"))
         assert await self.receive(frames.Welcome) == frames.Welcome(PROTOCOL_VERSION, AGENT)
 
-    async def open(self, channel: int = 1, dimension: str = "customers") -> frames.Opened:
-        """Open a channel to all columns of a dimension."""
-        await self.send(open_frame(channel, dimension))
+    async def open(
+        self,
+        channel: int = 1,
+        dimension: str = "customers",
+        columns: tuple[str, ...] | None = None,
+        key: pa.Schema = SCHEMA.key,
+    ) -> frames.Opened:
+        """Open a channel."""
+        await self.send(open_frame(channel, dimension, columns=columns, key=key))
         opened = await self.receive(frames.Opened)
         self.columns = opened.columns
         return opened
 
-    async def ask(
+    async def look_up(
         self, sequence: int, *keys: int | None, channel: int = 1, timeout_ms: int = 10_000
     ) -> frames.Lookup:
-        """Look keys up; returns the frame that was sent."""
+        """Send a LOOKUP; returns its frame."""
         frame = lookup_frame(sequence, *keys, channel=channel, timeout_ms=timeout_ms)
         await self.send(frame)
         return frame
 
+    ask = look_up  # the name that suites outside this folder use
+
+    async def answers(self, *keys: int) -> list[dict[int, str]]:
+        """The answers to these keys, each in a lookup of its own, the first ones of channel 1."""
+        return [await self.answer(await self.look_up(at, key)) for at, key in enumerate(keys, 1)]
+
     async def result(self) -> tuple[frames.Result, dict[int, str]]:
-        """The next frame, which must be a RESULT, and what it tells."""
+        """The next frame, which must be a RESULT, and its answers in words."""
         result = await self.receive(frames.Result)
-        return result, self._told(result)
+        return result, self._in_words(result)
 
-    async def last_result(self, asked: frames.Lookup) -> dict[int, str]:
-        """What the last RESULT of a lookup tells, which must come next, behind its credit."""
-        assert await self.receive(frames.Credit) == credit_of(asked)
-        result, words = await self.result()
-        assert result.is_last
-        return words
-
-    async def answer(self, asked: frames.Lookup) -> dict[int, str]:
-        """All answers to a lookup, which must come next, the credit for it before the last."""
+    async def answer(self, sent: frames.Lookup) -> dict[int, str]:
+        """All answers to a lookup, which must come next, its credit before the last of them."""
         words: dict[int, str] = {}
         while isinstance(frame := await self.frame(), frames.Result):
-            words |= self._part(frame, asked, known=words)
+            words |= self._part(frame, sent, known=words)
             assert not frame.is_last
-        assert frame == credit_of(asked)
+        assert frame == credit_of(sent)
         last = await self.receive(frames.Result)
         assert last.is_last
-        return words | self._part(last, asked, known=words)
+        return words | self._part(last, sent, known=words)
 
     def _part(
-        self, result: frames.Result, asked: frames.Lookup, *, known: Mapping[int, str]
+        self, result: frames.Result, sent: frames.Lookup, *, known: Mapping[int, str]
     ) -> dict[int, str]:
-        words = self._told(result)
-        assert (result.channel, result.sequence) == (asked.channel, asked.sequence)
+        words = self._in_words(result)
+        assert (result.channel, result.sequence) == (sent.channel, sent.sequence)
         assert not words.keys() & known.keys()
         return words
 
-    def _told(self, result: frames.Result) -> dict[int, str]:
+    def _in_words(self, result: frames.Result) -> dict[int, str]:
         schema = result_schema(self.columns) if result.has_rows else ROWLESS
         batch = decode_batch(result.payload, schema)
-        return told([answer_from_batch(batch, has_rows=result.has_rows)])
+        return in_words([answer_from_batch(batch, has_rows=result.has_rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,31 +196,69 @@ class Streaming:
     stores: Mapping[str, FakeBackend]
     handler: StreamHandler
     session: aiohttp.ClientSession
+    dimensions: Mapping[str, Dimension]
+    peers: list[Peer] = field(default_factory=list)
+
+    @property
+    def customers(self) -> FakeBackend:
+        """The backend of `customers`."""
+        return self.stores["customers"]
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that are held for answers, of all connections."""
+        return self.handler._parts.budget.used_bytes
 
     async def connect(self, *, autoping: bool = True) -> Peer:
-        """A connection that nothing was said on yet."""
+        """A connection without any frame yet."""
         socket = await self.session.ws_connect(
             "/v1/stream", protocols=[SUBPROTOCOL], max_msg_size=0, autoping=autoping
         )
-        return Peer(socket)
+        self.peers.append(Peer(socket))
+        return self.peers[-1]
+
+    async def greeted(self) -> Peer:
+        """A connection after WELCOME."""
+        peer = await self.connect()
+        await peer.greet()
+        return peer
 
     async def peer(self, dimension: str = "customers") -> Peer:
         """A connection with channel 1 open."""
-        peer = await self.connect()
-        await peer.greet()
+        peer = await self.greeted()
         await peer.open(dimension=dimension)
+        return peer
+
+    async def deaf_peer(self, lookups: int, *, records: int = 1) -> Peer:
+        """A peer that looks up more large rows than fit between the two ends, and reads none."""
+        peer = await self.peer("blobs")
+        for sequence in range(1, lookups + 1):
+            await peer.look_up(sequence, *([0] * records))
         return peer
 
     async def wait_until_empty(self) -> None:
         """Wait until no channel is left."""
         await until(lambda: not self.handler.statistics())
 
+    async def reset(self) -> None:
+        """End all connections, and forget cached rows and recorded queries."""
+        for store in self.stores.values():
+            store.release()
+        for peer in self.peers:
+            peer.vanish()
+        self.peers.clear()
+        await until(lambda: not self.handler._connections)
+        assert (self.handler.statistics(), self.used_bytes) == ([], 0)
+        for name, store in self.stores.items():
+            if is_fit(self.dimensions[name]):
+                self.dimensions[name].invalidate(None, origin=InvalidationOrigin.ADMIN)
+            store.batches.clear()
+            store.cancelled_total = 0
+
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let others run until it is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110  what is waited for has no event
-            await asyncio.sleep(0.001)
+    """As `running.until`."""
+    await running.until(is_so)
 
 
 def open_frame(
@@ -204,15 +279,22 @@ def lookup_frame(
     return frames.Lookup(channel, sequence, timeout_ms, 0, encode_batch(typed(*keys).columns))
 
 
-def credit_of(asked: frames.Lookup) -> frames.Credit:
-    """What comes back for a lookup."""
-    records = decode_batch(asked.payload, SCHEMA.key).num_rows
-    return frames.Credit(asked.channel, records, len(asked.payload))
+def credit_of(sent: frames.Lookup) -> frames.Credit:
+    """The credit that comes back for a lookup."""
+    records = decode_batch(sent.payload, SCHEMA.key).num_rows
+    return frames.Credit(sent.channel, records, len(sent.payload))
 
 
 @asynccontextmanager
 async def streaming(setting: Setting | None = None) -> AsyncIterator[Streaming]:
-    """The dimensions `customers`, `blobs` (with large rows) and `orders` (its store is down)."""
+    """A service for one test, which may take `PATIENCE_S`."""
+    async with serving(setting) as service, asyncio.timeout(PATIENCE_S):
+        yield service
+
+
+@asynccontextmanager
+async def serving(setting: Setting | None = None) -> AsyncIterator[Streaming]:
+    """The dimensions `customers`, `blobs` (with large rows) and `orders` (its backend is down)."""
     setting = setting or Setting()
     stores = {"customers": customers(), "blobs": _blobs(), "orders": customers()}
     stores["orders"].describe_error = DOWN
@@ -228,12 +310,13 @@ async def streaming(setting: Setting | None = None) -> AsyncIterator[Streaming]:
         timeouts=setting.timeouts,
         tracer=setting.tracer,
     )
+    # Otherwise deadlines would be in real time, and everything else in that of the loop.
+    handler._parts.line._clock = asyncio.get_running_loop().time
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]
         running.append(tasks.create_task(handler.run()))
         session = await _listening(handler, stack)
-        async with asyncio.timeout(PATIENCE_S):
-            yield Streaming(stores, handler, session)
+        yield Streaming(stores, handler, session, dimensions)
         await stack.aclose()
         for task in running:
             task.cancel()

@@ -1,4 +1,6 @@
-"""How far the event time of the streams is, told as courses of events."""
+"""The event time of a dimension's streams, as courses of events with the watermark after each."""
+
+from collections.abc import Callable
 
 import pytest
 
@@ -7,150 +9,125 @@ from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from service.stream.channel_registry import FIRST_WATERMARK_S, StreamWatermarks
 from tests.hand_clock import HandClock
 
-FIRST, SECOND, THIRD = ChannelId(1), ChannelId(2), ChannelId(3)
+Event = Callable[[StreamWatermarks, HandClock], None]
+Course = list[tuple[Event, int | None]]
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    """The time of the test."""
-    return HandClock(100.0)
+def mark(channel: int, watermark_ms: int) -> Event:
+    """A watermark of a channel."""
+    return lambda watermarks, _: watermarks.on_watermark(ChannelId(channel), watermark_ms)
 
 
-@pytest.fixture
-def watermarks(clock: HandClock) -> StreamWatermarks:
-    """Two channels of one dimension."""
+def status(channel: int, *, is_idle: bool) -> Event:
+    """A channel becomes idle or active."""
+    return lambda watermarks, _: watermarks.on_status(ChannelId(channel), is_idle=is_idle)
+
+
+def add(channel: int, dimension: str = "flights") -> Event:
+    """A channel is opened."""
+    return lambda watermarks, _: watermarks.opened(ChannelId(channel), dimension)
+
+
+def drop(channel: int) -> Event:
+    """A channel is gone."""
+    return lambda watermarks, _: watermarks.dropped(ChannelId(channel))
+
+
+def wait(seconds: float) -> Event:
+    """Time passes."""
+
+    def put_forward(_: StreamWatermarks, clock: HandClock) -> None:
+        clock.now_s += seconds
+
+    return put_forward
+
+
+COURSES: dict[str, Course] = {  # each begins with the open channels 1 and 2 of `flights`
+    "least of all channels": [(mark(1, 2_000), None), (mark(2, 1_000), 1_000)],
+    "idle channel does not count until it has caught up": [
+        (mark(1, 2_000), None),
+        (mark(2, 1_000), 1_000),
+        (status(2, is_idle=True), 2_000),
+        (status(2, is_idle=False), 2_000),
+        (mark(2, 1_500), 2_000),
+        (mark(1, 3_000), 3_000),
+    ],
+    "channel without a watermark is passed over": [
+        (mark(1, 2_000), None),
+        (wait(FIRST_WATERMARK_S - 0.001), None),
+        (wait(0.001), 2_000),
+    ],
+    "late first watermark counts": [
+        (mark(1, 2_000), None),
+        (wait(FIRST_WATERMARK_S), 2_000),
+        (mark(2, 2_500), 2_000),
+        (mark(1, 3_000), 2_500),
+    ],
+    "idle state is kept while passed over": [
+        (mark(1, 2_000), None),
+        (wait(FIRST_WATERMARK_S), 2_000),
+        (status(2, is_idle=True), 2_000),
+        (mark(2, 2_500), 2_000),
+        (mark(1, 3_000), 3_000),
+    ],
+    "maximal watermark ends a channel and is no time": [
+        (mark(1, 2_000), None),
+        (mark(2, 1_000), 1_000),
+        (mark(2, MAX_WATERMARK_MS), 2_000),
+        (mark(2, 2_100), 2_000),
+        (mark(1, 3_000), 3_000),
+        (mark(1, MAX_WATERMARK_MS), 3_000),
+    ],
+    "closed channel does not count": [
+        (mark(1, 2_000), None),
+        (mark(2, 1_000), 1_000),
+        (drop(2), 2_000),
+        (drop(2), 2_000),
+    ],
+    "new channel over older data takes nothing back": [
+        (mark(1, 2_000), None),
+        (drop(2), 2_000),
+        (add(3), 2_000),
+        (mark(3, 10), 2_000),
+    ],
+    "last figure stays until the next channels have one": [
+        (mark(1, 2_000), None),
+        (drop(2), 2_000),
+        (drop(1), 2_000),
+        (add(3), 2_000),
+        (mark(3, 10), 10),
+    ],
+    "other dimensions do not count": [
+        (mark(1, 2_000), None),
+        (add(3, "planes"), None),
+        (mark(3, 5), None),
+        (mark(2, 1_000), 1_000),
+    ],
+}
+
+
+@pytest.mark.parametrize("course", COURSES.values(), ids=list(COURSES))
+def test_watermark_follows_the_channels(course: Course) -> None:
+    """After each event the watermark is the least of the channels that count."""
+    clock = HandClock(100.0)
     watermarks = StreamWatermarks(clock=clock)
-    watermarks.opened(FIRST, "flights")
-    watermarks.opened(SECOND, "flights")
-    return watermarks
+    for channel in (1, 2):
+        watermarks.opened(ChannelId(channel), "flights")
+
+    shown = []
+    for event, _ in course:
+        event(watermarks, clock)
+        watermarks.check_invariants()
+        shown.append(watermarks.watermarks_ms().get("flights"))
+
+    assert shown == [expected for _, expected in course]
 
 
-def at(watermarks: StreamWatermarks) -> int | None:
-    """The watermark of the only dimension."""
-    watermarks.check_invariants()
-    return watermarks.watermarks_ms().get("flights")
-
-
-def test_least_of_all_channels_is_told(watermarks: StreamWatermarks) -> None:
-    """Nothing until every channel has spoken; then the least, whoever was first."""
-    watermarks.on_watermark(FIRST, 2_000)
-    assert at(watermarks) is None
-
-    watermarks.on_watermark(SECOND, 1_000)
-
-    assert at(watermarks) == 1_000
-
-
-def test_idle_channel_holds_nothing_back(watermarks: StreamWatermarks) -> None:
-    """It counts again when it is active and has caught up."""
-    watermarks.on_watermark(FIRST, 2_000)
-    watermarks.on_watermark(SECOND, 1_000)
-
-    watermarks.on_status(SECOND, is_idle=True)
-    assert at(watermarks) == 2_000
-    watermarks.on_status(SECOND, is_idle=False)
-    watermarks.on_watermark(SECOND, 1_500)
-    watermarks.on_watermark(FIRST, 3_000)
-    assert at(watermarks) == 3_000
-
-
-def test_wordless_channel_is_passed_over(watermarks: StreamWatermarks, clock: HandClock) -> None:
-    """Who has told no watermark for so long is taken for one without event time."""
-    watermarks.on_watermark(FIRST, 2_000)
-
-    clock.now_s += FIRST_WATERMARK_S - 0.001
-    assert at(watermarks) is None
-    clock.now_s += 0.001
-    assert at(watermarks) == 2_000
-
-
-def test_late_first_watermark_still_counts(watermarks: StreamWatermarks, clock: HandClock) -> None:
-    """A channel that was passed over has its say from its first watermark on."""
-    watermarks.on_watermark(FIRST, 2_000)
-    clock.now_s += FIRST_WATERMARK_S
-
-    watermarks.on_watermark(SECOND, 2_500)
-    watermarks.on_watermark(FIRST, 3_000)
-
-    assert at(watermarks) == 2_500
-
-
-def test_status_is_known_from_before_the_say(
-    watermarks: StreamWatermarks, clock: HandClock
-) -> None:
-    """A channel that fell idle after it was passed over holds nothing back by a stray watermark."""
-    watermarks.on_watermark(FIRST, 2_000)
-    clock.now_s += FIRST_WATERMARK_S
-    assert at(watermarks) == 2_000
-
-    watermarks.on_status(SECOND, is_idle=True)
-    watermarks.on_watermark(SECOND, 2_500)
-    watermarks.on_watermark(FIRST, 3_000)
-
-    assert at(watermarks) == 3_000
-
-
-def test_end_of_input_holds_nothing_back(watermarks: StreamWatermarks) -> None:
-    """The maximal watermark ends a channel's say, whatever it tells after it; it is no time."""
-    watermarks.on_watermark(FIRST, 2_000)
-    watermarks.on_watermark(SECOND, 1_000)
-
-    watermarks.on_watermark(SECOND, MAX_WATERMARK_MS)
-    assert at(watermarks) == 2_000
-    watermarks.on_watermark(SECOND, 2_100)
-    watermarks.on_watermark(FIRST, 3_000)
-    assert at(watermarks) == 3_000
-    watermarks.on_watermark(FIRST, MAX_WATERMARK_MS)
-    assert at(watermarks) == 3_000
-
-
-def test_closed_channel_holds_nothing_back(watermarks: StreamWatermarks) -> None:
-    """What goes, with or without an end of its input, is forgotten, once."""
-    watermarks.on_watermark(FIRST, 2_000)
-    watermarks.on_watermark(SECOND, 1_000)
-
-    watermarks.dropped(SECOND)
-    watermarks.dropped(SECOND)
-
-    assert at(watermarks) == 2_000
-
-
-def test_nothing_goes_back_while_channels_are_open(watermarks: StreamWatermarks) -> None:
-    """A newcomer over older data is not counted before it has caught up."""
-    watermarks.on_watermark(FIRST, 2_000)
-    watermarks.dropped(SECOND)
-
-    watermarks.opened(THIRD, "flights")
-    watermarks.on_watermark(THIRD, 10)
-
-    assert at(watermarks) == 2_000
-
-
-def test_last_channel_ends_the_generation(watermarks: StreamWatermarks) -> None:
-    """The last figure stays until the next channels have one, over older data as well."""
-    watermarks.on_watermark(FIRST, 2_000)
-    watermarks.dropped(SECOND)
-    watermarks.dropped(FIRST)
-    assert at(watermarks) == 2_000
-
-    watermarks.opened(THIRD, "flights")
-    assert at(watermarks) == 2_000
-    watermarks.on_watermark(THIRD, 10)
-    assert at(watermarks) == 10
-
-
-def test_dimensions_have_times_of_their_own(watermarks: StreamWatermarks) -> None:
-    """A channel has no say about another dimension."""
-    watermarks.opened(THIRD, "planes")
-
-    watermarks.on_watermark(THIRD, 5)
-
-    assert watermarks.watermarks_ms() == {"planes": 5}
-
-
-def test_channels_that_went_leave_no_memory(watermarks: StreamWatermarks) -> None:
-    """Thousands come and go beside one that stays, and nothing of them is kept."""
-    watermarks.on_watermark(FIRST, 2_000)
+def test_channels_that_ended_take_no_memory() -> None:
+    """Thousands of channels come and go next to one that stays."""
+    watermarks = StreamWatermarks(clock=HandClock())
+    watermarks.opened(ChannelId(1), "flights")
+    watermarks.on_watermark(ChannelId(1), 2_000)
 
     for number in range(10, 5_000):
         watermarks.opened(ChannelId(number), "flights")
@@ -158,4 +135,4 @@ def test_channels_that_went_leave_no_memory(watermarks: StreamWatermarks) -> Non
         watermarks.dropped(ChannelId(number))
 
     watermarks.check_invariants()
-    assert (len(watermarks._channels), len(watermarks._unheard)) == (2, 1)
+    assert (len(watermarks._channels), len(watermarks._unheard)) == (1, 0)

@@ -1,6 +1,6 @@
 """Certificates for tests, in files as a configuration names them.
 
-Made by trustme, anew in every run; nothing here is a secret.
+Made by trustme in every run; nothing here is a secret.
 """
 
 import ssl
@@ -51,7 +51,7 @@ class Authority:
 
 
 def authority(folder: Path) -> Authority:
-    """A new one, which nobody else knows."""
+    """A new authority."""
     folder.mkdir(parents=True, exist_ok=True)
     return Authority(folder, trustme.CA())
 

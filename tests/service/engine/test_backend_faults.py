@@ -1,0 +1,218 @@
+"""Backends that hang, fail over or are away: the border of adapters, probes, recent errors."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.statistics import InvalidationOrigin
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.memory.source import FakeSource
+from service.engine.backend_call import backend_call
+from service.engine.dimension import Dimension
+from service.engine.recent_errors import EPISODE_S, MOST, RecentError, RecentErrors
+from service.engine.split_reading import opened_adapter
+from tests.hand_clock import HandClock
+from tests.service.engine.running import (
+    ONE_BY_ONE,
+    SCHEMA,
+    customers,
+    lookup,
+    running,
+    start,
+)
+
+DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
+
+
+# One call to an adapter
+
+
+async def failing(error: BaseException) -> NoReturn:
+    """A call that raises."""
+    raise error
+
+
+async def never() -> NoReturn:
+    """A call that ignores its own timeout."""
+    await asyncio.Future()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TimeoutError(), ErrorCode.TIMEOUT),
+        (ZeroDivisionError(), ErrorCode.INTERNAL),
+        (asyncio.CancelledError(), ErrorCode.INTERNAL),
+    ],
+)
+async def test_foreign_error_is_mapped(error: BaseException, code: ErrorCode) -> None:
+    """Any other exception of an adapter becomes a BackendError with its cause."""
+    with pytest.raises(BackendError) as caught:
+        await backend_call(failing(error), timeout_s=1.0)
+
+    assert (caught.value.code, caught.value.__cause__) == (code, error)
+
+
+async def test_overrun_is_a_timeout() -> None:
+    """A call that exceeds its timeout is cut off one second later, and not before."""
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    with pytest.raises(BackendError) as caught:
+        await backend_call(never(), timeout_s=5.0)
+
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert loop.time() - began_at >= 6.0
+
+
+async def test_fault_in_closing_is_logged() -> None:
+    """A fault in closing is logged and does not fail the block."""
+    source = FakeSource(is_bounded=True)
+    source.fail_next("close", DOWN)
+
+    with capture_logs() as logs:
+        async with opened_adapter(source.reader(SCHEMA)):
+            assert source.open_readers == 1
+
+    assert [(line["event"], line["detail"]) for line in logs] == [("source.unclosed", DOWN.detail)]
+
+
+# Failover
+
+
+async def test_failover_empties_the_cache() -> None:
+    """When another server answers, all cached rows are dropped, and the log names both."""
+    backend = customers()
+    backend.store = "10.0.0.1:5432"
+    async with running(backend) as dimension:
+        await lookup(dimension, 7)
+        backend.store = "10.0.0.2:5432"
+        with capture_logs() as logs:
+            await lookup(dimension, 8)
+
+        assert await lookup(dimension, 7) == {0: "fetched Ada"}
+    assert [(line["before"], line["now"], line["forgotten"]) for line in logs] == [
+        ("10.0.0.1:5432", "10.0.0.2:5432", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("servers", "dropped"),
+    [(["a", "", "a"], 0), (["a", "", "b"], 2), (["", "a"], 0)],
+    ids=["unnamed between", "failover behind unnamed", "unnamed first"],
+)
+async def test_unnamed_server_is_no_failover(servers: list[str], dropped: int) -> None:
+    """An answer without a server name drops nothing, and does not hide a later failover."""
+    backend = customers()
+    async with running(backend) as dimension:
+        for key, backend.store in enumerate(servers, 7):
+            await lookup(dimension, key)
+
+        assert dimension.statistics().invalidations[InvalidationOrigin.FAILOVER] == dropped
+
+
+async def test_returning_server_drops_nothing() -> None:
+    """A server that answered before the failover may answer later: old sessions end by and by."""
+    backend = customers()
+    async with running(backend) as dimension:
+        for number, backend.store in enumerate(["primary/1", "primary/2"] * 2):
+            await lookup(dimension, 100 + number)
+            await lookup(dimension, 7)
+        statistics = dimension.statistics()
+
+    # What was cached, or came, when the second name was seen first is gone; all else stays.
+    assert (statistics.cache.rows, statistics.outcomes[Outcome.HIT]) == (3, 2)
+
+
+# Probes
+
+
+@asynccontextmanager
+async def open_breaker(
+    backend: FakeBackend, error: BaseException
+) -> AsyncIterator[tuple[Dimension, "asyncio.Task[dict[int, str]]"]]:
+    """A dimension whose breaker is open, and a caller that waits; probes fail with `error`."""
+    backend.fail_next(3, DOWN)
+    backend.probe_error = error  # type: ignore[assignment]  # also a defect
+    async with running(backend, ONE_BY_ONE) as dimension:
+        for key in (1, 2):
+            await lookup(dimension, key)
+        caller = start(dimension, 7)
+        await backend.wait_for_probes(2)
+        yield dimension, caller
+
+
+@pytest.mark.parametrize("error", [DOWN, ZeroDivisionError()])
+async def test_probe_closes_the_breaker(error: Exception) -> None:
+    """While the breaker is open only probes go out; after one that succeeds, lookups do."""
+    backend = customers()
+    async with open_breaker(backend, error) as (dimension, caller):
+        assert (len(backend.batches), caller.done()) == (3, False)
+        backend.probe_error = None
+
+        assert await caller == {0: "fetched Ada"}
+        assert dimension.statistics().breaker_state is BreakerState.CLOSED
+
+
+# Recent errors
+
+
+def failed(code: ErrorCode, keys: int) -> Answer:
+    """The answer to this many keys that failed."""
+    return rowless_answer(np.arange(keys, dtype=np.int32), Outcome.ERROR, error=code)
+
+
+def test_equal_errors_are_one_entry() -> None:
+    """Queries and keys that fail with one code are one entry, with the detail of the query."""
+    clock = HandClock(100.0)
+    errors = RecentErrors(clock)
+    errors.on_answers([failed(DOWN.code, 3)])
+    clock.now_s += 1
+    errors.on_query_failed(DOWN)
+    errors.on_answers([failed(DOWN.code, 4)])
+    errors.on_answers([rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING)])
+
+    assert errors.latest() == [RecentError(DOWN.code, DOWN.detail, 100.0, 101.0, queries=1, keys=7)]
+
+
+def test_keys_alone_have_a_general_detail() -> None:
+    """An error that no query reported has the meaning of its code as the detail."""
+    errors = RecentErrors(HandClock(100.0))
+    errors.on_answers([failed(ErrorCode.TIMEOUT, 2), failed(ErrorCode.TYPE, 1)])
+
+    assert {error.code: (error.keys, error.detail) for error in errors.latest()} == {
+        ErrorCode.TIMEOUT: (2, ErrorCode.TIMEOUT.meaning),
+        ErrorCode.TYPE: (1, ErrorCode.TYPE.meaning),
+    }
+
+
+def test_entry_ends_after_a_minute_without_error() -> None:
+    """An error that recurs within a minute extends its entry; later it begins a new one."""
+    clock = HandClock(100.0)
+    errors = RecentErrors(clock)
+    for pause_s in (EPISODE_S, EPISODE_S, EPISODE_S + 1):
+        errors.on_query_failed(DOWN)
+        clock.now_s += pause_s
+    errors.on_query_failed(DOWN)
+
+    assert [(each.first_at, each.queries) for each in errors.latest()] == [(281.0, 1), (100.0, 3)]
+
+
+def test_oldest_entries_are_dropped() -> None:
+    """The latest 20 entries are kept."""
+    clock = HandClock(100.0)
+    errors = RecentErrors(clock)
+    for _ in range(MOST + 5):
+        errors.on_query_failed(DOWN)
+        clock.now_s += EPISODE_S + 1
+
+    assert len(errors.latest()) == MOST
+    assert errors.latest()[-1].first_at == 100.0 + 5 * (EPISODE_S + 1)

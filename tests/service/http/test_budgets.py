@@ -1,0 +1,323 @@
+"""Bytes and time of bodies and answers: what is refused, given up, or cut off."""
+
+import asyncio
+import gzip
+import select
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from lookup_core.answer import Answer, Outcome
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+from service.http.application import ServiceParts
+from service.http.limits import AnswerByteBudget, AnswerReservation, BodyByteBudget, Limits
+from service.http.replies.ready_response import json_response
+from tests.service.http.serving import (
+    CUSTOMERS,
+    ONE,
+    PATIENCE_S,
+    Served,
+    Setting,
+    connected,
+    exchanged,
+    served,
+    with_parts,
+)
+
+HEAD = b"POST /v1/dimensions/customers/lookup HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b'{"keys": [1]}'
+LENGTH = b"Content-Length: 13\r\n"
+INVITE = b"Expect: 100-continue\r\n"
+QUICK = Setting(limits=Limits(body_deadline_s=0.1, linger_s=0.1))
+SMALL = Setting(limits=Limits(request_bytes=1000, linger_s=0.1))
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    ("setting", "sent", "status", "code"),
+    [
+        (SMALL, b"Content-Length: 1001\r\n\r\n", b"413", b"body_too_large"),
+        (SMALL, INVITE + b"Content-Length: 1001\r\n\r\n", b"413", b"body_too_large"),
+        (
+            SMALL,
+            b"Transfer-Encoding: chunked\r\n\r\n" + (b"100\r\n" + b" " * 256 + b"\r\n") * 8,
+            b"413",
+            b"body_too_large",
+        ),
+        (SMALL, b"Expect: tea\r\n" + LENGTH + b"\r\n", b"417", b"expectation_failed"),
+        (SMALL, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400", b""),
+        (QUICK, LENGTH + b"\r\n{", b"408", b"request_timeout"),
+    ],
+    ids=["declared", "invited", "chunked", "unknown expectation", "broken chunks", "dripping"],
+)
+async def test_bad_body_is_refused(
+    setting: Setting, sent: bytes, status: bytes, code: bytes
+) -> None:
+    """A body that is too large, late or broken is refused, and the connection is closed."""
+    async with served(setting) as service:
+        answer = await exchanged(service, HEAD + sent)
+
+    assert answer.split()[1] == status
+    assert code in answer
+
+
+async def test_largest_body_is_accepted() -> None:
+    """A body of exactly the limit is read."""
+    async with served(SMALL) as service:
+        replies = [await service.lookup('{"keys": []}'.ljust(size)) for size in (1000, 1001)]
+
+    assert [each.status for each in replies] == [200, 413]
+
+
+async def test_body_is_invited_when_it_may_come() -> None:
+    """A client that expects `100 Continue` gets it; if its body breaks then, it is a 408."""
+    async with served(QUICK) as service, connected(service) as (reader, writer):
+        writer.write(HEAD + INVITE + LENGTH + b"\r\n")
+        invitation = await reader.readuntil(b"\r\n\r\n")
+        writer.write(BODY)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        async with connected(service) as (second, sender):
+            sender.write(HEAD + INVITE + b"Transfer-Encoding: chunked\r\n\r\n")
+            await second.readuntil(b"\r\n\r\n")
+            sender.write(b"zz\r\n")
+            broken = await second.readuntil(b"\r\n\r\n")
+
+    assert invitation == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert broken.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+async def test_compressed_body_is_refused(service: Served, encoding: str) -> None:
+    """No compressed body is inflated."""
+    bomb = gzip.compress(b" " * 100_000)
+
+    reply = await service.post("lookup", bomb, Content_Encoding=encoding)
+
+    assert reply.problem == (415, "unsupported_media_type")
+
+
+def test_bodies_share_a_byte_budget() -> None:
+    """Several bodies fit the budget together; a single one may be larger."""
+    room = BodyByteBudget(100)
+    room.take(80, held_bytes=0)
+    room.take(80, held_bytes=80)  # alone
+    room.give_back(160)
+    room.take(80, held_bytes=0)
+    room.take(20, held_bytes=0)
+    with pytest.raises(Overloaded) as caught:
+        room.take(1, held_bytes=20)
+    room.give_back(80)
+    room.take(80, held_bytes=20)
+
+    assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
+
+
+async def until_status(service: Served, status: int) -> None:
+    """Repeat a lookup of 160 bytes until it has this status."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await service.lookup('{"keys": [1]}'.ljust(160))).status != status:
+            pass  # each request takes its time
+
+
+async def test_stalled_body_holds_its_bytes() -> None:
+    """While a body drips, others beyond the budget are a 503; when it ends they are read."""
+    async with served(with_parts(body_budget=BodyByteBudget(500))) as service:
+        async with connected(service) as (_, writer):
+            writer.write(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 400)
+            await until_status(service, 503)
+        await until_status(service, 200)
+
+
+# Answers
+
+
+def answer(keys: int) -> Answer:
+    """Rows of 1,000 bytes; a little more with what belongs to each."""
+    rows = pa.record_batch([pa.array(["x" * 1000] * keys)], names=["name"])
+    outcomes = np.full(keys, Outcome.HIT, np.uint8)
+    positions = np.arange(keys, dtype=np.int32)
+    return Answer(positions, outcomes, np.zeros(keys, np.uint32), rows)
+
+
+def test_answers_hold_bytes_until_sent() -> None:
+    """Answers count as they come, then the response by its own size, then nothing."""
+    room = AnswerByteBudget(10_000)
+    hold = AnswerReservation(room)
+    hold.take(answer(3))
+    hold.take(answer(4))
+    taken = room.used_bytes
+    hold.only(20_000)
+    sending = room.used_bytes
+    hold.only(0)
+
+    assert taken == answer(3).total_bytes + answer(4).total_bytes
+    assert (sending, room.used_bytes) == (20_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "keys", "fits_once", "remedy"),
+    [(10_000, 8, True, "at most 9 keys at once"), (500, 1, False, "raise limits.memory")],
+)
+def test_too_large_answer_names_what_fits(
+    budget: int, keys: int, remedy: str, *, fits_once: bool
+) -> None:
+    """An answer beyond the whole budget is refused with the number of keys that fit."""
+    hold = AnswerReservation(AnswerByteBudget(budget))
+    if fits_once:
+        hold.take(answer(keys))
+    with pytest.raises(InvalidRequest) as caught:
+        hold.take(answer(keys))
+
+    assert caught.value.code is ErrorCode.ANSWER_TOO_LARGE
+    assert f"more than {budget} bytes" in caught.value.detail
+    assert caught.value.detail.endswith(remedy)
+
+
+def test_answers_of_others_are_an_overload() -> None:
+    """An answer that would fit alone may be retried while others hold the bytes."""
+    room = AnswerByteBudget(answer(8).total_bytes + answer(2).total_bytes)
+    AnswerReservation(room).take(answer(8))
+    AnswerReservation(room).take(answer(2))
+    with pytest.raises(Overloaded) as caught:
+        AnswerReservation(room).take(answer(1))
+
+    assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
+    assert room.used_bytes == room.total_bytes
+
+
+def test_written_row_counts_by_its_text() -> None:
+    """A row that is written holds the bytes of its text instead of those before."""
+    room = AnswerByteBudget(1_000)
+    hold = AnswerReservation(room)
+    hold.take_text(b"x" * 500)
+    hold.take_text(b"x" * 600)
+
+    assert room.used_bytes == 600
+    with pytest.raises(Overloaded):
+        AnswerReservation(room).take_text(b"x" * 401)
+    with pytest.raises(InvalidRequest):
+        hold.take_text(b"x" * 1_001)
+    AnswerReservation(room).take_text(b"x" * 1_000)
+
+
+async def test_large_answer_is_refused() -> None:
+    """A too large answer is a 413, for many keys as for one, and holds no bytes afterwards."""
+    async with served(with_parts(answer_budget=AnswerByteBudget(40))) as service:
+        large = await service.lookup('{"keys": [1, 2, 3]}')
+        used_bytes = service.parts.answer_budget.used_bytes
+        small = await service.lookup('{"keys": [1], "columns": ["name"]}')
+    async with served(with_parts(answer_budget=AnswerByteBudget(5))) as service:
+        row = await service.get(f"{ONE}/rows/1")
+
+    assert (large.problem, row.problem) == ((413, "answer_too_large"),) * 2
+    assert (used_bytes, small.status) == (0, 200)
+
+
+async def test_cached_rows_count_in_parts() -> None:
+    """The same cached key many times is refused before all its rows are copied."""
+    async with served(with_parts(answer_budget=AnswerByteBudget(5_000))) as service:
+        await service.lookup('{"keys": [1]}')
+        reply = await service.lookup(f'{{"keys": {[1] * 90_000}}}')
+
+    assert (reply.status, reply.headers["Connection"]) == (413, "close")
+    assert "at most" in reply.json["detail"]
+
+
+@pytest.mark.parametrize(("budget", "status"), [(180, 413), (400, 200)])
+async def test_row_is_refused_fetched_or_cached(budget: int, status: int) -> None:
+    """A row whose text is too large is refused however it was found."""
+    # Each character has one byte in Arrow, and two in JSON.
+    rows = CUSTOMERS.set_column(1, "name", pa.array(["\n" * 100] * 3))
+    schema = DimensionSchema(rows.select(["id"]).schema, rows.select(["name", "tier"]).schema)
+    setting = replace(
+        with_parts(answer_budget=AnswerByteBudget(budget)),
+        prepare=lambda backends: backends["customers"].replace(rows, schema),
+    )
+    async with served(setting) as service:
+        replies = [await service.get(f"{ONE}/rows/1") for _ in range(3)]
+        replies += [await service.lookup(f'{{"keys": [{key}]}}') for key in (1, 2, 2)]
+
+        assert [each.status for each in replies] == [status] * 6
+        assert service.parts.answer_budget.used_bytes == 0
+
+
+# Callers that do not read
+
+LARGE = b"x" * 16_000_000  # more than any socket buffer takes
+
+
+async def large_json(request: web.Request) -> web.StreamResponse:
+    """A large answer in JSON."""
+    return json_response(request, LARGE)
+
+
+def large(parts: ServiceParts) -> ServiceParts:
+    """Two routes with large answers."""
+    return replace(parts, metrics=lambda: LARGE, stream=large_json)
+
+
+def is_closed(caller: socket.socket) -> bool:
+    """Whether the connection is reset; without reading, whatever is in the buffers."""
+    poll = select.poll()
+    poll.register(caller, select.POLLRDHUP)
+    return poll.poll(PATIENCE_S * 1000) != []
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/stream"])
+async def test_deaf_callers_are_cut_off(path: str) -> None:
+    """Each response that is not read within the send deadline ends with its connection."""
+    setting = Setting(limits=Limits(send_deadline_s=0.05), change_parts=large)
+    async with served(setting) as service:
+        for _ in range(2):
+            with (
+                socket.create_connection(("127.0.0.1", service.port)) as first,
+                socket.create_connection(("127.0.0.1", service.port)) as second,
+            ):
+                for caller in (first, second):
+                    caller.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                    assert (await service.get("/livez", over="tcp")).status == 200
+                assert [await asyncio.to_thread(is_closed, each) for each in (first, second)] == [
+                    True,
+                    True,
+                ]
+
+
+async def test_large_answers_arrive_whole() -> None:
+    """A caller that reads gets a large answer whole, again and again."""
+    async with served(Setting(change_parts=large)) as service:
+        for path in ("/metrics", "/v1/stream", "/v1/stream"):
+            assert len((await service.get(path, over="tcp")).body) == len(LARGE)
+
+
+async def test_caller_may_leave_during_an_answer() -> None:
+    """A caller that disconnects while it is answered leaves its slot to others."""
+    setting = Setting(limits=Limits(connections=1), change_parts=large)
+    async with served(setting) as service:
+        _, writer = await asyncio.open_unix_connection(str(service.path))
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        writer.transport.abort()
+
+        await until_status(service, 200)
+
+
+async def test_begun_response_is_left_alone() -> None:
+    """A handler that sends its response by itself, as streams do, is not interfered with."""
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"by itself")
+        return response
+
+    async with served(with_parts(stream=stream)) as service:
+        assert (await service.get("/v1/stream")).body == b"by itself"

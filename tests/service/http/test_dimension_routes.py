@@ -1,0 +1,359 @@
+"""What people and scripts read and change: catalogue, status, invalidation, reload, the page."""
+
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.protocol.server_channel import ChannelStatistics
+from lookup_core.sources.splits import SplitProgress, SplitState
+from lookup_core.statistics import (
+    FeedStatistics,
+    LoadResult,
+    LoadStatistics,
+    RefreshStatistics,
+    UnusedMessage,
+)
+from service.engine.recent_errors import RecentErrors
+from service.http import status_page
+from service.http.routes.dimensions import freshness, recent_errors
+from service.http.routes.status import ProcessStatistics
+from tests.service.http.serving import (
+    ARROW_TYPE,
+    ONE,
+    Reply,
+    Served,
+    Setting,
+    away,
+    followed_customers,
+    served,
+    until,
+    until_started,
+    with_parts,
+)
+
+in_shared_service = pytest.mark.asyncio(loop_scope="module")
+WHOLE = Setting(sources={"customers": followed_customers()})
+CHANNEL = ChannelStatistics(
+    connection=1,
+    channel=2,
+    dimension="customers",
+    origin="task 7",
+    exclusive_records=64,
+    floating_records=36,
+    credit_records=90,
+    backlog_records=20,
+    in_flight_records=3,
+    watermark_ms=None,
+    is_idle=True,
+)
+
+
+# Dimensions
+
+
+async def test_dimension_shows_schema_and_figures() -> None:
+    """A dimension has its exact types, settings, and figures as the engine counts them."""
+    async with served() as service:
+        await service.lookup('{"keys": [1, 1, 9]}')
+        names = (await service.get("/v1/dimensions")).json
+        customers = (await service.get(ONE)).json
+        weather = (await service.get("/v1/dimensions/weather")).json
+
+    assert names == {"dimensions": ["customers", "weather"]}
+    assert [(field["name"], field["type"]) for field in weather["key"]] == [
+        ("origin", "string"),
+        ("hour", "timestamp[us, tz=UTC]"),
+    ]
+    assert weather["columns"] == [{"name": "temperature", "type": "double", "nullable": True}]
+    assert (customers["unavailable"], customers["coalesced_keys"]) == (None, 1)
+    assert {name: count for name, count in customers["lookups"].items() if count} == {
+        "fetched": 2,
+        "missing": 1,
+    }
+    assert (customers["cache"]["mode"], customers["cache"]["rows"]) == ("partial", 2)
+    assert (customers["backend"]["queries"], customers["backend"]["batch_keys"]) == (1, 2)
+    assert customers["freshness"]["staleness_s"] >= 0
+
+
+async def test_undescribed_dimension_shows_why() -> None:
+    """A dimension without a schema is listed with the reason, and zeros."""
+    async with served(away(ErrorCode.TABLE_UNAVAILABLE)) as service:
+        shown = (await service.get(ONE)).json
+
+    assert (shown["key"], shown["columns"], set(shown["lookups"].values())) == (None, None, {0})
+    assert shown["unavailable"] == {
+        "code": "table_unavailable",
+        "detail": "customers: the reason",
+    }
+
+
+@in_shared_service
+@pytest.mark.parametrize("name", ["customer", "%00", "..%2F..%2Fetc", "a" * 5000])
+async def test_unknown_dimension_names_the_known(service: Served, name: str) -> None:
+    """An unknown name, of which little is echoed, gets the configured names."""
+    reply = await service.get(f"/v1/dimensions/{name}")
+
+    assert reply.problem == (404, "unknown_dimension")
+    assert reply.json["detail"].endswith("; configured: customers, weather")
+    assert len(reply.json["detail"]) < 200
+
+
+PARTITION = SplitProgress(
+    "flights-0", SplitState.WAITING, position=7, total=10, failures_total=2, watermark_ms=5_250
+)
+SHOWN_PARTITION = {
+    "id": "flights-0",
+    "state": "waiting",
+    "position": 7,
+    "total": 10,
+    "failures": 2,
+    "watermark_ms": 5_250,
+    "last_error": None,
+    **dict.fromkeys(("is_caught_up", "is_idle", "is_paused"), False),
+}
+FEED = FeedStatistics(
+    *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
+    {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
+)
+SHOWN_FEED = {
+    "state": "live",
+    "watermark_ms": 5_000,
+    "last_error": "there is no such topic",
+    "unused_messages": {"ignored": 4, "undecodable": 1},
+    "splits": [SHOWN_PARTITION],
+}
+LOAD = LoadStatistics(
+    is_loading=True, rows=4, held_rows=3, expected_rows=9, last_error="full", splits=(PARTITION,)
+)
+SHOWN_LOAD = {
+    "is_whole": False,
+    "is_loading": True,
+    "rows": 4,
+    "held_rows": 3,
+    "expected_rows": 9,
+    "last_seconds": None,
+    "last_error": "full",
+    "splits": [SHOWN_PARTITION],
+    "counts": {"ok": 0, "error": 0, "outdated": 0},
+}
+STARTING = FeedStatistics(FeedState.STARTING, splits=(SplitProgress("a", SplitState.UNASSIGNED),))
+
+
+@pytest.mark.parametrize(
+    ("statistics", "shown"),
+    [
+        (RefreshStatistics(1.5), {"staleness_s": 1.5, "feed": None, "load": None}),
+        (
+            RefreshStatistics(None, FEED, LOAD),
+            {"staleness_s": None, "feed": SHOWN_FEED, "load": SHOWN_LOAD},
+        ),
+    ],
+)
+def test_freshness_shows_feed_and_load(
+    statistics: RefreshStatistics, shown: dict[str, Any]
+) -> None:
+    """Feed and load are shown with each split; null where there is none."""
+    assert freshness(statistics) == shown
+
+
+def test_absent_watermarks_are_null() -> None:
+    """Without a watermark a feed and its splits show null."""
+    feed = freshness(RefreshStatistics(feed=STARTING))["feed"]
+
+    assert (feed["watermark_ms"], feed["splits"][0]["watermark_ms"]) == (None, None)
+
+
+def test_recent_errors_have_ages() -> None:
+    """Moments are shown as ages, because a reader has another clock."""
+    moments = iter([100.0, 107.0, 110.0])  # two failures, and a reader
+    errors = RecentErrors(lambda: next(moments))
+    for _ in range(2):
+        errors.on_query_failed(BackendError(ErrorCode.TIMEOUT, "customers: too slow"))
+
+    assert recent_errors(errors) == [
+        {
+            "code": "timeout",
+            "detail": "customers: too slow",
+            "queries": 2,
+            "keys": 0,
+            "first_ago_s": 10.0,
+            "last_ago_s": 3.0,
+        }
+    ]
+
+
+# Status
+
+
+async def test_status_shows_everything_at_once() -> None:
+    """One answer has dimensions and channels as their own routes, errors without keys."""
+    setting = with_parts(channels=lambda: [CHANNEL])
+    async with served(setting) as service:
+        await service.lookup('{"keys": [1, 9]}')
+        login = BackendError(ErrorCode.BACKEND_AUTH, "customers: no login")
+        service.customers.fail_next(9, login)
+        await service.lookup('{"keys": [424242], "timeout_ms": 100}')
+        reply = await service.get("/v1/status")
+        single = (await service.get(ONE)).json
+        channels = (await service.get("/v1/channels")).json
+
+    status = reply.json
+    assert [each["name"] for each in status["dimensions"]] == ["customers", "weather"]
+    shown, moving = status["dimensions"][0], {"freshness": 0, "recent_errors": 0}
+    assert shown | moving == single | moving
+    assert (status["version"], status["is_draining"], status["not_ready"]) == ("1.2.3", False, {})
+    assert status["channels"] == channels["channels"] == [asdict(CHANNEL)]
+    details = {error["code"]: error["detail"] for error in shown["recent_errors"]}
+    assert details["backend_auth"] == "customers: no login"
+    assert b"424242" not in reply.body
+
+
+async def test_status_names_what_is_not_ready() -> None:
+    """A dimension that is not ready is named with its reason, also during a drain."""
+    async with served(away()) as service:
+        service.parts.readiness.start_draining()
+        status = (await service.get("/v1/status")).json
+        channels = (await service.get("/v1/channels")).json
+
+    assert status["not_ready"] == {"customers": "customers: the reason"}
+    assert (status["is_draining"], channels) == (True, {"channels": []})
+
+
+def test_process_statistics_are_of_now() -> None:
+    """Uptime counts from the start; memory is null before it is known."""
+    vitals = ProcessStatistics(
+        1_000, resident_bytes=lambda: 300, lag_s=lambda: 0.25, clock=lambda: 12.5, started_at=10.0
+    )
+
+    assert vitals.told() == {
+        "uptime_s": 2.5,
+        "memory": {"resident_bytes": 300, "limit_bytes": 1_000},
+        "event_loop_lag_s": 0.25,
+    }
+    assert ProcessStatistics().told()["memory"]["resident_bytes"] is None
+
+
+# Invalidation and reload
+
+
+async def reload(service: Served, body: bytes | None = None) -> Reply:
+    """Request a reload of `customers`."""
+    return await service.get(f"{ONE}/reload", method="POST", data=body)
+
+
+@in_shared_service
+@pytest.mark.parametrize(
+    ("body", "dropped", "later"),
+    [('{"keys": [1, 9]}', 1, ["fetched", "hit"]), ('{"all": true}', 2, ["fetched", "fetched"])],
+)
+async def test_invalidated_keys_are_fetched_again(
+    service: Served, body: str, dropped: int, later: list[str]
+) -> None:
+    """An invalidation drops the named keys, or all; it returns how many entries it dropped."""
+    await service.lookup('{"keys": [1, 2]}')
+
+    reply = await service.post("invalidate", body)
+
+    assert (reply.status, reply.json) == (200, {"invalidated": dropped})
+    assert (await service.lookup('{"keys": [1, 2]}')).json["outcomes"] == later
+
+
+@in_shared_service
+async def test_unclear_invalidation_is_refused(service: Served) -> None:
+    """A key of another type, a body without keys, and an Arrow body drop nothing."""
+    wrong = await service.post("invalidate", '{"keys": [1, "2"]}')
+    empty = await service.post("invalidate", "{}")
+    arrow = await service.post("invalidate", b"", **ARROW_TYPE)
+
+    assert (wrong.problem, wrong.json["detail"]) == ((422, "key_type"), "keys.1: type")
+    assert empty.problem == (422, "bad_request")
+    assert arrow.problem == (415, "unsupported_media_type")
+
+
+async def test_reload_is_accepted_at_once() -> None:
+    """A reload is accepted without reading a body, and counts when the table was loaded again."""
+    async with served(Setting(sources={"customers": followed_customers()})) as service:
+        await until_started(service)
+        fresh = (await service.get(ONE)).json["freshness"]
+        replies = [await reload(service, body) for body in (None, b"[" * 1000)]
+
+        def loads() -> int:
+            load = service.dimension.load_statistics()
+            return 0 if load is None else load.counts[LoadResult.OK]
+
+        await until(lambda: loads() >= 2)
+
+    assert [(each.status, each.json) for each in replies] == [(202, {"reload": "asked"})] * 2
+    assert (fresh["feed"]["state"], fresh["load"]["is_whole"], fresh["load"]["rows"]) == (
+        "live",
+        True,
+        3,
+    )
+
+
+async def test_reload_needs_full_mode_and_a_schema() -> None:
+    """Without full mode a reload is refused, without a description it may be retried."""
+    async with served() as service:
+        await service.described()
+        partial = await reload(service)
+    async with served(replace(WHOLE, prepare=away().prepare)) as service:
+        undescribed = await reload(service)
+
+    assert partial.problem == (422, "bad_request")
+    assert "cache.mode: full" in partial.json["detail"]
+    assert undescribed.problem == (503, "backend_unavailable")
+
+
+# The status page
+
+FOLDER = Path(status_page.__file__).parent / "page"
+SCRIPTS = {path.name: path.read_text() for path in FOLDER.glob("*.js")}
+
+
+@in_shared_service
+async def test_page_is_one_document(service: Served) -> None:
+    """Every script and style of the folder is in the page, and nothing of another host."""
+    page = (await service.get("/", over="tcp")).body.decode()
+
+    files = [path for path in FOLDER.iterdir() if path.suffix in {".js", ".css"}]
+    assert len(files) > 2
+    assert [path.name for path in files if path.read_text() not in page] == []
+    assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
+    assert "/*script*/" not in page
+
+
+@in_shared_service
+async def test_policy_allows_own_script_only(service: Served) -> None:
+    """Script and style have a nonce that the policy names; all else is forbidden."""
+    first, second = [await service.get("/", over="tcp") for _ in range(2)]
+
+    policy = second.headers["Content-Security-Policy"]
+    (nonce,) = set(re.findall(r'nonce="([^"]+)"', second.body.decode()))
+    assert second.headers["Content-Type"].startswith("text/html")
+    assert policy.count(f"'nonce-{nonce}'") == 2
+    assert policy.startswith("default-src 'none';")
+    assert ("connect-src 'self'" in policy, "unsafe" in policy) == (True, False)
+    assert first.body != second.body
+
+
+def test_page_parses_no_text() -> None:
+    """Names and messages become text nodes: no script of the page parses HTML or code."""
+    parsers = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+    parsers += ["Function("]
+
+    assert [each for each in parsers if any(each in text for text in SCRIPTS.values())] == []
+
+
+def test_explained_words_are_on_the_page() -> None:
+    """Every explanation of the page belongs to a word that the page shows."""
+    meanings = SCRIPTS["words.js"].partition("MEANINGS = {")[2].partition("};")[0]
+    explained = re.findall(r'^  "?([^":]+)"?:', meanings, re.MULTILINE)
+    others = "".join(text for name, text in SCRIPTS.items() if name != "words.js")
+
+    assert len(explained) > 10
+    assert [word for word in explained if f'"{word}"' not in others] == []

@@ -1,0 +1,359 @@
+"""Sockets of the listeners: strange or slow clients, TCP, Unix sockets and TLS handshakes."""
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.errors import ConfigurationError
+from service.http.delivery import reset
+from service.http.limits import Limits
+from service.http.secure_acceptor import MOST_OPEN_FACTOR, MOST_SHAKING, SecureAcceptor
+from service.http.sockets import tcp_sockets, unix_socket
+from service.tls.server_certificate import server_certificate
+from tests.service.http.serving import (
+    ONE,
+    PATIENCE_S,
+    Served,
+    Setting,
+    connected,
+    exchanged,
+    served,
+    until,
+)
+from tests.service.tls.certificates import Authority, authority
+
+in_shared_service = pytest.mark.asyncio(loop_scope="module")
+QUICK = Setting(limits=Limits(header_deadline_s=0.2))
+REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+
+
+# Strange and slow clients
+
+
+async def test_silent_connection_is_closed() -> None:
+    """A connection without a request is closed at the header deadline."""
+    async with served(QUICK) as service:
+        assert await exchanged(service, b"") == b""
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST + b"\r\n"])
+async def test_dripping_headers_are_ended(before: bytes) -> None:
+    """Headers that come byte by byte do not extend the deadline, on any request."""
+    async with served(QUICK) as service, connected(service) as (reader, writer):
+        writer.write(before + REQUEST + b"A: ")
+        closed = asyncio.create_task(_read_to_the_end(reader))
+        while not closed.done():
+            writer.write(b"a")
+            await asyncio.wait([closed], timeout=0.02)
+
+    assert closed.result().count(b"HTTP/1.1 200") == bool(before)
+
+
+async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    received = b""
+    with suppress(ConnectionResetError):  # a byte was on its way when the service closed
+        while chunk := await reader.read(65536):
+            received += chunk
+    return received
+
+
+@in_shared_service
+@pytest.mark.parametrize(
+    "sent",
+    [
+        REQUEST + b"Host: localhost\r\n\r\n",
+        REQUEST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        REQUEST + b"A: " + b"a" * 10_000 + b"\r\n\r\n",
+        REQUEST + b"A: a\r\n" * 200 + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ],
+)  # fmt: skip
+async def test_malformed_request_is_refused(service: Served, sent: bytes) -> None:
+    """Bytes that are not one clear HTTP/1.1 request are a 400; the next client is served."""
+    assert (await exchanged(service, sent)).split()[1] == b"400"
+    assert (await service.get("/livez", over="tcp")).status == 200
+
+
+@in_shared_service
+async def test_pipeline_is_not_read_without_end(service: Served) -> None:
+    """Behind a request that waits, only so much of the next ones is read."""
+    service.customers.hold()
+    first = f"GET {ONE}/rows/1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    whole = first + (REQUEST + b"A: " + b"a" * 8_000 + b"\r\n\r\n") * 10_000
+    with socket.create_connection(("127.0.0.1", service.port)) as caller:
+        caller.setblocking(False)  # noqa: FBT003  the library's own
+        sent = idle = 0
+        while idle < 20 and sent < len(whole):
+            try:
+                sent += caller.send(whole[sent : sent + 1_000_000])
+                idle = 0
+            except BlockingIOError:
+                idle += 1
+                await asyncio.sleep(0.01)
+
+    assert sent < len(whole) // 4  # 80 MB: many times what the kernel's buffers take
+
+
+class Connected(asyncio.Transport):
+    """A transport of this socket; records that it was aborted."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__({"socket": connection})
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        """See `asyncio.Transport`."""
+        self.is_aborted = True
+        self.get_extra_info("socket").close()
+
+
+def _drain(caller: socket.socket) -> None:
+    while caller.recv(6):
+        pass
+
+
+def test_reset_discards_unread_bytes() -> None:
+    """A reset connection reports an error to its caller; a closed one is no fault."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        caller = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        connection.sendall(b"unread")
+        transport = Connected(connection)
+
+        reset(transport)
+
+        with caller, pytest.raises(ConnectionResetError):
+            _drain(caller)
+    reset(transport)
+    assert transport.is_aborted
+
+
+# TCP sockets
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)]
+)
+async def test_address_has_one_socket(host: str, family: socket.AddressFamily) -> None:
+    """An address has one socket, which listens until the block ends."""
+    async with tcp_sockets(host, 0) as (bound,):
+        port = bound.getsockname()[1]
+        assert (bound.family, bound.getsockname()[0]) == (family, host)
+        socket.create_connection((host, port), PATIENCE_S).close()
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port), PATIENCE_S)
+
+
+async def test_name_has_a_socket_for_each_address() -> None:
+    """A name has a socket for each address; if one cannot be bound, none stays open."""
+    async with tcp_sockets("localhost", 0) as sockets:
+        addresses = {each.getsockname()[0] for each in sockets}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            async with tcp_sockets("localhost", port):
+                pass
+
+    socket.create_server(("127.0.0.1", port)).close()
+    assert addresses == {each[4][0] for each in socket.getaddrinfo("localhost", 0)}
+
+
+# Unix sockets
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where to listen."""
+    return tmp_path / "sidelook.sock"
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The mask of the process, which must be left as it is."""
+    before = os.umask(request.param)
+    yield request.param
+    assert os.umask(before) == request.param
+
+
+def refusal(path: Path) -> str:
+    """The fault that keeps a socket from being bound."""
+    with pytest.raises(ConfigurationError) as caught, unix_socket(path):
+        pass
+    (fault,) = caught.value.faults
+    return fault
+
+
+def leave_behind(path: Path) -> None:
+    """The socket of a process that is gone."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+
+@pytest.mark.usefixtures("umask")
+def test_socket_is_for_owner_and_group(path: Path) -> None:
+    """The mode is 0660, whatever the mask of the process is."""
+    with unix_socket(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_live_socket_is_not_replaced(path: Path) -> None:
+    """A stale socket is replaced, a live one is not; after its block the path is free."""
+    leave_behind(path)
+    with unix_socket(path) as first, socket.socket(socket.AF_UNIX) as client:
+        first.listen()
+        assert refusal(path) == f"listen.unix: {path}: already running in another process"
+        client.connect(str(path))
+    gone = not path.exists()
+    with pytest.raises(ZeroDivisionError), unix_socket(path):
+        raise ZeroDivisionError
+    with unix_socket(path):
+        path.unlink()  # by another process
+
+    assert (gone, path.exists()) == (True, False)
+
+
+def link_to_a_socket(path: Path) -> None:
+    """A link to the socket of a process that is gone."""
+    leave_behind(path.with_name("other.sock"))
+    path.symlink_to(path.with_name("other.sock"))
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, link_to_a_socket])
+def test_other_files_are_not_replaced(path: Path, make: Callable[[Path], None]) -> None:
+    """A file, folder or link at the path is never removed."""
+    make(path)
+
+    assert refusal(path) == (
+        f"listen.unix: {path} is not a socket; remove it or choose another path"
+    )
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("nowhere/s.sock", "No such file or directory"), ("x" * 120, "AF_UNIX path too long")],
+)
+def test_unusable_path_is_named(tmp_path: Path, name: str, reason: str) -> None:
+    """The fault names the path, the reason and the user; the lock is free for the next attempt."""
+    path = tmp_path / name
+    expected = (
+        f"listen.unix: {path}: {reason}; the folder must exist and be writable "
+        f"for uid {os.getuid()}, gid {os.getgid()}"
+    )
+
+    assert [refusal(path), refusal(path)] == [expected] * 2
+
+
+# TLS handshakes
+
+
+@asynccontextmanager
+async def accepting(
+    signer: Authority, listening: socket.socket, *, already: int = 0
+) -> AsyncIterator[None]:
+    """Connections are accepted at the socket; `already` of them are open."""
+    context = server_certificate(signer.issue("localhost")).context
+    acceptor = SecureAcceptor(
+        asyncio.Protocol, lambda: context, Limits(connections=1), open_connections=lambda: already
+    )
+    task = asyncio.create_task(acceptor.run(listening))
+    async with asyncio.timeout(2 * PATIENCE_S):
+        yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Authority:
+    """Signs certificates."""
+    return authority(tmp_path)
+
+
+async def test_failed_handshake_is_logged(signer: Authority) -> None:
+    """The log has the peer and the reason of a failed handshake; the next client is accepted."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
+        port = listening.getsockname()[1]
+        async with accepting(signer, listening):
+            _, plain = await asyncio.open_connection("127.0.0.1", port)
+            plain.write(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: bool(logs))
+            trust = ssl.create_default_context(cafile=signer.file)
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=trust, server_hostname="localhost"
+            )
+            for each in (plain, writer):
+                each.transport.abort()
+
+    assert (logs[0]["event"], logs[0]["code"], logs[0]["peer"]) == (
+        "tls.handshake_failed",
+        "http_request",
+        "127.0.0.1",
+    )
+
+
+async def test_end_breaks_handshakes_off(signer: Authority) -> None:
+    """When the listener ends, handshakes under way are closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with accepting(signer, listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(b"\x16")
+            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_oldest_of_too_many_handshakes_ends(signer: Authority) -> None:
+    """Of more than 256 handshakes the oldest is closed."""
+    with socket.create_server(("127.0.0.1", 0), backlog=2 * MOST_SHAKING) as listening:
+        async with accepting(signer, listening):
+            silent = [
+                await asyncio.open_connection(*listening.getsockname())
+                for _ in range(MOST_SHAKING + 1)
+            ]
+            assert await silent[0][0].read() == b""
+            assert not silent[1][0].at_eof()
+    for _, writer in silent:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("already", "is_closed"), [(MOST_OPEN_FACTOR - 1, False), (MOST_OPEN_FACTOR, True)]
+)
+async def test_open_connections_are_bounded(
+    signer: Authority, already: int, *, is_closed: bool
+) -> None:
+    """Beyond four connections for each request that may be under way, new ones are closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
+        async with accepting(signer, listening, already=already):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            if is_closed:
+                assert await reader.read() == b""
+            else:
+                writer.write(b"no TLS\r\n")
+                await until(lambda: bool(logs))
+        writer.close()
+
+    events = {True: "tls.too_many_connections", False: "tls.handshake_failed"}
+    assert logs[0]["event"] == events[is_closed]
+
+
+async def test_socket_that_accepts_nothing_is_logged(signer: Authority) -> None:
+    """A fault in accepting is logged, and accepting goes on."""
+    with socket.socket() as bound, capture_logs() as logs:
+        async with accepting(signer, bound):
+            await until(lambda: bool(logs))
+
+    assert (logs[0]["event"], logs[0]["code"]) == ("tls.accept_failed", "OSError")

@@ -1,0 +1,254 @@
+"""Channels and their schema: changed tables, versions, waiting dimensions and traces."""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.dimension_schema import DimensionSchema, VersionColumns
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import decode_batch, encode_batch, result_schema
+from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.settings import DimensionSettings
+from service.connectors.memory.backend import FakeBackend
+from service.connectors.ports.several_rows import RowVersions
+from service.engine.dimension import Dimension
+from service.engine.fake_tracer import FakeTracer
+from service.engine.gathering import Submitted
+from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, settings
+from tests.service.stream.streaming import (
+    Peer,
+    Setting,
+    Streaming,
+    lookup_frame,
+    open_frame,
+    streaming,
+    until,
+)
+
+CHANGED = {0: "error schema_changed"}
+ADA = {0: "fetched Ada"}
+FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
+
+
+# A table changes under open channels
+
+
+@pytest.fixture
+async def changing() -> AsyncIterator[Streaming]:
+    """A service whose tables a test may change."""
+    async with streaming() as service:
+        yield service
+
+
+async def peer_of(service: Streaming, *columns: str) -> Peer:
+    """A peer with channel 1 to these columns of customers, or to all."""
+    peer = await service.greeted()
+    await peer.open(columns=columns or None)
+    return peer
+
+
+def change(backend: FakeBackend, name: str, kind: pa.DataType) -> None:
+    """Give a column, or the key, of customers this type."""
+    at = ROWS.schema.get_field_index(name)
+    rows = ROWS.set_column(at, name, ROWS[name].cast(kind))
+    key, columns = (rows.schema.field(0),), list(rows.schema)[1:]
+    backend.replace(rows, DimensionSchema(pa.schema(key), pa.schema(columns)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "later"),
+    [((), CHANGED), (("tier",), CHANGED), (("name", "tier"), CHANGED), (("name",), ADA)],
+)
+async def test_channel_never_gets_other_types(
+    changing: Streaming, columns: tuple[str, ...], later: dict[int, str]
+) -> None:
+    """If a column of the channel changed its type, its lookups fail; others go on after one."""
+    peer = await peer_of(changing, *columns)
+    change(changing.customers, "tier", pa.utf8())
+
+    assert await peer.answers(7, 7) == [CHANGED, later]
+
+
+async def test_open_channel_gets_no_new_column(changing: Streaming) -> None:
+    """A channel to all columns keeps those that there were when it was opened."""
+    peer = await peer_of(changing)
+    columns = pa.schema([*SCHEMA.columns, pa.field("city", pa.utf8())])
+    rows = ROWS.append_column("city", pa.array(["Oslo"] * ROWS.num_rows))
+    changing.customers.replace(rows, DimensionSchema(SCHEMA.key, columns))
+
+    assert await peer.answers(7, 7) == [CHANGED, ADA]
+
+
+async def test_changed_key_needs_a_new_channel(changing: Streaming) -> None:
+    """If the key changed its type, a channel's lookups fail; a new channel sends the new type."""
+    peer = await peer_of(changing, "name")
+    change(changing.customers, "id", pa.int32())
+
+    assert await peer.answers(7, 7) == [CHANGED] * 2
+    await peer.open(2, columns=("name",), key=pa.schema({"id": pa.int32()}))
+    keys = encode_batch(pa.record_batch({"id": pa.array([7], pa.int32())}))
+    await peer.send(frames.Lookup(2, 1, 10_000, 0, keys))
+    assert await peer.receive(frames.Credit) == frames.Credit(2, 1, len(keys))
+    assert (await peer.result())[1] == ADA
+
+
+async def test_restored_column_is_served_again(changing: Streaming) -> None:
+    """When the columns of a channel are as it was opened, it goes on."""
+    peer = await peer_of(changing)
+    change(changing.customers, "tier", pa.utf8())
+    await peer.answers(7)
+    change(changing.customers, "tier", pa.int32())
+    await (await peer_of(changing, "name")).answers(7)  # its lookup meets the second change
+
+    assert await peer.answer(await peer.look_up(2, 7)) in (ADA, {0: "hit Ada"})
+
+
+async def test_unfit_table_fails_lookups_and_new_channels(changing: Streaming) -> None:
+    """While a table may not be read, its lookups fail, and new channels are refused."""
+    peer = await peer_of(changing)
+    changing.customers.describe_error = FORBIDDEN
+    changing.customers.fail_next(1, FORBIDDEN)
+
+    assert await peer.answers(7, 8) == [{0: "error forbidden"}] * 2
+    await peer.send(open_frame(2))
+    assert await peer.receive(frames.Failure) == frames.Failure(
+        2, ErrorCode.FORBIDDEN, FORBIDDEN.detail, is_retryable=False
+    )
+
+
+# Dimensions with versions
+
+DAYS = [dt.date(2013, 1, 1), dt.date(2013, 6, 1)]
+VERSIONS = VersionColumns("since")
+VERSIONED = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8(), "since": pa.date32()}))
+VERSION_ROWS = pa.table({"id": pa.array([7, 7]), "name": ["Ada", "Ida"], "since": DAYS[::-1]})
+
+
+class Witness(Dimension):
+    """A dimension with versions that records the event times of its lookups."""
+
+    def __init__(self, chosen: DimensionSettings, backend: FakeBackend) -> None:
+        backend.replace(VERSION_ROWS, VERSIONED)
+        super().__init__(chosen, RowVersions(backend, VERSIONS))
+        self.event_times_ms: list[int | None] = []
+
+    def submit(self, *args: Any, **options: Any) -> Submitted:  # noqa: ANN401 -- as they are
+        """As any dimension."""
+        self.event_times_ms.append(options["event_time_ms"])
+        return super().submit(*args, **options)
+
+
+@pytest.mark.parametrize(("is_as_of", "names"), [(True, ["name", "since"]), (False, ["name"])])
+async def test_versions_are_lists(names: list[str], *, is_as_of: bool) -> None:
+    """Rows have a list for each column, oldest version first; as of a time, also the times."""
+    async with streaming(Setting(make=Witness)) as service:
+        peer = await service.greeted()
+        await peer.send(replace(open_frame(columns=("name",)), is_as_of=is_as_of))
+        opened = await peer.receive(frames.Opened)
+        await peer.send(lookup_frame(1, 7))
+        await peer.receive(frames.Credit)
+        result = await peer.receive(frames.Result)
+
+    (row,) = decode_batch(result.payload, result_schema(opened.columns)).to_pylist()
+    assert (opened.columns.names, opened.versions) == (names, VERSIONS)
+    assert [row[name] for name in names] == [["Ida", "Ada"], DAYS][: len(names)]
+
+
+async def test_event_time_reaches_the_dimension() -> None:
+    """The event time of a LOOKUP is passed to the dimension, which may wait for it."""
+    async with streaming(Setting(make=Witness)) as service:
+        peer = await service.peer()
+        for sequence, event_time_ms in enumerate([5, None], 1):
+            await peer.send(replace(lookup_frame(sequence, 7), event_time_ms=event_time_ms))
+            while not isinstance(await peer.frame(), frames.Result):
+                pass
+        witness = service.dimensions["customers"]
+
+    assert isinstance(witness, Witness)
+    assert witness.event_times_ms == [5, None]
+
+
+async def test_as_of_needs_versions() -> None:
+    """A channel as of a time to a dimension without versions is refused."""
+    async with streaming() as service:
+        peer = await service.greeted()
+        await peer.send(replace(open_frame(), is_as_of=True))
+        failure = await peer.receive(frames.Failure)
+
+    detail = "the dimension has no versions to look up as of a time; leave as_of out"
+    assert (failure.code, failure.detail) == ("bad_request", detail)
+
+
+# Dimensions that wait for their changes
+
+WAITING = Setting(customers=replace(settings(), wait_for_dimension_s=PATIENCE_S / 10))
+
+
+@pytest.mark.parametrize(
+    ("setting", "waits", "order"), [(WAITING, True, [2, 1]), (Setting(), False, [1, 2])]
+)
+async def test_event_time_may_delay_a_lookup(
+    setting: Setting, order: list[int], *, waits: bool
+) -> None:
+    """If the dimension waits, OPENED says so, and a lookup ahead of it is overtaken."""
+    async with streaming(setting) as service:
+        peer = await service.greeted()
+        opened = await peer.open()
+        ahead = replace(lookup_frame(1, 7), event_time_ms=2**62)
+        await peer.send(ahead, lookup_frame(2, 8))
+        received = [await peer.frame() for _ in range(4)]  # each answer with its credit
+
+    answered = [each.sequence for each in received if isinstance(each, frames.Result)]
+    assert (opened.waits, answered) == (waits, order)
+
+
+# Traced channels
+
+TRACE = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01", "vendor=1")
+UNTRACED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
+
+
+async def traced(service: Streaming, trace: TraceParent) -> Peer:
+    """A peer with channel 1 of this trace."""
+    peer = await service.greeted()
+    await peer.send(replace(open_frame(), trace=trace))
+    peer.columns = (await peer.receive(frames.Opened)).columns
+    return peer
+
+
+async def test_each_lookup_is_a_span() -> None:
+    """A LOOKUP is a span with the parent of its channel and the outcomes of its records."""
+    tracer = FakeTracer()
+    async with streaming(Setting(tracer=tracer)) as service:
+        peer = await traced(service, TRACE)
+        for sequence in (1, 2):
+            await peer.answer(await peer.look_up(sequence, 7, 9))
+        await (await traced(service, UNTRACED)).answers(7)
+
+    first, second = tracer.askers
+    assert (first.what, first.parent, first.has_ended) == (("customers", 2), TRACE, True)
+    assert first.outcomes == {"fetched": 1, "missing": 1}
+    assert second.outcomes == {"hit": 1, "missing": 1}
+
+
+@pytest.mark.parametrize("leave", [Peer.vanish, None], ids=["vanish", "cancel"])
+async def test_left_lookup_ends_its_span(leave: Callable[[Peer], None] | None) -> None:
+    """The span of a lookup that is cancelled or lost ends once, without outcomes."""
+    tracer = FakeTracer()
+    async with streaming(Setting(tracer=tracer)) as service:
+        service.customers.hold()
+        peer = await traced(service, TRACE)
+        await peer.look_up(1, 7)
+        await service.customers.wait_for_fetches(1)
+        if leave is None:
+            await peer.send(frames.Cancel(1, 1))
+        else:
+            leave(peer)
+        await until(lambda: tracer.askers[0].has_ended)
+
+    assert (tracer.askers[0].is_left, tracer.askers[0].outcomes) == (True, {})

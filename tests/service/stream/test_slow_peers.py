@@ -1,0 +1,352 @@
+"""Peers that take more than they give: unread answers, pings and refusals without end."""
+
+import asyncio
+import weakref
+from contextlib import suppress
+
+import aiohttp
+import numpy as np
+import pytest
+
+from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.protocol import frames
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
+from lookup_core.protocol.server_channel import BURST
+from service.stream.outbox import MAX_QUEUED_FRAMES, AnswerPiece, Outbox, Outgoing
+from service.stream.stream_parts import Timeouts
+from tests.service.engine.running import queried
+from tests.service.stream.streaming import (
+    BLOB_BYTES,
+    Peer,
+    Setting,
+    Streaming,
+    credit_of,
+    open_frame,
+    streaming,
+    until,
+)
+
+MIB = 1024 * 1024
+QUICK = Timeouts(send_s=0.3, close_s=0.1)
+
+
+def limited(answer_bytes: int, timeouts: Timeouts | None = None) -> Setting:
+    """A byte budget, and more credit than any test uses."""
+    return Setting(timeouts or Timeouts(), credit_bytes=512 * MIB, answer_bytes=answer_bytes)
+
+
+def test_default_timeouts_are_documented() -> None:
+    """The timeouts of a connection are those of docs/wire_protocol.md."""
+    assert Timeouts() == Timeouts(
+        hello_s=10.0, describe_s=2.0, send_s=30.0, close_s=2.0, heartbeat_s=15.0
+    )
+
+
+# Unread answers
+
+
+async def test_unread_answers_are_bounded() -> None:
+    """A peer that reads nothing holds at most half of the byte budget, then it is given up."""
+    async with streaming(limited(8 * MIB, QUICK)) as service:
+        other = await service.peer("blobs")
+        deaf, most_bytes = await service.deaf_peer(25, records=20), 0
+        await until(lambda: service.used_bytes > 3 * MIB)
+        assert len(await other.answer(await other.look_up(1, *([1] * 100)))) == 100
+        while len(service.handler.statistics()) > 1:
+            most_bytes = max(most_bytes, service.used_bytes)
+            await asyncio.sleep(0.001)
+
+        assert 3 * MIB < most_bytes <= 4 * MIB
+        assert service.used_bytes == 0
+    assert deaf.socket.close_code is None  # it has not even read that
+
+
+async def test_slow_reader_gets_everything() -> None:
+    """Lookups wait for room in the budget; no answer is dropped."""
+    async with streaming(limited(2 * MIB)) as service:
+        peer = await service.peer("blobs")
+        sent = [await peer.look_up(sequence, *([2] * 20)) for sequence in range(1, 26)]
+        await until(lambda: service.used_bytes > 0)
+
+        for each in sent:
+            assert len(await peer.answer(each)) == 20
+        await until(lambda: service.used_bytes == 0)
+
+
+async def test_late_reader_learns_why() -> None:
+    """A deaf peer that reads at last finds the close behind what had left; its socket is freed."""
+    async with streaming(Setting(timeouts=Timeouts(send_s=0.1))) as service:
+        deaf, other = await service.deaf_peer(30), await service.peer()
+        assert await other.answers(7) == [{0: "fetched Ada"}]
+        await until(lambda: len(service.handler.statistics()) == 1)
+
+        _, message = await deaf.read_to_the_end()
+        assert (message.data, message.extra) == (
+            aiohttp.WSCloseCode.TRY_AGAIN_LATER,
+            "the peer reads nothing",
+        )
+
+
+async def test_socket_of_a_deaf_peer_is_closed() -> None:
+    """A peer that does not answer the close in time is disconnected."""
+    async with streaming(Setting(timeouts=QUICK)) as service:
+        deaf = await service.deaf_peer(30)
+        await until(lambda: not service.handler._connections)
+
+        _, message = await deaf.read_to_the_end()
+        assert message.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+
+
+async def test_refusals_do_not_pile_up() -> None:
+    """From a peer with 1,024 unread frames nothing more is read until it reads."""
+    async with streaming() as service:
+        deaf = await service.peer()
+        (connection,) = service.handler._connections
+        flood = asyncio.ensure_future(_flood(deaf))
+        await until(lambda: len(connection._outbox._outgoing) >= MAX_QUEUED_FRAMES)
+        for _ in range(1_000):  # chances to read on
+            await asyncio.sleep(0)
+
+        assert len(connection._outbox._outgoing) <= MAX_QUEUED_FRAMES + 10
+        assert not flood.done()
+        flood.cancel()
+        with suppress(asyncio.CancelledError, aiohttp.ClientError):
+            await flood
+        while len(connection._outbox._outgoing):  # it reads, and is read from again
+            await deaf.socket.receive()
+
+
+async def _flood(peer: Peer) -> None:
+    # Each character is ten bytes of the refusal: so the buffers between the ends fill soon.
+    for number in range(2, 100_000):
+        await peer.send(open_frame(number, "\U0001f600" * 100))
+
+
+# The byte budget
+
+
+async def test_single_records_always_fit() -> None:
+    """An answer larger than the whole budget is sent record by record."""
+    async with streaming(limited(1)) as service:
+        peer = await service.peer("blobs")
+
+        assert len(await peer.answer(await peer.look_up(1, 0, 1, 2, 0))) == 4
+
+
+async def test_hanging_backend_stops_its_channel_only() -> None:
+    """A channel whose lookups wait for their backend leaves room to others of its connection."""
+    async with streaming(limited(4 * BLOB_BYTES)) as service:
+        peer = await service.peer("blobs")
+        await peer.answers(0)  # now the size of its rows is known
+        service.stores["blobs"].hold()
+        await peer.look_up(2, 1)
+        await peer.look_up(3, 2)
+        await service.stores["blobs"].wait_for_fetches(2)
+        await until(lambda: len(service.handler._parts.line) == 1)
+        await peer.open(2, "customers")
+
+        answers = [
+            await peer.answer(await peer.look_up(sequence, 7, 8, channel=2))
+            for sequence in (1, 2, 3)
+        ]
+
+    assert [set(words.values()) for words in answers] == [
+        {"fetched Ada", "fetched Bert"},
+        {"hit Ada", "hit Bert"},
+        {"hit Ada", "hit Bert"},
+    ]
+
+
+@pytest.mark.parametrize("ending", ["cancel", "vanish"])
+async def test_freed_bytes_wake_waiting_lookups(ending: str) -> None:
+    """A lookup that is cancelled, or whose connection is lost, makes room for those that wait."""
+    async with streaming(limited(6_400)) as service:  # a hundred for each record at first
+        greedy, other = await service.peer(), await service.peer()
+        store = service.customers
+        store.hold()
+        await greedy.look_up(1, *range(1000, 1025))
+        await until(lambda: queried_keys(service) == 25)
+        await other.look_up(1, *range(2000, 2012))
+        await until(lambda: queried_keys(service) == 37)
+        await other.look_up(2, *range(3000, 3037))  # room for some only: not worth a query
+        await until(lambda: len(service.handler._parts.line) == 1)
+
+        greedy.vanish() if ending == "vanish" else await greedy.send(frames.Cancel(1, 1))
+
+        await until(lambda: queried_keys(service) > 37)
+
+
+def queried_keys(service: Streaming) -> int:
+    """How many keys of customers were queried."""
+    return sum(map(len, queried(service.customers)))
+
+
+def fill_budget(service: Streaming) -> None:
+    """Let another connection hold the whole budget."""
+    budget = service.handler._parts.budget
+    budget.open(99)
+    budget.hold(99, 1, 64 * MIB)
+
+
+async def test_lookup_without_room_times_out() -> None:
+    """Records that wait for room beyond their time have the outcome `timeout`, and are counted."""
+    async with streaming() as service:
+        peer = await service.peer()
+        fill_budget(service)
+        service.customers.hold()
+        sent = await peer.look_up(1, 7, 8, timeout_ms=10)  # one record always fits
+        await until(lambda: len(service.handler._parts.line) == 1)
+
+        assert await peer.answer(sent) == {0: "timeout timeout", 1: "timeout timeout"}
+        assert service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT] == 2
+
+
+async def test_lookup_without_room_may_be_cancelled() -> None:
+    """A cancelled lookup that waits for room is never queried; its bytes and credit are back."""
+    async with streaming() as service:
+        peer = await service.peer()
+        fill_budget(service)
+        held_bytes = service.used_bytes
+        service.customers.hold()
+        sent = await peer.look_up(1, 7, 8)
+        await service.customers.wait_for_fetches(1)
+        await peer.send(frames.Cancel(1, 1))
+
+        assert await peer.receive(frames.Credit) == credit_of(sent)
+        assert (service.used_bytes, len(service.handler._parts.line)) == (held_bytes, 0)
+    assert queried(service.customers) == [[7]]
+
+
+# Pings
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_ping_is_answered(service: Streaming) -> None:
+    """A pong has the content of its ping."""
+    peer = await service.connect(autoping=False)
+    await peer.socket.ping(b"are you there")
+    message = await peer.socket.receive()
+
+    assert (message.type, bytes(message.data)) == (aiohttp.WSMsgType.PONG, b"are you there")
+
+
+async def test_ping_flood_ends_the_connection() -> None:
+    """Pings beyond the rate limit close the connection."""
+    async with streaming() as service:
+        peer = await service.connect(autoping=False)
+        for _ in range(BURST + 1):
+            await peer.socket.ping()
+        pongs = 0
+        while (message := await peer.socket.receive()).type is aiohttp.WSMsgType.PONG:
+            pongs += 1
+
+    assert (pongs, message.type) == (BURST, aiohttp.WSMsgType.CLOSE)
+    assert (message.data, message.extra) == (1008, "too many pings")
+
+
+async def test_pongs_are_not_limited() -> None:
+    """Pongs are not answered, and do not count."""
+    async with streaming() as service:
+        peer = await service.peer()
+        for _ in range(10 * BURST):
+            await peer.socket.pong()
+
+        assert await peer.answers(7) == [{0: "fetched Ada"}]
+
+
+# The outbox of a connection
+
+FIRST, SECOND, THIRD = Closed(1), Credit(2, 3, 4), Goaway("draining")
+
+
+def piece() -> AnswerPiece:
+    """The last answer of a lookup on channel 2."""
+    answer = rowless_answer(np.arange(2, dtype=np.int32), Outcome.MISSING)
+    return AnswerPiece(2, 5, is_last=True, answer=answer, held_bytes=18)
+
+
+class Wire:
+    """Takes messages; its sender waits while it is closed."""
+
+    def __init__(self, outgoing: list[Outgoing]) -> None:
+        self.taken: list[Frame] = []
+        self.sending: list[Outgoing] = []
+        self.sent: list[Outgoing] = []
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        self.outbox = Outbox(
+            self._send, timeout_s=1.0, on_sending=self.sending.append, on_sent=self.sent.append
+        )
+        for each in outgoing:
+            self.outbox.put(each)
+
+    async def _send(self, message: bytes) -> None:
+        self.taken.append(decode_frame(message))
+        await self.is_open.wait()
+
+
+async def run(outbox: Outbox) -> None:
+    """Let the outbox send what it can."""
+    task = asyncio.ensure_future(outbox.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+
+
+async def test_frames_leave_in_order_behind_credit() -> None:
+    """Frames leave in their order, but the credit behind an answer goes before it."""
+    outgoing: list[Outgoing] = [FIRST, SECOND, piece(), SECOND, THIRD]
+    wire = Wire(outgoing)
+    await run(wire.outbox)
+
+    assert wire.sending == [FIRST, SECOND, SECOND, outgoing[2], THIRD]
+    assert wire.taken == [
+        decode_frame(encode_frame(each.frame() if isinstance(each, AnswerPiece) else each))
+        for each in wire.sending
+    ]
+    assert (wire.outbox.is_idle, wire.sent) == (True, wire.sending)
+
+
+async def test_frame_is_announced_before_its_send() -> None:
+    """While one send waits, the next frame is neither encoded nor announced."""
+    wire = Wire([FIRST, piece()])
+    wire.is_open.clear()
+    await run(wire.outbox)
+
+    assert (wire.taken, wire.sending, wire.sent) == ([FIRST], [FIRST], [])
+    assert not wire.outbox.is_idle
+
+
+async def test_sent_answers_are_not_kept() -> None:
+    """After its send an answer is not referenced; one that was cleared is not sent."""
+    sent: list[bytes] = []
+
+    async def send(message: bytes) -> None:
+        sent.append(message)
+
+    outbox = Outbox(send, timeout_s=1.0, on_sending=lambda _: None, on_sent=lambda _: None)
+    made = piece()
+    kept = weakref.ref(made.answer.positions)
+    outbox.put(made)
+    del made
+    await run(outbox)
+    outbox.put(piece())
+    outbox.clear()
+    await run(outbox)
+
+    assert (kept(), len(sent)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "has_room"), [(MAX_QUEUED_FRAMES, True), (MAX_QUEUED_FRAMES + 1, False)]
+)
+async def test_crowded_outbox_has_no_room(waiting: int, has_room: bool) -> None:  # noqa: FBT001
+    """With more than 1,024 frames the connection is not read until some have left."""
+    wire = Wire([FIRST] * waiting)
+    reader = asyncio.ensure_future(wire.outbox.wait_for_room())
+    await asyncio.sleep(0)
+
+    assert reader.done() == has_room
+    await run(wire.outbox)
+    assert reader.done()
