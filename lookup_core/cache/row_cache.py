@@ -157,6 +157,16 @@ class RowCache:
         found = np.unique(self._entries.find(keys))
         return self._eviction.forget(found, EvictionReason.INVALIDATED)
 
+    def apply(
+        self, keys: CanonicalKeys, has_row: Mask, *, is_gone: Mask, rows: pa.RecordBatch, now: float
+    ) -> int:
+        """Apply changes by removing the keys; returns how many were cached.
+
+        Their new rows are not kept: the next query reads them.
+        """
+        del has_row, is_gone, rows, now
+        return self.invalidate(keys)
+
     def clear(self) -> int:
         """Forget all; returns how many keys were cached."""
         used = self._entries.index.used_slots()

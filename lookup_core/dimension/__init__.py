@@ -1,1 +1,1 @@
-"""What is decided for one dimension: who waits, what is fetched, retried, given up."""
+"""Lookups of one dimension: cache, single flight, batches, retries and deadlines."""

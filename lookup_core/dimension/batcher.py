@@ -1,4 +1,7 @@
-"""Natural batching: keys of the next query, in fair turns over channels, bounded in bytes."""
+"""Natural batching: the keys of the next query, in fair turns over channels, bounded in bytes.
+
+Decides which keys go together, not when a query slot is free.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,36 +16,14 @@ from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
 
-QUERY_BYTES = 8 * 1024 * 1024  # of rows: while they land they are in memory about four times
-
-
-class QuerySize:
-    """The bound of one dimension's queries: `max_keys`, or fewer once rows are known as large."""
-
-    def __init__(self, max_keys: int) -> None:
-        self._max_keys = max_keys
-        # Without a row nothing is large: until one came, those who ask are cautious.
-        self._size = AnswerSize(1)
-
-    @property
-    def keys(self) -> int:
-        """How many keys the next query may have, at least one."""
-        return max(1, min(self._max_keys, QUERY_BYTES // self._size.record_bytes))
-
-    def on_rows(self, count: int, rows_bytes: int, *, absent: int) -> None:
-        """A query brought so many rows, if any, of so many bytes together; other keys had none."""
-        if count:
-            self._size.on_rows(count, rows_bytes)
-        if absent:
-            self._size.on_no_rows(absent)
-
+QUERY_BYTES = 8 * 1024 * 1024  # of rows: a query's rows take about four times as much at its end
 
 ChannelId = NewType("ChannelId", int)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRun:
-    """Keys of one lookup that wait together: flights and where their typed keys stand."""
+    """Keys of one lookup that are queued together: their flights and their typed values."""
 
     flights: Numbers
     source: pa.RecordBatch
@@ -61,22 +42,26 @@ class _Channel:
 
 
 class Batcher:
-    """Keys in queue by channel, oldest first; `now` is monotonic seconds.
+    """Queued keys by channel, oldest first; `now` is monotonic seconds.
 
-    Ends the flights that it drops, because nobody waits for them.
+    Drops keys that no lookup waits for, and ends their flights.
     """
 
     def __init__(self, settings: BatchSettings, flights: FlightTable) -> None:
         self._settings = settings
         self._flights = flights
-        self._size = QuerySize(settings.max_keys)
-        self._channels: dict[ChannelId, _Channel] = {}  # whose turn is next comes first
+        self._size = AnswerSize(1)  # rows count as small until the first ones come
+        self._channels: dict[ChannelId, _Channel] = {}  # in the order of their turns
         self._queued = 0
-        # Since when keys are queued; those that a full batch left behind do not wait anew.
-        self._oldest_at = 0.0
+        self._oldest_at = 0.0  # since when keys are queued, those behind a full batch included
 
     def __len__(self) -> int:
         return self._queued
+
+    @property
+    def max_keys(self) -> int:
+        """The number of keys that the next query may have; fewer if rows are large, at least 1."""
+        return max(1, min(self._settings.max_keys, QUERY_BYTES // self._size.record_bytes))
 
     def add(self, channel: ChannelId, run: KeyRun, now: float) -> None:
         """Queue keys for a channel."""
@@ -86,54 +71,52 @@ class Batcher:
         self._queued += len(run.flights)
 
     def next_deadline(self) -> float | None:
-        """When the next batch leaves, given a free slot; None when nothing is queued."""
+        """When the next batch is due, given a free slot; None if nothing is queued."""
         if not self._queued:
             return None
-        is_full = self._queued >= self._size.keys
+        is_full = self._queued >= self.max_keys
         return self._oldest_at if is_full else self._oldest_at + self._settings.linger_s
 
     def next_batch(self, now: float) -> list[KeyRun] | None:
-        """The keys of the next query, at most `max_keys`; None if it is too early or none is left.
-
-        Fewer, if rows are so large that they would be too many bytes at once. Keys that nobody
-        waits for any more are dropped on the way.
-        """
+        """The keys of the next query, at most `max_keys`; None if no batch is due."""
         due = self.next_deadline()
         if due is None or now < due:
             return None
         return self._take_turns() or None
 
-    def on_rows(self, count: int, rows_bytes: int, *, absent: int) -> None:
-        """A query brought so many rows, if any, of so many bytes together; other keys had none."""
-        self._size.on_rows(count, rows_bytes, absent=absent)
+    def on_rows(self, count: int, rows_bytes: int, *, missing: int) -> None:
+        """Learn the size of rows from a query's result: rows, their bytes, keys without a row."""
+        if count:
+            self._size.on_rows(count, rows_bytes)
+        if missing:
+            self._size.on_no_rows(missing)
 
-    def drop_deserted(self) -> None:
-        """Forget the keys that nobody waits for any more, before their turn."""
+    def drop_unwanted(self) -> None:
+        """Drop the keys that no lookup waits for, before their turn."""
         for name, channel in list(self._channels.items()):
-            wanted = [self._without_deserted(run) for run in channel.runs]
+            wanted = [self._wanted(run) for run in channel.runs]
             channel.runs = deque(run for run in wanted if run.flights.size)
             if not channel.runs:
                 del self._channels[name]
-        self._queued = sum(
-            len(run.flights) for channel in self._channels.values() for run in channel.runs
-        )
+        self._queued = sum(map(len, self.carried()))
 
     def carried(self) -> list[Numbers]:
-        """For tests: the flights of what is queued."""
+        """The flights of the queued keys."""
         return [run.flights for channel in self._channels.values() for run in channel.runs]
 
     def check_invariants(self) -> None:
-        """For tests: what is counted is what is queued, and nobody is in turn without keys."""
-        runs = [run for channel in self._channels.values() for run in channel.runs]
-        assert self._queued == sum(len(run.flights) for run in runs)
-        assert all(run.flights.size and len(run.flights) == len(run.rows) for run in runs)
+        """For tests: counts agree, and each channel has keys."""
+        assert self._queued == sum(map(len, self.carried()))
         for channel in self._channels.values():
             assert channel.runs
+            assert all(
+                run.flights.size and len(run.flights) == len(run.rows) for run in channel.runs
+            )
             assert 0 <= channel.deficit <= self._settings.max_keys
 
     def _take_turns(self) -> list[KeyRun]:
         batch: list[KeyRun] = []
-        room = self._size.keys
+        room = self.max_keys
         while room and self._channels:
             name, channel = next(iter(self._channels.items()))
             if not channel.deficit:
@@ -143,14 +126,11 @@ class Batcher:
             count = sum(len(run.flights) for run in taken)
             room -= count
             channel.deficit -= count
-            self._end_turn(name, channel)
+            if not channel.runs:
+                del self._channels[name]
+            elif not channel.deficit:
+                self._channels[name] = self._channels.pop(name)  # to the back
         return batch
-
-    def _end_turn(self, name: ChannelId, channel: _Channel) -> None:
-        if not channel.runs:
-            del self._channels[name]
-        elif not channel.deficit:
-            self._channels[name] = self._channels.pop(name)  # to the back
 
     def _take(self, channel: _Channel, count: int) -> list[KeyRun]:
         taken = []
@@ -159,13 +139,13 @@ class Batcher:
             if rest.flights.size:
                 channel.runs.appendleft(rest)
             self._queued -= len(first.flights)
-            wanted = self._without_deserted(first)
+            wanted = self._wanted(first)
             if wanted.flights.size:
                 taken.append(wanted)
             count -= len(wanted.flights)
         return taken
 
-    def _without_deserted(self, run: KeyRun) -> KeyRun:
+    def _wanted(self, run: KeyRun) -> KeyRun:
         is_wanted = self._flights.is_wanted(run.flights)
         if is_wanted.all():
             return run

@@ -1,4 +1,7 @@
-"""Default row: configured values in the dimension's exact types, for missing keys."""
+"""Default row: configured values in the dimension's exact types, for missing keys.
+
+Converts values only; the local resolver serves the row.
+"""
 
 import base64
 import math
@@ -14,10 +17,10 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, nearest_name
 from lookup_core.keys.json_keys import typed_keys_from_json
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,39}")  # what an environment variable can say
-_SURE_DIGITS = 15  # of a number in decimal, which a float keeps as they were written
-_LARGEST_ERROR = 1e-6  # relative; beyond it a float did not round, it overflowed or vanished
-# (whether a type is meant, how its values are to be written)
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,39}")  # in an environment variable
+_EXACT_DIGITS = 15  # decimal digits that a float preserves
+_MAX_ERROR = 1e-6  # relative; a larger one is no rounding, but an overflow or underflow
+# (test of the type, how its values are written)
 _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (types.is_integer, "a whole number in its range"),
     (types.is_floating, "a number in its range"),
@@ -33,11 +36,11 @@ _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def default_row(values: Mapping[str, object], columns: pa.Schema) -> pa.RecordBatch:
-    """One row of these columns; those that are not named are null.
+    """One row of these columns; columns without a value are null.
 
-    Values are written as keys are in JSON; numbers may be texts, too, as environment variables are.
-    Raises BackendError (`table_unavailable`) naming a column that does not exist, or whose type
-    does not hold the value exactly.
+    Values have the form of keys in JSON; numbers may be texts, as in environment variables. Raises
+    BackendError (`table_unavailable`) for an unknown column, and for a value that its type cannot
+    hold exactly.
     """
     for name in values:
         if name not in columns.names:
@@ -50,14 +53,14 @@ def _array(field: pa.Field, value: object) -> pa.Array:
     try:
         return pa.array([_exact(field.type, value)], field.type)
     except (TypeError, ValueError, OverflowError, InvalidRequest, pa.ArrowException) as error:
-        # Without the value: it may be a secret in the wrong place, or very long.
+        # Without the value: it may be a misplaced secret, or very long.
         raise _unfit(
             f"column {field.name} is {field.type}, and the value is not; {_remedy(field.type)}"
         ) from error
 
 
 def _exact(kind: pa.DataType, value: object) -> object:
-    """The value as Arrow takes it; Arrow alone would take 5 for a date, or cut the time off one."""
+    """The value for Arrow, which alone would accept 5 as a date, or cut off a time."""
     if value is None:
         return None
     if types.is_list(kind):
@@ -83,13 +86,13 @@ def _exact_float(kind: pa.DataType, value: object) -> object:
         raise TypeError
     number = float(value)
     held = pa.scalar(value if isinstance(value, int) else number, kind).as_py()
-    if not math.isnan(number) and not math.isclose(held, number, rel_tol=_LARGEST_ERROR):
+    if not math.isnan(number) and not math.isclose(held, number, rel_tol=_MAX_ERROR):
         raise ValueError
     return held
 
 
 def _as_json(kind: pa.DataType, value: object) -> object:
-    """The value as JSON would have it, where YAML or the environment has more forms."""
+    """The value in its JSON form: YAML and the environment have more forms."""
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes) and types.is_binary(kind):
@@ -104,7 +107,7 @@ def _as_json(kind: pa.DataType, value: object) -> object:
 def _as_written(value: float) -> str:
     text = repr(value)
     digits = Decimal(text).normalize().as_tuple().digits
-    if abs(value) >= 10**_SURE_DIGITS or len(digits) > _SURE_DIGITS:
+    if abs(value) >= 10**_EXACT_DIGITS or len(digits) > _EXACT_DIGITS:
         raise ValueError
     return text
 

@@ -1,7 +1,4 @@
-"""What goes into the state of a dimension, and what comes out; values only.
-
-Apart from the state, because the engine and its tests speak in them.
-"""
+"""Events and effects of a dimension's state, as values."""
 
 from dataclasses import dataclass, field
 
@@ -15,20 +12,19 @@ from lookup_core.keys.typed_keys import TypedKeys
 
 @dataclass(frozen=True, slots=True)
 class LookupRequest:
-    """A question to one dimension; the deadline covers all tries."""
+    """A lookup in one dimension; the deadline covers all attempts."""
 
     id: LookupId
     channel: ChannelId
     keys: TypedKeys
     columns: tuple[str, ...]
     deadline_s: float
-    event_time_ms: int | None = None  # the largest of its records, where they have one
-    asked_by: object = None  # whom a trace knows it by; nothing here looks at it
+    event_time_ms: int | None = None  # the largest of its records, if they have one
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An answer for a lookup that waited; `is_last` when none of its keys is left."""
+    """An answer to a lookup that waited; `is_last` if none of its keys is left."""
 
     lookup_id: LookupId
     answer: Answer
@@ -40,7 +36,7 @@ class Effects:
     """What the shell has to do after an event."""
 
     deliveries: list[Delivery] = field(default_factory=list)
-    cancelled: list[BatchId] = field(default_factory=list)  # at the backend, for nobody any more
+    cancelled: list[BatchId] = field(default_factory=list)  # at the backend, wanted by no lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +46,4 @@ class QueryOrder:
     id: BatchId
     keys: pa.RecordBatch
     timeout_s: float
-    tries: int = 1  # of its keys, this one included
+    tries: int = 1  # attempts for its keys, this one included

@@ -1,8 +1,11 @@
-"""State of one dimension: decides what is answered, fetched, retried and given up."""
+"""State of one dimension: decides what is answered, fetched, retried, cached and given up.
+
+Does no I/O: events come in with the time, effects go out for the shell to carry out.
+"""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -10,177 +13,103 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer
-from lookup_core.cache.row_cache import Bookmark, Hit
+from lookup_core.backoff import NEVER
+from lookup_core.cache.row_cache import Bookmark, Hit, Probe
+from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
-from lookup_core.dimension.change_intake import ChangeIntake
 from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
-from lookup_core.dimension.explanation import Explainer, Explanation
-from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Waiters
-from lookup_core.dimension.full_mode import FullMode
-from lookup_core.dimension.held_lookups import WatermarkWait
-from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
+from lookup_core.dimension.explanation import Explanation, KeyFacts, explain_invalid, explain_key
+from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
+from lookup_core.dimension.local_resolver import KeyGroup, KnownRows, LocalResolver
 from lookup_core.dimension.query_results import QueryResult
-from lookup_core.dimension.query_table import Query, QueryTable, QueryTurns
-from lookup_core.dimension.retries import NEVER, FailedQueryRetries, MissingKeyRetries, RetryPolicy
+from lookup_core.dimension.query_table import Query, QueryTable
+from lookup_core.dimension.retries import PostponedKeys
 from lookup_core.dimension.totals import Totals
-from lookup_core.dimension.waiting_lookups import AdmissionLimit, WaitingLookup, WaitingLookups
+from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 from lookup_core.table.full_table import FullTable
+from lookup_core.table.table_load import TableLoad
+
+_MIN_FENCE_S = 60.0  # how long changes are remembered, beyond the longest query
+_REFRESH_CHANNEL = ChannelId(-1)  # all background refreshes take turns as one channel
 
 Share = tuple[LookupId, Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class LookupShares:
-    """The shares of one dimension's lookups; `now` is monotonic seconds."""
-
-    flights: FlightTable
-    waiting: WaitingLookups
-    known: LocalResolver
-
-    def of_rows(self, landing: QueryResult, waiters: Waiters) -> list[Share]:
-        """A query's rows, for those who wait for its keys."""
-        shares = []
-        for lookup_id, (positions, ordinals) in waiters.items():
-            columns = self.waiting.get(lookup_id).columns
-            answers = [*landing.answers(positions, ordinals, columns)]
-            shares += [(lookup_id, each) for each in self.known.with_default(answers, columns)]
-        return shares
-
-    def of_failure(self, query: Query, code: ErrorCode, now: float) -> list[Share]:
-        """A query's error, or old rows in its place."""
-        shares = []
-        for lookup_id, (positions, ordinals) in self.flights.waiters(query.flights).items():
-            key_ids = self.flights.key_ids(query.flights[ordinals])
-            columns = self.waiting.get(lookup_id).columns
-            answers = self.known.failed(key_ids, positions, columns=columns, code=code, now=now)
-            shares += [(lookup_id, answer) for answer in answers]
-        return shares
-
-    def of_expired(
-        self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float
-    ) -> Iterator[tuple[Share, bool]]:
-        """What lookups get whose time is over, and whether it is their last share."""
-        for lookup in lookups:
-            positions, key_ids = self.flights.left_open(lookup.id, lookup.waiters)
-            columns = lookup.columns
-            answers = self.known.failed(key_ids, positions, columns=columns, code=code, now=now)
-            *before, last = [(lookup.id, answer) for answer in answers]
-            yield from ((share, False) for share in before)
-            yield last, True
-
-
-_CHANNEL = ChannelId(-1)  # all of them take their turns as one channel
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundRefresh:
-    """The lookups of one dimension for itself, which get no deliveries."""
-
-    flights: FlightTable
-    guard: BackendGuard
-    room: AdmissionLimit
-    timeout_s: float
-    _ids: Iterator[int] = field(default_factory=lambda: count(-1, -1))  # all others are positive
-
-    def lookup(
-        self, request: LookupRequest, outdated: KeyGroup, now: float
-    ) -> tuple[LookupRequest, KeyGroup] | None:
-        """What to ask for these keys of a request: those that are not being read; None for none."""
-        is_idle = ~self.flights.may_join(outdated.keys.ids())
-        idle = np.flatnonzero(is_idle).astype(np.int32)
-        if self.guard.is_open or not idle.size or not self.room.has_room(len(idle)):
-            return None
-        own_id, deadline_s = LookupId(next(self._ids)), now + self.timeout_s
-        own = replace(request, id=own_id, channel=_CHANNEL, deadline_s=deadline_s)
-        return own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle))
-
-
-_FENCE_S = 60.0  # how long changes are remembered at least, beyond the longest query
-
-
 class DimensionState:
-    """One dimension's cache, flights, queue and queries; `now` is monotonic seconds.
+    """One dimension's cache, flights, queues and queries; `now` is monotonic seconds.
 
-    `seed` makes the hashes of byte keys unpredictable for whoever chooses the keys. Raises
-    BackendError when the default row does not fit the schema.
+    `seed` makes the hashes of byte keys unpredictable for callers that choose the keys. Raises
+    BackendError if the default row does not fit the schema.
     """
 
     def __init__(
         self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int = 0
     ) -> None:
         self._settings = settings
-        self._known = LocalResolver(settings, schema, seed=seed)
+        self._resolver = LocalResolver(settings, schema, seed=seed)
         self._flights = FlightTable()
         self._totals = Totals()
         self._batcher = Batcher(settings.batch, self._flights)
-        self._queries = QueryTable(self._flights)
         self._guard = BackendGuard(settings.batch.max_in_flight)
-        self._waiting = WaitingLookups()
-        self._shares = LookupShares(self._flights, self._waiting, self._known)
-        self._turns = QueryTurns(self._batcher, self._queries, self._guard)
-        self._room = AdmissionLimit(settings, self._waiting, self._batcher)
-        retry = RetryPolicy(settings.retry)
-        self._failed = FailedQueryRetries(retry, self._guard)
-        self._missing = MissingKeyRetries(
-            retry, self._waiting, self._queries, self._flights, self._totals
-        )
-        timeout_s = settings.timeout_s
-        self._revalidation = BackgroundRefresh(self._flights, self._guard, self._room, timeout_s)
-        fence = RecentChanges(age_s=max(_FENCE_S, 2 * timeout_s))
-        self.changes = ChangeIntake(self._known, self._flights, self._queries, fence, self._totals)
-        self.wait = WatermarkWait(self._known, settings.wait_for_dimension_s)
-        self.whole: FullMode | None = None
-        if isinstance(self._known.cache, FullTable):
-            self.whole = FullMode(self._known, self._known.cache, fence)
+        self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
+        self._waiting = WaitingLookups(settings)
+        self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
+        self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
+        self._held_until: float | None = None  # the first load, at the latest; None: no wait
+        self.wait = WatermarkWait(self._resolver, settings.wait_for_dimension_s)
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
-        """Answer what can be answered now; the other keys wait, and come as deliveries.
+        """Answer what is known now; the other keys wait, and are answered by deliveries.
 
-        Raises Overloaded, before any change, when too many keys wait already.
+        Raises Overloaded, before any change, if too many keys wait already.
         """
-        known = self._known.look_up(request, now, is_store_down=self._guard.is_open)
-        self._room.admit(len(known.unknown.positions))
-        if known.unknown.positions.size:
-            self._wait(request, known.unknown, now)
-        outdated = known.outdated
-        if outdated.positions.size and (own := self._revalidation.lookup(request, outdated, now)):
-            self._wait(*own, now)
+        known = self._resolver.look_up(request, now, is_backend_down=self._guard.is_open)
+        unknown = known.unknown
+        self.check_room(len(unknown.positions))
+        if unknown.positions.size:
+            self._fetch(request, unknown, now)
+        if known.outdated.positions.size:
+            self._refresh(request, known.outdated, now)
         self._totals.count_answers(known.answers)
         return known.answers
 
     def check_room(self, keys: int) -> None:
-        """Raise Overloaded if so many keys more may not wait."""
-        self._room.admit(keys)
+        """Raise Overloaded if this many more keys may not wait."""
+        self._waiting.check_room(keys, queued=len(self._batcher))
 
     def hit(self, value: object, now: float) -> Hit | None:
-        """The same for one key by its value, if its fresh row is cached; None for all else."""
-        return self._totals.counted(self._known.hit(value, now))
+        """The fresh row of the key with this value; None if `submit` is needed."""
+        return self._totals.count_hit(self._resolver.hit(value, now))
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of a row that was a hit and is one again; None if `hit` has to find out."""
-        return self._totals.counted(self._known.revisit(bookmark, now))
+        """The age of the row of a former hit; None if `hit` is needed."""
+        return self._totals.count_hit(self._resolver.revisit(bookmark, now))
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
-        if self.whole is not None and self.whole.holds(now):
+        if self._held_until is not None and now < self._held_until:
             return None
-        query = self._turns.next_query(now)
-        # Not less for those who wait less long: a newcomer with more time may join. When all have
-        # given up, the query is cancelled.
+        self._held_until = None
+        query = self._queries.next_query(now)
+        # The whole timeout, also for waiters with less time: others may join. Without waiters the
+        # query is cancelled.
         timeout_s = self._settings.timeout_s
         return None if query is None else QueryOrder(query.id, query.keys, timeout_s, query.tries)
 
-    def askers(self, batch_id: BatchId) -> list[LookupId]:
-        """Who waits for this query now; nobody, if it is not at the backend (any more)."""
-        return self._queries.askers(batch_id)
+    def callers(self, batch_id: BatchId) -> list[LookupId]:
+        """The lookups that wait for a query at the backend; none for any other query."""
+        query = self._queries.at_backend(batch_id)
+        return [] if query is None else list(self._flights.waiters(query.flights))
 
     def on_rows(
         self,
@@ -192,107 +121,178 @@ class DimensionState:
         read_at: float | None = None,
         now: float,
     ) -> Effects:
-        """A query brought its rows; those that no change has overtaken are kept.
+        """A query returned its rows; they are cached unless a change has overtaken them.
 
-        `snapshot` is what it saw, if the store can tell, `read_at` when, if before it was sent.
-        Keys without a row are asked again, if tries and time are left; the others are answered.
-        What Arrow raises, for rows that it cannot hold, comes before anything is answered.
+        `snapshot` is what the read saw, if known; `read_at` when it read, if before it was sent.
+        Keys without a row are queried again if attempts and time are left, else answered. Raises
+        what Arrow raises for rows that it cannot hold, before any change.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
-        absent = max(len(query.flights) - rows.num_rows, 0)
-        self._batcher.on_rows(rows.num_rows, rows.nbytes, absent=absent)
+        missing = max(len(query.flights) - rows.num_rows, 0)
+        self._batcher.on_rows(rows.num_rows, rows.nbytes, missing=missing)
         age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
-        landing = QueryResult.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
+        result = QueryResult.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
-        postponed = self._missing.postponed(query, landing, waiters, now=now)
-        shares = self._shares.of_rows(landing, postponed.answered_now(waiters))
-        may_keep = self.changes.may_keep(query, snapshot, now)
-        is_last_try = postponed.is_last_try
-        self._known.keep(query, landing, may_keep=may_keep, is_last_try=is_last_try, now=now)
-        self._guard.on_success(query.sent_at, now, in_flight=query.beside)
-        self._missing.postpone(query, postponed)
-        return self._land(query, shares)
+        retry_at = self._queries.missing_retry_at(query, now)
+        patient = self._waiting.lasting_beyond(retry_at, waiters)
+        postponed = PostponedKeys.of_missing(result, waiters, patient=patient, retry_at=retry_at)
+        shares = [
+            (lookup_id, answer)
+            for lookup_id, places in postponed.answered_now(waiters).items()
+            for answer in self._resolver.fetched(result, *places, columns=self._columns(lookup_id))
+        ]
+        may_keep, is_last_try = self._may_keep(query, snapshot, now), retry_at == NEVER
+        self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
+        self._guard.on_success(query.sent_at, now, in_flight=query.in_flight)
+        if postponed.is_postponed.any():
+            self._totals.retries += 1
+            self._queries.retry_missing(query, postponed)
+        return self._answer(query, shares)
 
     def on_failure(
         self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
     ) -> Effects:
-        """A query failed: let its keys wait for another try, or tell all that wait. Keeps nothing.
+        """A query failed: its keys wait for a retry, or all waiters get the error.
 
-        A batch that the store refuses because of a value is parted until the key is found. `jitter`
+        Nothing is cached. A batch with a refused value is halved until the key is found. `jitter`
         in [0, 1) spreads the delay over its upper half.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
         latest_s = self._waiting.latest_deadline(self._flights.waiters(query.flights))
-        retry_at = self._failed.retry_at(query, code, latest_s=latest_s, now=now, jitter=jitter)
-        if retry_at == NEVER:
-            return self._give_up(query, code, now)
-        self._totals.retries += 1
-        wait = self._queries.halve if self._failed.is_parted(code) else self._queries.park
-        wait(query, retry_at)
-        return Effects()
+        if self._queries.retry_failed(query, code, latest_s=latest_s, now=now, jitter=jitter):
+            self._totals.retries += 1
+            return Effects()
+        if code is ErrorCode.KEY_REJECTED:
+            code = self._resolver.refuse(self._flights.key_ids(query.flights), now)
+        shares = []
+        for lookup_id, (positions, ordinals) in self._flights.waiters(query.flights).items():
+            key_ids = self._flights.key_ids(query.flights[ordinals])
+            shares += self._failed(lookup_id, positions, key_ids, code=code, now=now)
+        return self._answer(query, shares)
 
     def leave(self, lookup_id: LookupId) -> Effects:
-        """Nobody waits for this lookup any more; harmless when it has ended."""
+        """The caller of a lookup has left; a no-op if the lookup has ended."""
         lookup = self._waiting.remove(lookup_id)
-        cancelled = [] if lookup is None else self._desert([lookup])
+        cancelled = [] if lookup is None else self._close([lookup])
         return Effects(cancelled=[query.id for query in cancelled])
 
     def expire(self, now: float) -> Effects:
-        """End what has waited for its whole time, also by rows that may stand in for a failure.
+        """End the lookups whose deadline has passed, with stale rows if allowed.
 
-        The outcome is `timeout`, or what is known to be wrong with the store.
+        The error is `timeout`, or the known fault of the backend.
         """
-        return self._end(self._waiting.pop_expired(now), self._guard.late_code, now)
+        return self._end(self._waiting.expired(now), self._guard.late_code, now)
 
     def abandon(self, code: ErrorCode) -> Effects:
-        """Tell all that wait that it failed, and end all queries: nobody can be answered any more.
+        """End all lookups with this error and all queries: the schema is no longer valid.
 
-        Not by rows that may stand in for a failure: they are no longer what was promised.
+        Without stale rows: they have the former schema.
         """
-        self._known.forget(None)
-        return self._end(self._waiting.pop_expired(math.inf), code, now=0.0)
+        self._resolver.invalidate(None)
+        return self._end(self._waiting.expired(math.inf), code, now=0.0)
 
     def start_probe_if_due(self, now: float) -> bool:
-        """Whether to ask the store for a sign of life now; then `on_probe` tells how it ended."""
+        """Whether to probe the backend now; `on_probe` takes the result."""
         return self._guard.start_probe_if_due(now)
 
     def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
-        """The store gave a sign of life, or failed to; `jitter` in [0, 1)."""
+        """A probe succeeded, or failed with this error; `jitter` in [0, 1)."""
         self._guard.on_probe(error, now=now, jitter=jitter)
 
     def count_timed_out(self, keys: int) -> None:
-        """So many keys were not asked for in their time: others were before them."""
+        """Count keys whose deadline passed before they were submitted."""
         self._totals.count_timed_out(keys)
 
     def next_deadline(self) -> float | None:
-        """When there will be something to do without another event."""
-        held_until = None if self.whole is None else self.whole.held_until
-        next_query = self._turns.next_due() if held_until is None else held_until
+        """When there is something to do without another event."""
+        next_query = self._queries.next_due() if self._held_until is None else self._held_until
         dues = (self._waiting.next_deadline(), self._guard.next_probe_at(), next_query)
         return min((due for due in dues if due is not None), default=None)
 
-    def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
-        """Forget keys (all for None), and keep nothing of what is being read of them now.
+    def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
+        """Apply changes in their order; returns the number of cached entries removed.
 
-        Returns how many cached entries went.
+        Queries in flight for a changed key answer their waiters, and are neither joined nor
+        cached. Later reads are cached if they saw the change. A key that waits because it had no
+        row is queried again at once.
         """
-        return self.changes.invalidate(keys, origin)
+        removed = 0
+        for change in changes:
+            if isinstance(change, TableChange):
+                self._fence.note_table(change.transaction_id, now)
+                removed += self.invalidate(None, origin)
+            else:
+                removed += self._on_row_changes(change, origin, now)
+        return removed
+
+    def trust(self, *, is_trusted: bool) -> None:
+        """Whether all changes are reported; true until the first call.
+
+        Without trust nothing is cached, and cached rows are served on errors only. They are back
+        with the trust.
+        """
+        self._resolver.is_trusted = is_trusted
+
+    def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
+        """Remove keys, or all for None, and cache nothing that is being read of them now.
+
+        Returns the number of cached entries removed.
+        """
+        hashes, removed = self._resolver.invalidate(keys)
+        self._flights.detach(self._flights.with_hashes(hashes))
+        self._totals.count_invalidations(origin, removed if keys is None else keys.size)
+        return removed
+
+    @property
+    def table(self) -> FullTable | None:
+        """The table of full mode; None in the other modes."""
+        cache = self._resolver.cache
+        return cache if isinstance(cache, FullTable) else None
+
+    def hold_until(self, at: float) -> None:
+        """Send no query until the first load ends, at the latest until `at`."""
+        self._held_until = at
+
+    def begin_load(self, now: float) -> TableLoad:
+        """Begin a load of full mode, before its snapshot is taken; drops a load under way."""
+        assert self.table is not None
+        return TableLoad(self.table, self._fence, canonical=self._resolver.canonical, now=now)
+
+    def load_from(self, now: float) -> float:
+        """From when on a snapshot shows all known changes; usually `now`."""
+        return self._fence.settled_from(now)
+
+    def end_load(self) -> None:
+        """A load has ended: free what it holds, and send queries if the table is loaded."""
+        assert self.table is not None
+        self.table.abort_reload()
+        if self.table.is_whole:
+            self._held_until = None
+
+    def known_rows(self, keys: pa.RecordBatch, now: float) -> KnownRows | None:
+        """The rows of distinct keys from a loaded table; None unless all keys are known."""
+        return self._resolver.known_rows(keys, now)
 
     def limit_cache(self, share: float) -> None:
-        """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
-        self._known.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
+        """Limit the cache to a share, 0 to 1, of its configured bytes."""
+        self._resolver.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """Where the answer to each key would come from; counts as no visit."""
-        return Explainer(self._known, self._flights, self._queries, self._guard).explain(keys, now)
+        explained = [explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
+        positions, canonical, probe = self._resolver.peek(keys, now)
+        for index, key_id in enumerate(canonical.ids()):
+            explained[positions[index]] = explain_key(self._facts(key_id, probe, index, now=now))
+        breaker = self._guard.breaker_state.label
+        return [replace(each, breaker=breaker) for each in explained]
 
     def oldest_row_age_s(self, now: float) -> float | None:
-        """Upper bound of how stale an answer can be; None if nothing is held. Looks at all rows."""
-        return self._known.cache.oldest_age_s(now)
+        """The maximal staleness of an answer; None for an empty cache. Reads all entries."""
+        return self._resolver.cache.oldest_age_s(now)
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
@@ -302,17 +302,17 @@ class DimensionState:
             retries=self._totals.retries,
             invalidations=self._totals.invalidations,
             fenced_keys=self._totals.fenced_keys,
-            waiting_keys=self._waiting.keys + len(self.wait.held),
+            waiting_keys=self._waiting.keys + len(self.wait),
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
             concurrency_limit=self._guard.limit,
             breaker_state=self._guard.breaker_state,
-            cache=self._known.cache.statistics(),
+            cache=self._resolver.cache.statistics(),
         )
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._batcher, self._queries, self._guard, self._known.cache):
+        for part in (self._batcher, self._queries, self._guard, self._resolver.cache, self.wait):
             part.check_invariants()
         carried = [*self._batcher.carried(), *self._queries.carried()]
         self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
@@ -320,7 +320,7 @@ class DimensionState:
         assert self._queries.in_flight <= self._settings.batch.max_in_flight
         assert len(self._waiting) or not len(self._flights)
 
-    def _wait(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
+    def _fetch(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
         positions, deadline_s = group.positions, request.deadline_s
         joined = self._flights.join(
             request.id, group.keys, positions=positions, deadline_s=deadline_s
@@ -331,29 +331,106 @@ class DimensionState:
             run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
             self._batcher.add(request.channel, run, now)
 
-    def _give_up(self, query: Query, code: ErrorCode, now: float) -> Effects:
-        if code is ErrorCode.KEY_REJECTED:
-            code = self._known.condemn(self._flights.key_ids(query.flights), now)
-        return self._land(query, self._shares.of_failure(query, code, now))
+    def _refresh(self, request: LookupRequest, outdated: KeyGroup, now: float) -> None:
+        """Fetch stale rows in the background, as a lookup without deliveries."""
+        is_idle = ~self._flights.may_join(outdated.keys.ids())
+        idle = np.flatnonzero(is_idle).astype(np.int32)
+        has_room = self._waiting.has_room(len(idle), queued=len(self._batcher))
+        if self._guard.is_open or not idle.size or not has_room:
+            return
+        own = replace(
+            request,
+            id=next(self._refresh_ids),
+            channel=_REFRESH_CHANNEL,
+            deadline_s=now + self._settings.timeout_s,
+        )
+        self._fetch(own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle)), now)
 
-    def _land(self, query: Query, shares: Iterable[Share]) -> Effects:
+    def _may_keep(
+        self, query: Query, snapshot: TableSnapshot | None, now: float
+    ) -> npt.NDArray[np.bool_]:
+        may_keep = self._flights.may_keep(query.flights)
+        if not self._resolver.is_trusted:
+            return np.zeros_like(may_keep)
+        hashes = self._flights.hashes(query.flights)
+        is_admitted = self._fence.admits(hashes, snapshot, sent_at=query.sent_at, now=now)
+        self._totals.fenced_keys += int((may_keep & ~is_admitted).sum())
+        return may_keep & is_admitted
+
+    def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
+        keys, removed = self._resolver.apply(change, now)
+        self._fence.note(keys.hashes, change.transaction_ids, now)
+        flights = self._flights.with_hashes(keys.hashes)
+        is_postponed = self._flights.is_postponed(flights)
+        self._flights.detach(flights[~is_postponed])
+        self._queries.hasten(flights[is_postponed], now)
+        self._totals.count_invalidations(origin, keys.size)
+        return removed
+
+    def _failed(
+        self,
+        lookup_id: LookupId,
+        positions: npt.NDArray[np.int32],
+        key_ids: Sequence[KeyId],
+        *,
+        code: ErrorCode,
+        now: float,
+    ) -> list[Share]:
+        columns = self._columns(lookup_id)
+        answers = self._resolver.failed(key_ids, positions, columns=columns, code=code, now=now)
+        return [(lookup_id, answer) for answer in answers]
+
+    def _columns(self, lookup_id: LookupId) -> tuple[str, ...]:
+        return self._waiting.get(lookup_id).columns
+
+    def _answer(self, query: Query, shares: Sequence[Share]) -> Effects:
         self._queries.end(query.id)
         self._flights.end(query.flights)
-        end = self._waiting.answer  # tells whether it was the last one
-        deliveries = [Delivery(each, answer, end(each, answer.size)) for each, answer in shares]
-        return Effects(self._totals.told(deliveries))
+        return Effects(self._delivered(shares))
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
-        shares = self._shares.of_expired(lookups, code, now)
-        told = self._totals.told([Delivery(*share, is_last) for share, is_last in shares])
-        cancelled = self._desert(lookups)
+        shares = []
+        for lookup in lookups:
+            left = self._flights.left_open(lookup.id, lookup.waiters)
+            shares += self._failed(lookup.id, *left, code=code, now=now)
+        deliveries = self._delivered(shares)
+        cancelled = self._close(lookups)
         for query in cancelled:
-            # One that had time enough would have failed with a timeout, had anybody waited longer.
+            # With its whole time, and a waiter, the query would have failed with a timeout.
             if now - query.sent_at >= self._settings.timeout_s / 2:
                 self._guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
-        return Effects(told, [query.id for query in cancelled])
+        return Effects(deliveries, [query.id for query in cancelled])
 
-    def _desert(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
+    def _delivered(self, shares: Sequence[Share]) -> list[Delivery]:
+        """The deliveries to callers, counted; background refreshes get none."""
+        deliveries = [
+            Delivery(lookup_id, answer, is_last=self._waiting.answer(lookup_id, answer.size))
+            for lookup_id, answer in shares
+        ]
+        of_callers = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
+        self._totals.count_answers(delivery.answer for delivery in of_callers)
+        return of_callers
+
+    def _close(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
         batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
-        self._room.drop_deserted()
-        return self._queries.end_deserted(batch_ids)
+        if self._waiting.has_many_unwanted(queued=len(self._batcher)):
+            self._batcher.drop_unwanted()
+        return self._queries.end_unwanted(batch_ids)
+
+    def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> KeyFacts:
+        refused_until = self._resolver.refused_until(key_id, now)
+        flight = self._flights.get(key_id)
+        retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
+        return KeyFacts(
+            is_row=bool(probe.is_row[index]),
+            is_missing=bool(probe.is_missing[index]),
+            is_stale=bool(probe.is_stale[index]),
+            is_revalidated=bool(self._resolver.is_revalidated(probe)[index]),
+            is_trusted=self._resolver.is_trusted,
+            is_backend_down=self._guard.is_open,
+            age_s=float(probe.ages_s[index]),
+            ttl_s=float(probe.ttl_s[index]),
+            refused_for_s=None if refused_until is None else refused_until - now,
+            flight=flight,
+            retry_in_s=None if retry_at is None else retry_at - now,
+        )

@@ -1,23 +1,18 @@
-"""Where the answer to a key would come from now, and why: for people who wonder about one.
+"""Explanation of one key: where its answer would come from now, and why.
 
-Only words for what cache, flights and guard know; looking changes nothing.
+Turns facts of the dimension's state into words; reads no state itself.
 """
 
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from lookup_core.cache.row_cache import Probe
-from lookup_core.dimension.flight_table import Flight, FlightTable
-from lookup_core.dimension.local_resolver import LocalResolver
-from lookup_core.dimension.query_table import QueryTable
-from lookup_core.keys.canonical_keys import KeyId
-from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.protection.backend_guard import BackendGuard
+from lookup_core.dimension.flight_table import Flight
+from lookup_core.errors import ErrorCode
 
 
 class KeyState(StrEnum):
-    """Where a key stands."""
+    """The state of a key."""
 
     CACHED = "cached"
     MISSING_CACHED = "missing_cached"
@@ -30,11 +25,10 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The state of one key; ages where it is cached, waiters where it is in flight.
+    """The state of one key; ages if it is cached, waiters if it is in flight.
 
-    `expires_in_ms` is negative for a row that is kept beyond its time, and None for one that has
-    none, being of a table that is held whole. `retry_in_ms` where it is
-    parked between two tries. `breaker` is the state of the dimension's breaker.
+    `expires_in_ms` is negative for a row beyond its time to live, and None for one of a full
+    table. `retry_in_ms` is set while its query is parked. `breaker` is the breaker's state.
     """
 
     state: KeyState
@@ -46,92 +40,94 @@ class Explanation:
     breaker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explainer:
-    """Looks at the parts of one dimension's state; `now` is monotonic seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFacts:
+    """The facts about one valid key; times are seconds from now."""
 
-    known: LocalResolver
-    flights: FlightTable
-    queries: QueryTable
-    guard: BackendGuard
-
-    def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
-        """One explanation a key, in order."""
-        explained = [_unaskable(keys, position) for position in range(keys.size)]
-        positions, canonical, probe = self.known.peek(keys, now)
-        for index, key_id in enumerate(canonical.ids()):
-            explained[positions[index]] = self._asked(key_id, probe, index, now=now)
-        return [replace(each, breaker=self.guard.breaker_state.label) for each in explained]
-
-    def _asked(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> Explanation:
-        if probe.is_row[index] or probe.is_missing[index] or probe.is_stale[index]:
-            return self._cached(key_id, probe, index, now=now)
-        refused_until = self.known.refused_until(key_id, now)
-        if refused_until is not None:
-            why = f"the store refused its value; asked again in {refused_until - now:.0f} s"
-            return Explanation(KeyState.REFUSED, why)
-        flight = self.flights.get(key_id)
-        if flight is not None:
-            return self._in_flight(flight, now)
-        why = "not cached: a lookup asks the store" + self._unless()
-        if not self.known.is_trusted:
-            why += "; its row is not kept, as changes are not followed: see freshness.feed"
-        return Explanation(KeyState.NOT_CACHED, why)
-
-    def _cached(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> Explanation:
-        state = KeyState.CACHED if probe.is_row[index] else KeyState.MISSING_CACHED
-        reason = "answered from the cache until it expires or is invalidated"
-        expires_in_s = float(probe.ttl_s[index] - probe.ages_s[index])
-        if math.isinf(expires_in_s):
-            reason = "answered from the table, which is held whole"
-        if probe.is_stale[index]:
-            state, reason = KeyState.STALE, self._stale_reason(key_id, probe, index)
-        explained = Explanation(
-            state,
-            reason,
-            age_ms=int(probe.ages_s[index] * 1000),
-            expires_in_ms=None if math.isinf(expires_in_s) else int(expires_in_s * 1000),
-        )
-        flight = self.flights.get(key_id)
-        if flight is None:
-            return explained
-        under_way = self._in_flight(flight, now)
-        return replace(explained, waiters=under_way.waiters, retry_in_ms=under_way.retry_in_ms)
-
-    def _stale_reason(self, key_id: KeyId, probe: Probe, index: int) -> str:
-        if not self.known.is_trusted:
-            return f"its changes are not told at present: {self._stands_in()}"
-        if self.known.is_revalidated(probe)[index]:
-            is_being_read = self.flights.get(key_id) is not None
-            then = "which is under way" if is_being_read else "which a lookup begins"
-            return f"beyond its time: answered at once, and read anew, {then}"
-        return f"beyond its time: {self._stands_in()}"
-
-    def _stands_in(self) -> str:
-        if self.guard.is_open:
-            return "the answer all the same, as the store does not answer"
-        return "read anew, and the answer only if that fails"
-
-    def _in_flight(self, flight: Flight, now: float) -> Explanation:
-        retry_at = self.queries.retry_at(flight.batch_id)
-        if retry_at is not None:
-            why = "no row was found" if flight.postponed_to else "the query failed"
-            where = f"parked until the next try, because {why}"
-        else:
-            where = "at the store" if flight.batch_id else "queued for the next query"
-        return Explanation(
-            KeyState.IN_FLIGHT,
-            f"{where}; a lookup would wait with the others" + self._unless(),
-            waiters=flight.waiters,
-            # Due already when all query slots are busy.
-            retry_in_ms=None if retry_at is None else max(0, int((retry_at - now) * 1000)),
-        )
-
-    def _unless(self) -> str:
-        return ", once it answers again" if self.guard.is_open else ""
+    is_row: bool
+    is_missing: bool  # a negative entry
+    is_stale: bool
+    is_revalidated: bool  # stale, and answered at once
+    is_trusted: bool  # whether cached rows may be served
+    is_backend_down: bool
+    age_s: float
+    ttl_s: float
+    refused_for_s: float | None
+    flight: Flight | None
+    retry_in_s: float | None  # of the flight's query, if it is parked
 
 
-def _unaskable(keys: TypedKeys, position: int) -> Explanation:
-    fault = keys.faults.get(position)
+def explain_invalid(fault: ErrorCode | None) -> Explanation:
+    """The explanation of a key with this fault, or with a NULL."""
     why = "a NULL part matches nothing" if fault is None else f"refused before any query: {fault}"
     return Explanation(KeyState.UNASKABLE, why)
+
+
+def explain_key(facts: KeyFacts) -> Explanation:
+    """The explanation of a valid key."""
+    if facts.is_row or facts.is_missing or facts.is_stale:
+        return _cached(facts)
+    if facts.refused_for_s is not None:
+        why = f"the backend refused its value; queried again in {facts.refused_for_s:.0f} s"
+        return Explanation(KeyState.REFUSED, why)
+    if facts.flight is not None:
+        return _in_flight(facts, facts.flight)
+    why = f"not cached: a lookup queries the backend{_unless_down(facts)}"
+    if not facts.is_trusted:
+        why += "; its row is not cached, as changes are not followed: see freshness.feed"
+    return Explanation(KeyState.NOT_CACHED, why)
+
+
+def _cached(facts: KeyFacts) -> Explanation:
+    state = KeyState.CACHED if facts.is_row else KeyState.MISSING_CACHED
+    reason = "answered from the cache until it expires or is invalidated"
+    expires_in_s = facts.ttl_s - facts.age_s
+    if math.isinf(expires_in_s):
+        reason = "answered from the full table"
+    if facts.is_stale:
+        state, reason = KeyState.STALE, _stale_reason(facts)
+    explained = Explanation(
+        state,
+        reason,
+        age_ms=int(facts.age_s * 1000),
+        expires_in_ms=None if math.isinf(expires_in_s) else int(expires_in_s * 1000),
+    )
+    if facts.flight is None:
+        return explained
+    return replace(explained, waiters=facts.flight.waiters, retry_in_ms=_retry_in_ms(facts))
+
+
+def _stale_reason(facts: KeyFacts) -> str:
+    if facts.is_backend_down:
+        then = "still the answer, as the backend does not respond"
+    else:
+        then = "read again, and the answer only if that fails"
+    if not facts.is_trusted:
+        return f"its changes are not reported at present: {then}"
+    if facts.is_revalidated:
+        refresh = "under way" if facts.flight is not None else "started by a lookup"
+        return f"beyond its time to live: answered at once; its refresh is {refresh}"
+    return f"beyond its time to live: {then}"
+
+
+def _in_flight(facts: KeyFacts, flight: Flight) -> Explanation:
+    if facts.retry_in_s is not None:
+        why = "no row was found" if flight.postponed_to else "the query failed"
+        where = f"parked until the next attempt, because {why}"
+    else:
+        where = "at the backend" if flight.batch_id else "queued for the next query"
+    return Explanation(
+        KeyState.IN_FLIGHT,
+        f"{where}; a lookup would wait with the others{_unless_down(facts)}",
+        waiters=flight.waiters,
+        retry_in_ms=_retry_in_ms(facts),
+    )
+
+
+def _retry_in_ms(facts: KeyFacts) -> int | None:
+    # In the past while all query slots are busy.
+    return None if facts.retry_in_s is None else max(0, int(facts.retry_in_s * 1000))
+
+
+def _unless_down(facts: KeyFacts) -> str:
+    return ", once it responds again" if facts.is_backend_down else ""

@@ -1,6 +1,6 @@
-"""Rows of numpy columns that come and go, each with a number for as long as it is there.
+"""Row allocator over numpy columns: each row has a number until it is given back.
 
-Knows nothing of what they mean. A number that was given back is used again.
+Knows nothing of what the columns mean.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _FEWEST = 64
 
 
 class NumberedRows:
-    """Rows of one kind, a name and a type for each column; columns grow together."""
+    """Rows with a name and a type for each column; all columns grow together."""
 
     def __init__(self, kinds: Mapping[str, npt.DTypeLike]) -> None:
         self._columns: dict[str, npt.NDArray[Any]] = {
@@ -25,30 +25,26 @@ class NumberedRows:
         self._free_count = 0
 
     def __len__(self) -> int:
-        return self._size - self._free_count
+        return len(self._free) - self._free_count
 
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
-        """A column over all numbers, to be read and written until the next `take`."""
+        """A column over all numbers; a reference to it is valid until the next `take`."""
         return self._columns[column]
 
     def take(self, count: int) -> Numbers:
-        """So many numbers that nobody has; their rows hold what was there before, or zeros."""
+        """Free numbers; their rows hold former values or zeros."""
         if count > self._free_count:
             self._grow(count)
         self._free_count -= count
         return self._free[self._free_count : self._free_count + count].copy()
 
     def give_back(self, numbers: Numbers) -> None:
-        """Let these numbers be taken by others."""
+        """Free numbers, for use by a later `take`."""
         self._free[self._free_count : self._free_count + len(numbers)] = numbers
         self._free_count += len(numbers)
 
-    @property
-    def _size(self) -> int:
-        return len(self._free)
-
     def _grow(self, count: int) -> None:
-        before = self._size
+        before = len(self._free)
         more = max(_FEWEST, before, count)
         for name, column in self._columns.items():
             self._columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))

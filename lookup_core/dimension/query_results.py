@@ -1,4 +1,4 @@
-"""Query results: which row of a result each key has, as answers per lookup."""
+"""Query results: maps the rows of one query to its keys, and to the answers of lookups."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ SEVERAL_ROWS = -2
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What a query brought: which of its rows each key has."""
+    """The rows of a query, and which of them each key has."""
 
     row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW or SEVERAL_ROWS
     rows: pa.RecordBatch
-    age_ms: int  # of what was read: it may have changed from the moment that the query was sent
+    age_ms: int  # since the query was sent: a row may have changed from then on
 
     @classmethod
     def of_rows(
@@ -37,11 +37,10 @@ class QueryResult:
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
         return cls(row_of, rows, age_ms)
 
-    def is_known(self, *, is_last_try: bool) -> npt.NDArray[np.bool_]:
-        """Of which keys the cache may keep what was read: a row, or that there is none.
+    def is_cacheable(self, *, is_last_try: bool) -> npt.NDArray[np.bool_]:
+        """Which keys have a row or a negative entry for the cache.
 
-        An absence counts from the last try on: the tries before it are made because the row may
-        come.
+        A negative entry is cached after the last attempt only: until then the row may come.
         """
         return self.row_of != SEVERAL_ROWS if is_last_try else self.row_of >= 0
 
@@ -51,7 +50,7 @@ class QueryResult:
         ordinals: npt.NDArray[np.int32],
         columns: Sequence[str],
     ) -> Iterator[Answer]:
-        """The answers to one lookup's keys: `positions` of it are `ordinals` of the query."""
+        """The answers to one lookup: its `positions` are the `ordinals` of the query."""
         row_of = self.row_of[ordinals]
         has_row = row_of >= 0
         if has_row.any():

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lookup_core.dimension.batcher import Batcher
 from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.settings import DimensionSettings
+
+_RETRY_AFTER_S = 1.0
+_UNWANTED_SHARE = 10  # of the limit: few unwanted keys cost less than to look for them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,15 +20,20 @@ class WaitingLookup:
     id: LookupId
     columns: tuple[str, ...]
     deadline_s: float
-    waiters: Numbers  # [keys that had no answer at once] of the flight table
+    waiters: Numbers  # of the flight table, one for each key without an immediate answer
 
 
 class WaitingLookups:
-    """Lookups by id, each used once, and the order in which their time runs out."""
+    """Lookups by id, each used once, in the order of their deadlines.
 
-    def __init__(self) -> None:
+    `queued` is the number of queued keys: until their turn they take memory, wanted or not.
+    """
+
+    def __init__(self, settings: DimensionSettings) -> None:
+        self._name = settings.name
+        self._max_keys = settings.max_waiting_keys
         self._lookups: dict[LookupId, WaitingLookup] = {}
-        self._left: dict[LookupId, int] = {}  # {lookup: how many keys have no answer yet}
+        self._left: dict[LookupId, int] = {}  # {lookup: its keys without an answer}
         self._deadlines: Deadlines[LookupId] = Deadlines()
         self._keys = 0
 
@@ -35,11 +42,32 @@ class WaitingLookups:
 
     @property
     def keys(self) -> int:
-        """How many keys have no answer yet, over all lookups."""
+        """The number of keys without an answer, over all lookups."""
         return self._keys
 
+    def has_room(self, keys: int, *, queued: int) -> bool:
+        """Whether this many more keys may wait."""
+        return max(self._keys, queued) + keys <= self._max_keys
+
+    def check_room(self, keys: int, *, queued: int) -> None:
+        """Raise Overloaded if this many more keys may not wait."""
+        if not self.has_room(keys, queued=queued):
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{max(self._keys, queued)} keys wait for {self._name};"
+                f" the limit is {self._max_keys}",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+
+    def has_many_unwanted(self, *, queued: int) -> bool:
+        """Whether so many queued keys are unwanted that dropping them pays off.
+
+        While no query is sent they would add up and keep new keys out.
+        """
+        return queued > 2 * self._keys + self._max_keys // _UNWANTED_SHARE
+
     def add(self, lookup: WaitingLookup) -> None:
-        """Begin to wait."""
+        """Let a lookup wait."""
         self._lookups[lookup.id] = lookup
         self._left[lookup.id] = len(lookup.waiters)
         self._keys += len(lookup.waiters)
@@ -50,7 +78,7 @@ class WaitingLookups:
         return self._lookups[lookup_id]
 
     def answer(self, lookup_id: LookupId, keys: int) -> bool:
-        """Note that so many keys were answered; returns whether they were the last ones."""
+        """Count answered keys; returns whether they were the last ones."""
         self._left[lookup_id] -= keys
         self._keys -= keys
         if self._left[lookup_id]:
@@ -59,30 +87,30 @@ class WaitingLookups:
         return True
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
-        """Stop waiting; None if it did not wait (any more)."""
+        """Remove a lookup; None if it does not wait."""
         return self._pop(lookup_id) if lookup_id in self._lookups else None
 
     def next_deadline(self) -> float | None:
-        """When the next lookup's time is over."""
+        """The earliest deadline."""
         return self._deadlines.earliest()
 
-    def pop_expired(self, now: float) -> list[WaitingLookup]:
-        """End the wait of those whose time is over; the earliest deadline comes first."""
+    def expired(self, now: float) -> list[WaitingLookup]:
+        """The lookups whose deadline has passed, the earliest first; each must be answered now."""
         expired = []
         while (lookup_id := self._deadlines.pop_due(now)) is not None:
-            expired.append(self._pop(lookup_id))
+            expired.append(self._lookups[lookup_id])
         return expired
 
     def lasting_beyond(self, time_s: float, lookup_ids: Iterable[LookupId]) -> set[LookupId]:
-        """Which of these lookups will still wait after that time."""
+        """Which of these lookups have a deadline after that time."""
         return {each for each in lookup_ids if self._lookups[each].deadline_s > time_s}
 
     def latest_deadline(self, lookup_ids: Iterable[LookupId]) -> float:
-        """Until when one of these lookups waits; there are some."""
+        """The latest deadline of these lookups, of which there is one at least."""
         return max(self._lookups[lookup_id].deadline_s for lookup_id in lookup_ids)
 
     def check_invariants(self, flights: FlightTable) -> None:
-        """For tests: whoever waits for a flight is known to it, and is counted."""
+        """For tests: counts agree with each other and with the flights."""
         self._deadlines.check_invariants()
         assert self._left.keys() == self._lookups.keys()
         assert self._keys == sum(self._left.values())
@@ -97,44 +125,3 @@ class WaitingLookups:
         self._keys -= self._left.pop(lookup_id)
         self._deadlines.discard(lookup_id)
         return lookup
-
-
-_RETRY_S = 1.0
-_DESERTED_SHARE = 10  # of the keys that may wait; few of them cost less than to look for them
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionLimit:
-    """The bound of one dimension."""
-
-    settings: DimensionSettings
-    waiting: WaitingLookups
-    batcher: Batcher
-
-    def has_room(self, keys: int) -> bool:
-        """Whether so many keys more may wait."""
-        return self._held_keys + keys <= self.settings.max_waiting_keys
-
-    def admit(self, keys: int) -> None:
-        """Raise Overloaded if they may not."""
-        if not self.has_room(keys):
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{self._held_keys} keys wait for {self.settings.name}; at most"
-                f" {self.settings.max_waiting_keys} may",
-                retry_after_s=_RETRY_S,
-            )
-
-    def drop_deserted(self) -> None:
-        """Forget queued keys that nobody waits for any more, once they are many.
-
-        They would add up while no query is sent, and keep newcomers out.
-        """
-        slack = self.settings.max_waiting_keys // _DESERTED_SHARE
-        if len(self.batcher) > 2 * self.waiting.keys + slack:
-            self.batcher.drop_deserted()
-
-    @property
-    def _held_keys(self) -> int:
-        # Queued keys take memory until their turn, also when nobody waits for them any more.
-        return max(self.waiting.keys, len(self.batcher))

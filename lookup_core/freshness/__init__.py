@@ -1,1 +1,1 @@
-"""How a cache stays true: what changed lately, what a read saw, and whether the feed lives."""
+"""Freshness of cached rows: change fence, snapshots and feed health."""

@@ -1,6 +1,6 @@
-"""Change fence: keys whose recent change a read may have missed.
+"""Change fence: keeps an older read from overwriting a newer invalidation.
 
-Keeps an older read from overwriting a newer invalidation.
+Remembers recent changes; which reads are cached is decided by comparing them with snapshots.
 """
 
 from typing import Any
@@ -12,98 +12,27 @@ from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
 from lookup_core.freshness.table_snapshot import TableSnapshot, TransactionIds
 from lookup_core.keys.canonical_keys import Hashes, is_among
 
-_NEVER = -np.inf
-_MOST_LISTED = 64  # the oldest of more count for the line
-
-
-class TableFence:
-    """The latest of such changes; `now` is monotonic seconds.
-
-    What no snapshot can prove counts as visible to reads that are sent `hold_off_s` after it was
-    told. The line goes `age_s` after a read that was beyond it has landed.
-    """
-
-    def __init__(self, *, age_s: float, hold_off_s: float) -> None:
-        self._age_s = age_s
-        self._hold_off_s = hold_off_s
-        self._latest_id: int | None = None  # of the line
-        self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
-        self._latest_at = _NEVER
-        self._latest_unknown_at = _NEVER
-        self._passed_at = np.inf
-
-    def note(self, transaction_id: int, noted_at: float) -> None:
-        """Anything may have been changed by this transaction, or by UNKNOWN_TRANSACTION."""
-        self._begin(noted_at)
-        if transaction_id == UNKNOWN_TRANSACTION:
-            self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
-            return
-        self._listed = np.append(self._listed, np.uint32(transaction_id))
-        self.fold(self._listed[:-_MOST_LISTED], noted_at)
-        self._listed = self._listed[-_MOST_LISTED:]
-
-    def fold(self, transaction_ids: TransactionIds, noted_at: float) -> None:
-        """So many have changed something that it counts as anything; some may be unknown."""
-        if not len(transaction_ids):
-            return
-        self._begin(noted_at)
-        is_unknown = transaction_ids == UNKNOWN_TRANSACTION
-        if is_unknown.any():
-            self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
-        if not is_unknown.all():
-            self._latest_id = self._latest_of(transaction_ids[~is_unknown])
-
-    def admits(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
-        """Whether a read that was sent then, and has landed now, saw all of them."""
-        if not self._is_behind(snapshot, sent_at):
-            return False
-        if self._passed_at + self._age_s <= now:
-            # Before they lie in the future again, of 32 bits.
-            self._latest_id, self._listed = None, self._listed[:0]
-        self._passed_at = min(self._passed_at, now)
-        return True
-
-    def settled_from(self, now: float) -> float:
-        """From when on a read may be sent that counts; `now`, where nothing is in doubt."""
-        return max(now, self._latest_unknown_at + self._hold_off_s)
-
-    def _is_behind(self, snapshot: TableSnapshot | None, sent_at: float) -> bool:
-        if snapshot is None:
-            return self._latest_at + self._hold_off_s <= sent_at
-        is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
-        is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
-        return is_beyond and self._latest_unknown_at + self._hold_off_s <= sent_at
-
-    def _begin(self, noted_at: float) -> None:
-        self._latest_at = max(self._latest_at, noted_at)
-        self._passed_at = np.inf
-
-    def _latest_of(self, transaction_ids: TransactionIds) -> int:
-        start = int(transaction_ids[0]) if self._latest_id is None else self._latest_id
-        distance = (transaction_ids - np.uint32(start)).astype(np.int32)
-        return (start + max(int(distance.max()), 0)) & 0xFFFFFFFF
-
-
 Mask = npt.NDArray[np.bool_]
 
-_FEWEST = 1024  # places, which are doubled when they are needed
-_PRUNED_EVERY_S = 1.0  # it is a look at all changes
-_FOLDED_SHARE = 8  # of the capacity: room for many at once, as each time moves all others
+_NEVER = -np.inf
+_MAX_LISTED = 64  # older ones are folded into the horizon
+_MIN_PLACES = 1024  # doubled on demand
+_PRUNED_EVERY_S = 1.0  # pruning reads all changes
+_FOLDED_SHARE = 8  # of the capacity: many at once, as all others are moved
 _COLUMNS: dict[str, npt.DTypeLike] = {
     "hash": np.uint64,
     "transaction_id": np.uint32,
     "noted_at": np.float64,
-    "seen_at": np.float64,  # when a read landed that saw it; infinite till then
+    "seen_at": np.float64,  # the end of the first read that saw it, else infinite
 }
 
 
 class RecentChanges:
     """Changes of keys by hash, the oldest first; `now` is monotonic seconds.
 
-    One is remembered until a read has seen it, and for `age_s` more: so long may other reads have
-    been on their way, or another standby may lag. What no snapshot can prove counts as visible to
-    reads that are sent `hold_off_s` after it was told. Of more than `capacity` changes the oldest
-    count for the whole table.
+    A change is kept until a read has seen it, and `age_s` longer, for reads under way and lagging
+    standbys. Without a snapshot it counts as visible to reads sent `hold_off_s` after its report.
+    Beyond `capacity` changes the oldest count as changes of any row.
     """
 
     def __init__(
@@ -113,23 +42,23 @@ class RecentChanges:
         self._hold_off_s = hold_off_s
         self._capacity = capacity
         self._columns: dict[str, npt.NDArray[Any]] = {
-            name: np.zeros(min(_FEWEST, capacity), kind) for name, kind in _COLUMNS.items()
+            name: np.zeros(min(_MIN_PLACES, capacity), kind) for name, kind in _COLUMNS.items()
         }
         self._count = 0
         self._table = TableFence(age_s=age_s, hold_off_s=hold_off_s)
         self._pruned_at = -np.inf
 
     def __len__(self) -> int:
-        """How many changes of single keys are remembered."""
+        """The number of changes of single keys."""
         return self._count
 
     @property
     def bytes(self) -> int:
-        """What is held in memory."""
+        """Memory in bytes."""
         return sum(column.nbytes for column in self._columns.values())
 
     def note(self, hashes: Hashes, transaction_ids: TransactionIds, now: float) -> None:
-        """Rows of these keys were changed by these transactions, or by UNKNOWN_TRANSACTION."""
+        """Record changes of keys by these transactions, or by UNKNOWN_TRANSACTION."""
         surplus = max(len(hashes) - self._capacity, 0)
         self._table.fold(transaction_ids[:surplus], now)
         self._make_room(len(hashes) - surplus)
@@ -141,13 +70,13 @@ class RecentChanges:
         self._count = news.stop
 
     def note_table(self, transaction_id: int, now: float) -> None:
-        """Any row may have been changed by this transaction, or by UNKNOWN_TRANSACTION."""
+        """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row."""
         self._table.note(transaction_id, now)
 
     def admits(
         self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
     ) -> Mask:
-        """Of which of these keys a read saw all changes; it was sent then, and has landed now."""
+        """Of which keys a read, sent at `sent_at` and ended now, saw all changes."""
         if now >= self._pruned_at + _PRUNED_EVERY_S:
             self._prune(snapshot, sent_at=sent_at, now=now)
         if not self._table.admits(snapshot, sent_at=sent_at, now=now):
@@ -158,20 +87,20 @@ class RecentChanges:
         return ~np.isin(hashes, noted[unseen])
 
     def settled_from(self, now: float) -> float:
-        """From when on a read counts as one that saw what may have changed anything."""
+        """From when on a read sees all changes of any row; usually `now`."""
         return self._table.settled_from(now)
 
     def unseen(
         self, snapshot: TableSnapshot | None, *, sent_at: float, now: float
     ) -> Hashes | None:
-        """The keys with changes that such a read did not see; None if those may be any."""
+        """The keys with changes that such a read did not see; None if that may be any key."""
         if not self._table.admits(snapshot, sent_at=sent_at, now=now):
             return None
         every = np.arange(self._count)
         return np.asarray(self._column("hash")[~self._is_visible(every, snapshot, sent_at)])
 
     def check_invariants(self) -> None:
-        """For tests: no more than may be, in the order in which they were told."""
+        """For tests: within the capacity, in the order of their report."""
         assert self._count <= len(self._columns["hash"]) <= self._capacity
         assert (np.diff(self._column("noted_at")) >= 0).all()
 
@@ -214,3 +143,72 @@ class RecentChanges:
         for column in self._columns.values():
             column[: len(places)] = column[places]
         self._count = len(places)
+
+
+class TableFence:
+    """Changes that may be of any key; `now` is monotonic seconds.
+
+    The latest transactions are listed; older ones are folded into a horizon, which a snapshot must
+    lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
+    their report. List and horizon are dropped `age_s` after the end of a read that saw them all.
+    """
+
+    def __init__(self, *, age_s: float, hold_off_s: float) -> None:
+        self._age_s = age_s
+        self._hold_off_s = hold_off_s
+        self._latest_id: int | None = None  # the horizon
+        self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
+        self._latest_at = _NEVER
+        self._latest_unknown_at = _NEVER
+        self._passed_at = np.inf
+
+    def note(self, transaction_id: int, noted_at: float) -> None:
+        """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row."""
+        self._begin(noted_at)
+        if transaction_id == UNKNOWN_TRANSACTION:
+            self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
+            return
+        self._listed = np.append(self._listed, np.uint32(transaction_id))
+        self.fold(self._listed[:-_MAX_LISTED], noted_at)
+        self._listed = self._listed[-_MAX_LISTED:]
+
+    def fold(self, transaction_ids: TransactionIds, noted_at: float) -> None:
+        """Move the horizon beyond these transactions; some may be UNKNOWN_TRANSACTION."""
+        if not len(transaction_ids):
+            return
+        self._begin(noted_at)
+        is_unknown = transaction_ids == UNKNOWN_TRANSACTION
+        if is_unknown.any():
+            self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
+        if not is_unknown.all():
+            self._latest_id = self._latest_of(transaction_ids[~is_unknown])
+
+    def admits(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
+        """Whether a read that was sent then, and ended now, saw all of them."""
+        if not self._is_behind(snapshot, sent_at):
+            return False
+        if self._passed_at + self._age_s <= now:
+            # Before 32-bit ids wrap around.
+            self._latest_id, self._listed = None, self._listed[:0]
+        self._passed_at = min(self._passed_at, now)
+        return True
+
+    def settled_from(self, now: float) -> float:
+        """From when on a read sees all of them; `now` if none is without a transaction."""
+        return max(now, self._latest_unknown_at + self._hold_off_s)
+
+    def _is_behind(self, snapshot: TableSnapshot | None, sent_at: float) -> bool:
+        if snapshot is None:
+            return self._latest_at + self._hold_off_s <= sent_at
+        is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
+        is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
+        return is_beyond and self._latest_unknown_at + self._hold_off_s <= sent_at
+
+    def _begin(self, noted_at: float) -> None:
+        self._latest_at = max(self._latest_at, noted_at)
+        self._passed_at = np.inf
+
+    def _latest_of(self, transaction_ids: TransactionIds) -> int:
+        start = int(transaction_ids[0]) if self._latest_id is None else self._latest_id
+        distance = (transaction_ids - np.uint32(start)).astype(np.int32)
+        return (start + max(int(distance.max()), 0)) & 0xFFFFFFFF

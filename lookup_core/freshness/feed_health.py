@@ -1,4 +1,7 @@
-"""Health of a change feed, and the staleness limit that a dimension's settings imply."""
+"""Health of a change feed, and the staleness limit that a dimension's settings imply.
+
+Reads no feed: signs of life come in with the time.
+"""
 
 import math
 from collections.abc import Iterable
@@ -9,11 +12,11 @@ from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, Re
 
 
 class FeedState(StrEnum):
-    """How far a feed can be trusted."""
+    """Whether a feed reports all changes."""
 
-    STARTING = "starting"  # something that was there when it was begun has not been read yet
+    STARTING = "starting"  # some change from before its start is not read yet
     LIVE = "live"
-    SILENT = "silent"  # there may be changes that it does not tell
+    SILENT = "silent"  # stalled: changes may be missing
 
 
 @dataclass(slots=True)
@@ -25,9 +28,8 @@ class _SplitHealth:
 class FeedHealth:
     """The splits of one feed; `now` is monotonic seconds.
 
-    It is live while each split is caught up, by what its last piece says, and has given a sign of
-    life within `max_silence_s`. Where the source promises to speak now and then (heartbeats), its
-    latest word must not be older than `max_staleness_s`, either, and there must be one.
+    It is live while each split is caught up and has given a sign of life within `max_silence_s`.
+    With heartbeats, the source's latest time must also be at most `max_staleness_s` old.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class FeedHealth:
         self._source_spoke_at = -math.inf
 
     def on_splits(self, split_ids: Iterable[str], now: float) -> None:
-        """These are all splits; new ones have everything to catch up."""
+        """These are all splits; new ones are not caught up."""
         self._splits = {
             split_id: self._splits.get(split_id, _SplitHealth(now)) for split_id in split_ids
         }
@@ -53,10 +55,10 @@ class FeedHealth:
         source_age_s: float | None,
         now: float,
     ) -> None:
-        """A split was read, if only to find it unchanged; harmless for one that is gone.
+        """A split was read, with changes or without; a no-op for a split that is gone.
 
-        `silent_s` ago its source was last heard; `source_age_s` is how old, by the source's own
-        clock, the latest is that it told (None if it told no time).
+        `silent_s` is the time since its source's last sign of life, `source_age_s` the age of the
+        source's latest time (None if it has none).
         """
         split = self._splits.get(split_id)
         if split is None:
@@ -67,17 +69,17 @@ class FeedHealth:
             self._source_spoke_at = max(self._source_spoke_at, now - source_age_s)
 
     def state(self, now: float) -> FeedState:
-        """How far it can be trusted now."""
+        """The state now."""
         if not self._splits or not all(split.is_caught_up for split in self._splits.values()):
             return FeedState.STARTING
         return FeedState.LIVE if now < self._silent_from() else FeedState.SILENT
 
     def next_deadline(self, now: float) -> float | None:
-        """When it will be silent if nothing comes; None while it is not live."""
+        """When it stalls without a sign of life; None while it is not live."""
         return self._silent_from() if self.state(now) is FeedState.LIVE else None
 
-    def told_until(self) -> float:
-        """While it is live, changes till then are told; -inf where nothing was heard yet."""
+    def reported_until(self) -> float:
+        """While it is live, all changes until then are reported; -inf before a sign of life."""
         heard_at = self._heard_at()
         return heard_at if self._max_staleness_s is None else min(heard_at, self._source_spoke_at)
 
@@ -95,9 +97,9 @@ _DAY_S = 86_400.0
 
 
 def staleness_limit_s(settings: DimensionSettings, *, is_followed: bool) -> float | None:
-    """Seconds; None where nothing is held, or a whole table is neither followed nor reloaded.
+    """The staleness limit in seconds; None without a cache, or if a full table never changes.
 
-    What is loaded every so often is older by the time of a load than this says.
+    With periodic loads the duration of a load comes on top.
     """
     cache = settings.cache
     if cache.mode is CacheMode.NONE:
@@ -111,9 +113,9 @@ def staleness_limit_s(settings: DimensionSettings, *, is_followed: bool) -> floa
 
 
 def served_for_s(cache: CacheSettings) -> float:
-    """How old a row may be that is still an answer; infinite where rows do not expire.
+    """The maximal age of a row that is served; infinite if rows do not expire.
 
-    What is older may be in the cache for long, until its room is needed, and is of no account.
+    Older rows may stay in the cache until their room is needed.
     """
     if cache.mode is CacheMode.FULL:
         return math.inf

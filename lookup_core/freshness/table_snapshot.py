@@ -1,7 +1,7 @@
-"""Which transactions a read of PostgreSQL saw, by the ids that changes carry.
+"""Snapshot visibility: the transactions that a read of PostgreSQL saw.
 
-Ids are compared in 32 bits, around the snapshot, as PostgreSQL itself compares those in rows:
-right for whatever committed within two thousand million transactions of the read.
+Ids are compared in 32 bits, as PostgreSQL compares those in rows: correct for all transactions
+within two thousand million of the read.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ TransactionIds = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """What one statement saw: all below `xmin`, nothing from `xmax` on, not those `in_progress`.
+    """A statement sees all ids below `xmin`, none from `xmax` on, and none `in_progress`.
 
-    A standby does not tell which transactions between the two are in progress: there, none of them
-    counts as seen.
+    A standby does not list those in progress: there, no id from `xmin` on counts as seen.
     """
 
     xmin: int
@@ -28,7 +27,7 @@ class TableSnapshot:
 
     @classmethod
     def parse(cls, text: str, *, is_of_standby: bool = False) -> Self:
-        """From `pg_current_snapshot()::text`, which is `xmin:xmax:xid,xid,…` in 64 bits."""
+        """Parse `pg_current_snapshot()::text`: `xmin:xmax:xid,xid,…` in 64 bits."""
         xmin, xmax, listed = text.split(":")
         ids = [int(each) & 0xFFFFFFFF for each in listed.split(",") if each]
         return cls(int(xmin), int(xmax), np.array(ids, np.uint32), is_of_standby)
@@ -40,7 +39,7 @@ class TableSnapshot:
         return is_before & ~np.isin(transaction_ids, self.in_progress)
 
     def is_beyond(self, transaction_id: int) -> bool:
-        """Whether this transaction and all before it had ended, so that the read saw them."""
+        """Whether the read saw this transaction and all before it."""
         return bool(_distance(np.array([transaction_id], np.uint32), self.xmin)[0] < 0)
 
 

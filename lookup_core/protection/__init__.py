@@ -1,1 +1,1 @@
-"""What protects a store from its askers: breaker, concurrency limit, retry budget, quarantine."""
+"""Protection of backends: circuit breaker, concurrency limit, retry budget, quarantine."""

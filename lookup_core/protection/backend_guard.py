@@ -1,4 +1,7 @@
-"""Protection of a backend: circuit breaker, concurrency limit, retry budget and key quarantine."""
+"""Protection of a backend: circuit breaker, concurrency limit, retry budget and key quarantine.
+
+Counts and decides; queries and probes are sent by the shell.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,12 +14,12 @@ from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
 
 _DECREASE = 0.7
 _SLOW_FACTOR = 3.0  # times the usual latency
-_LEAST_SLOW_S = 0.1  # a fast store is never throttled by noise
+_MIN_SLOW_S = 0.1  # a fast backend is never throttled by noise
 _BASELINE_WEIGHT = 0.1  # of a new sample
 
 
 class ConcurrencyLimit:
-    """A limit between 1 and `max_limit`; `now` is monotonic seconds."""
+    """An AIMD limit between 1 and `max_limit`; `now` is monotonic seconds."""
 
     def __init__(self, max_limit: int) -> None:
         self._max = max_limit
@@ -26,13 +29,13 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """How many queries may be at the store now."""
+        """The number of queries that may be at the backend now."""
         return int(self._limit)
 
     def on_success(self, sent_at: float, now: float, in_flight: int) -> None:
-        """A query that was sent beside so many (itself included) brought its rows.
+        """A query returned; `in_flight` were at the backend when it was sent, itself included.
 
-        What was sent before the last decrease tells of the time before it, and is ignored.
+        Queries from before the last decrease are ignored.
         """
         if sent_at < self._decreased_at:
             return
@@ -46,7 +49,7 @@ class ConcurrencyLimit:
             self._limit = min(self._max, self._limit + 1 / self._limit)
 
     def on_overload(self, sent_at: float, now: float) -> None:
-        """A query took too long, or was refused for lack of room; ignored like a success is."""
+        """A query was too slow or refused for load; ignored if sent before the last decrease."""
         if sent_at >= self._decreased_at:
             self._limit = max(1.0, self._limit * _DECREASE)
             self._decreased_at = now
@@ -62,25 +65,25 @@ class ConcurrencyLimit:
     def _is_slow(self, seconds: float) -> bool:
         if self._baseline_s is None:
             return False
-        return seconds > max(_LEAST_SLOW_S, _SLOW_FACTOR * self._baseline_s)
+        return seconds > max(_MIN_SLOW_S, _SLOW_FACTOR * self._baseline_s)
 
 
-_EARNED = 0.2  # retries, by each first try
-_TRICKLE = 1.0  # retries a second
-_MOST = 10.0  # retries that may be saved up
+_EARNED = 0.2  # retries for each first attempt
+_TRICKLE = 1.0  # retries per second
+_MAX_SAVED = 10.0  # retries
 
 
 class RetryBudget:
-    """Retries that may be spent; begins full. `now` is monotonic seconds."""
+    """Token bucket of retries, full at the start; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
-        self._saved = _MOST
+        self._saved = _MAX_SAVED
         self._counted_at: float | None = None
 
     def on_first_try(self, now: float) -> None:
-        """A query goes to the store for the first time."""
+        """The first attempt of a query is sent."""
         self._trickle(now)
-        self._saved = min(_MOST, self._saved + _EARNED)
+        self._saved = min(_MAX_SAVED, self._saved + _EARNED)
 
     def take(self, now: float) -> bool:
         """Spend a retry; False if there is none."""
@@ -92,20 +95,20 @@ class RetryBudget:
 
     def check_invariants(self) -> None:
         """For tests."""
-        assert 0 <= self._saved <= _MOST
+        assert 0 <= self._saved <= _MAX_SAVED
 
     def _trickle(self, now: float) -> None:
         if self._counted_at is not None:
-            self._saved = min(_MOST, self._saved + _TRICKLE * (now - self._counted_at))
+            self._saved = min(_MAX_SAVED, self._saved + _TRICKLE * (now - self._counted_at))
         self._counted_at = now
 
 
-_SECONDS = 30.0
-_MOST_KEYS = 10_000
+_QUARANTINE_S = 30.0
+_MAX_KEYS = 10_000
 
 
 class Quarantine:
-    """Keys by id, the oldest first; `now` is monotonic seconds."""
+    """Keys that the backend refused, the oldest first; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._until: dict[KeyId, float] = {}
@@ -114,42 +117,42 @@ class Quarantine:
         return len(self._until)
 
     def add(self, key_id: KeyId, now: float) -> None:
-        """Keep a key out from now on; the oldest goes when there are too many."""
+        """Add a key; removes the oldest one of too many."""
         self._until.pop(key_id, None)
-        self._until[key_id] = now + _SECONDS
-        if len(self._until) > _MOST_KEYS:
+        self._until[key_id] = now + _QUARANTINE_S
+        if len(self._until) > _MAX_KEYS:
             del self._until[next(iter(self._until))]
 
     def is_in(self, key_ids: Sequence[KeyId], now: float) -> npt.NDArray[np.bool_]:
-        """Which of these are kept out; cheap while none are."""
+        """Which of these keys are in quarantine; cheap while it is empty."""
         self._drop_expired(now)
         if not self._until:
             return np.zeros(len(key_ids), np.bool_)
         return np.array([key_id in self._until for key_id in key_ids], np.bool_)
 
     def until(self, key_id: KeyId, now: float) -> float | None:
-        """Until when this key is kept out; None if it is not."""
+        """The end of a key's quarantine; None if it is not in quarantine."""
         until = self._until.get(key_id)
         return None if until is None or until <= now else until
 
     def remove(self, key_ids: Iterable[KeyId]) -> None:
-        """Let keys in again; harmless for others."""
+        """Remove keys; a no-op for others."""
         if self._until:
             for key_id in key_ids:
                 self._until.pop(key_id, None)
 
     def clear(self) -> None:
-        """Let all keys in again."""
+        """Remove all keys."""
         self._until.clear()
 
     def _drop_expired(self, now: float) -> None:
-        # In the order of their ends, as all stay equally long.
+        # All keys stay equally long, so that the first one ends first.
         while self._until and next(iter(self._until.values())) <= now:
             del self._until[next(iter(self._until))]
 
 
-# What tells of the store itself. All other failures are answers: it lives, and works.
-_OF_THE_STORE = frozenset(
+# Failures of the backend itself. All other errors are responses of a backend that works.
+_BACKEND_FAILURES = frozenset(
     {
         ErrorCode.TIMEOUT,
         ErrorCode.BACKEND_UNAVAILABLE,
@@ -160,7 +163,7 @@ _OF_THE_STORE = frozenset(
 
 
 class BackendGuard:
-    """The protection of one dimension's store; `now` is monotonic seconds throughout."""
+    """The protection of one dimension's backend; `now` is monotonic seconds."""
 
     def __init__(self, max_in_flight: int) -> None:
         self._breaker = CircuitBreaker()
@@ -169,17 +172,17 @@ class BackendGuard:
 
     @property
     def breaker_state(self) -> BreakerState:
-        """Whether queries are sent, held back, or a probe is under way."""
+        """The state of the breaker."""
         return self._breaker.state
 
     @property
     def is_open(self) -> bool:
-        """Whether queries are held back, because the store does not answer."""
+        """Whether queries are held back, because the backend does not respond."""
         return not self._breaker.allows_query
 
     @property
     def late_code(self) -> ErrorCode:
-        """What is told to those whose time is over: what is wrong with the store, or a timeout."""
+        """The error of lookups whose deadline has passed: the backend's fault, else `timeout`."""
         if not self.is_open:
             return ErrorCode.TIMEOUT
         is_auth = self._breaker.cause is ErrorCode.BACKEND_AUTH
@@ -187,41 +190,41 @@ class BackendGuard:
 
     @property
     def limit(self) -> int:
-        """How many queries may be at the store at a time."""
+        """The number of queries that may be at the backend."""
         return self._limit.limit
 
     def has_slot(self, in_flight: int) -> bool:
-        """Whether another query may go beside so many."""
+        """Whether another query may be sent next to this many."""
         return self._breaker.allows_query and in_flight < self._limit.limit
 
     def on_sent(self, now: float) -> None:
-        """The first try of a query goes: it earns a part of a retry."""
+        """The first attempt of a query is sent: it earns a part of a retry."""
         self._budget.on_first_try(now)
 
     def take_retry(self, now: float) -> bool:
-        """Take one retry out of the budget; False if none is left."""
+        """Spend one retry of the budget; False if none is left."""
         return self._budget.take(now)
 
     def on_success(self, sent_at: float, now: float, *, in_flight: int) -> None:
-        """A query that was sent beside so many others (itself included) brought its rows."""
+        """A query returned; `in_flight` were at the backend when it was sent, itself included."""
         self._breaker.on_success()
         self._limit.on_success(sent_at, now, in_flight)
 
     def on_failure(self, code: ErrorCode, *, sent_at: float, now: float) -> None:
-        """A query failed; a store that refuses a question has answered it."""
+        """A query failed; a refused query shows that the backend works."""
         if code is ErrorCode.TIMEOUT:
             self._limit.on_overload(sent_at, now)
-        if code in _OF_THE_STORE:
+        if code in _BACKEND_FAILURES:
             self._breaker.on_failure(code, now)
-        elif code is not ErrorCode.INTERNAL:  # a defect of ours says nothing about the store
+        elif code is not ErrorCode.INTERNAL:  # a defect of the sidecar
             self._breaker.on_success()
 
     def next_probe_at(self) -> float | None:
-        """When the store is to be asked for a sign of life; None while that is not needed."""
+        """When to probe the backend; None while no probe is needed."""
         return self._breaker.probe_due_at()
 
     def start_probe_if_due(self, now: float) -> bool:
-        """Whether to ask the store for a sign of life now; each time once."""
+        """Whether to probe the backend now; true once for each probe."""
         due_at = self._breaker.probe_due_at()
         if due_at is None or due_at > now:
             return False
@@ -229,7 +232,7 @@ class BackendGuard:
         return True
 
     def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
-        """The store gave a sign of life, or failed to; `jitter` in [0, 1)."""
+        """A probe succeeded, or failed with this error; `jitter` in [0, 1)."""
         if error is None:
             self._breaker.on_probe_success()
         else:

@@ -1,22 +1,21 @@
-"""Whether a store is asked at all: a circuit breaker, after Nygard ("Release It!", 2007).
+"""Circuit breaker, after Nygard ("Release It!", 2007), with probes instead of trial queries.
 
-Counts what tells of the store itself. Keys that are refused, callers who give up and requests that
-were shed are no failures; that choice is the caller's. While it is open nothing but probes goes to
-the store: no caller's query is risked to find out whether it is back.
+The caller decides what counts as a failure: refused keys and cancelled queries do not.
 """
 
 from collections import deque
 from enum import IntEnum
 
+from lookup_core.backoff import jittered
 from lookup_core.errors import ErrorCode
 
 _FAILURES_IN_A_ROW = 3
 _WINDOW = 20  # results
-_LEAST_RESULTS = 10  # before a share of them counts
+_MIN_RESULTS = 10  # before their share counts
 _FAILED_SHARE = 0.5
 _FIRST_PROBE_S = 0.1
-_LONGEST_PAUSE_S = 0.5  # so that a store that is back is found within a second
-_LONGEST_AUTH_PAUSE_S = 30.0  # servers lock roles out that fail to log in too often
+_MAX_PAUSE_S = 0.5  # a recovered backend is found within a second
+_MAX_AUTH_PAUSE_S = 30.0  # servers lock out roles after many failed logins
 
 
 class BreakerState(IntEnum):
@@ -33,7 +32,7 @@ class BreakerState(IntEnum):
 
 
 class CircuitBreaker:
-    """One store's breaker; `now` is monotonic seconds."""
+    """The breaker of one backend; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._state = BreakerState.CLOSED
@@ -50,25 +49,25 @@ class CircuitBreaker:
 
     @property
     def cause(self) -> ErrorCode | None:
-        """What the store failed with last, of queries or probes; None while it is closed."""
+        """The last failure of a query or probe; None while it is closed."""
         return self._cause
 
     @property
     def allows_query(self) -> bool:
-        """Whether queries go to the store."""
+        """Whether queries are sent."""
         return self._state is BreakerState.CLOSED
 
     def on_success(self) -> None:
-        """The store answered a query, be it one that was sent before the breaker opened."""
+        """The backend answered a query, which may have been sent before the breaker opened."""
         if self._state is not BreakerState.CLOSED:
             self._close()
         self._in_a_row = 0
         self._results.append(True)
 
     def on_failure(self, code: ErrorCode, now: float) -> None:
-        """A query failed because of the store."""
+        """A query failed because of the backend."""
         if self._state is not BreakerState.CLOSED:
-            return  # sent before: it tells nothing new
+            return  # the query was sent before the breaker opened
         self._in_a_row += 1
         self._results.append(False)
         if self._in_a_row >= _FAILURES_IN_A_ROW or self._is_share_reached():
@@ -77,24 +76,24 @@ class CircuitBreaker:
             self._probe_at = now + self._next_pause_s(code)
 
     def probe_due_at(self) -> float | None:
-        """When to ask for a sign of life; None while closed, or while one is asked for."""
+        """When to probe; None while closed, or while a probe is under way."""
         return self._probe_at if self._state is BreakerState.OPEN else None
 
     def start_probe(self, now: float) -> None:
-        """A probe goes."""
+        """A probe is sent."""
         assert self._state is BreakerState.OPEN
         assert now >= self._probe_at
         self._state = BreakerState.HALF_OPEN
 
     def on_probe_success(self) -> None:
-        """The store is back; harmless when a query has shown it already."""
+        """The backend is back; a no-op if the breaker is closed."""
         self._close()
 
     def on_probe_failure(self, code: ErrorCode, now: float, jitter: float) -> None:
-        """The store is still away; `jitter` in [0, 1) spreads the pause over its upper half."""
+        """The backend is still down; `jitter` in [0, 1) spreads the pause over its upper half."""
         if self._state is BreakerState.HALF_OPEN:
             self._state, self._cause = BreakerState.OPEN, code
-            self._probe_at = now + self._next_pause_s(code) * (0.5 + jitter / 2)
+            self._probe_at = now + jittered(self._next_pause_s(code), jitter)
 
     def check_invariants(self) -> None:
         """For tests."""
@@ -106,11 +105,11 @@ class CircuitBreaker:
 
     def _is_share_reached(self) -> bool:
         failed = self._results.count(False)
-        return len(self._results) >= _LEAST_RESULTS and failed >= _FAILED_SHARE * len(self._results)
+        return len(self._results) >= _MIN_RESULTS and failed >= _FAILED_SHARE * len(self._results)
 
     def _next_pause_s(self, code: ErrorCode) -> float:
         is_auth = code is ErrorCode.BACKEND_AUTH
-        pause_s = min(self._pause_s, _LONGEST_AUTH_PAUSE_S if is_auth else _LONGEST_PAUSE_S)
+        pause_s = min(self._pause_s, _MAX_AUTH_PAUSE_S if is_auth else _MAX_PAUSE_S)
         self._pause_s = 2 * pause_s
         return pause_s
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from lookup_core.backoff import FailureBackoff
+from lookup_core.backoff import Backoff
 from lookup_core.errors import BackendError
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
 
@@ -31,7 +31,7 @@ class _Entry:
     is_caught_up: bool = False
     failures_total: int = 0
     last_error: str | None = None
-    backoff: FailureBackoff = field(default_factory=FailureBackoff)  # the failures in a row
+    backoff: Backoff = field(default_factory=Backoff)  # the failures in a row
 
 
 class SplitLedger:

@@ -1,1 +1,1 @@
-"""A dimension that is held whole: loaded, followed and loaded anew."""
+"""Full cache mode: the table in memory, its loads and reloads."""

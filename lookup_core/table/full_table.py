@@ -1,8 +1,7 @@
-"""A table that is held whole: what is not here has no row, and rows do not expire.
+"""Full cache mode: the whole table in memory, where an unknown key has no row.
 
-Answers the same questions as a `RowCache`, but nothing is evicted, also when memory is short: a
-lower bound only lets nothing more in. How the rows come in, and which changes follow, is decided by
-who loads it and who follows its source.
+Has the methods of a `RowCache`, but nothing expires or is evicted. Loads and feeds decide which
+rows and changes come in.
 """
 
 from collections.abc import Sequence
@@ -30,16 +29,15 @@ _NEVER_S = np.inf
 class FullTable:
     """The rows of one dimension; `now` is monotonic seconds throughout.
 
-    Nothing is known until the first reload has ended, and again after `clear`. A *hole* is a key
-    that has changed, nobody says how: it is unknown until a query has brought what it is now, and
-    `fill` closes it. A key with several rows is a hole for good: each of its lookups is answered by
-    a query, as if nothing were kept (`ambiguous`, or as `match` says). A *suspect* is a key, known
-    by its hash only, whose last change is later than the picture that was loaded.
+    All keys are unknown until the first reload ends, and after `clear`. A *hole* is a key that
+    changed without its row being reported: it is unknown until `fill` brings the row from a query.
+    A key with several rows stays a hole: each lookup of it needs a query. A *suspect* is a key,
+    known by its hash only, whose last change is not in the snapshot that was loaded.
     """
 
     def __init__(self, schema: DimensionSchema, settings: CacheSettings) -> None:
         self._schema = schema
-        self._most_bytes = self._max_bytes = settings.max_bytes
+        self._configured_bytes = self._max_bytes = settings.max_bytes
         self._table = TableRows(schema, settings.max_bytes)
         self._suspects: Hashes = np.zeros(0, np.uint64)
         self._is_whole = False
@@ -48,27 +46,26 @@ class FullTable:
         self._evictions = dict.fromkeys(EvictionReason, 0)
 
     def __len__(self) -> int:
-        """How many rows are known."""
+        """The number of known rows."""
         return self._row_count
 
     @property
     def bytes(self) -> int:
-        """All that is held: rows, keys, index, and what a reload has set aside."""
-        aside_bytes = 0 if self._reload is None else self._reload.bytes
-        return self._table.bytes + self._suspects.nbytes + aside_bytes
+        """Memory of rows, keys, index and of the reload under way."""
+        return self._table.bytes + self._suspects.nbytes + self._reload_bytes
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table was loaded, so that what is not here has no row."""
+        """Whether the table was loaded, so that unknown keys have no row."""
         return self._is_whole
 
     @property
     def hole_count(self) -> int:
-        """How many keys are unknown though the table is whole; those with several rows are."""
+        """The number of unknown keys of a loaded table, those with several rows included."""
         return self._table.hole_count + len(self._suspects)
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
-        """What is known of the keys."""
+        """The rows and missing keys; counts as no visit."""
         slots = self._table.find(keys)
         states = self._table.entries.states
         words = states.of(slots)
@@ -89,11 +86,11 @@ class FullTable:
         )
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
-        """The same: a probe leaves no trace either."""
+        """The same as `probe`."""
         return self.probe(keys, now)
 
     def hit(self, key: SingleKey, now: float) -> Hit | None:
-        """The fresh row of one key; None where there is none."""
+        """The row of one key, if it is known."""
         entries = self._table.entries
         slot = entries.find_one(key) if self._is_whole else ABSENT
         if slot == ABSENT or not entries.states.is_row(entries.states.of_one(slot)):
@@ -102,13 +99,13 @@ class FullTable:
         return Hit(entries.rows.row(slot), self._row_age_s(slot, now), bookmark)
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row that was a hit, if it would be one again."""
+        """The age of the row of a former hit, if it is still known."""
         if not self._is_whole or not self._table.entries.rows.is_at(bookmark.place):
             return None
         return self._row_age_s(bookmark.place.slot, now)
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
-        """The rows in these slots of a probe, in the order they are stored."""
+        """The rows in these slots of a probe, in the order of their storage."""
         return self._table.entries.rows.gather(slots, names)
 
     def fill(
@@ -120,10 +117,9 @@ class FullTable:
         read_at: float,
         now: float,
     ) -> None:
-        """Close holes with rows (those of the keys that have one, in order) and absences.
+        """Close holes: `rows` are those of the distinct keys that have one, in order.
 
-        The keys are distinct. What is no hole is left as it is: the table knows better. Rows that
-        there is no room for leave their holes open.
+        Other keys stay as they are: the table is newer. Without room the holes stay open.
         """
         del now
         slots = self._table.find(keys)
@@ -132,9 +128,9 @@ class FullTable:
             is_open |= (slots == ABSENT) & has_row & np.isin(keys.hashes, self._suspects)
         closed = np.flatnonzero(is_open & has_row).astype(np.int32)
         stored = rows.take(pa.array(np.flatnonzero(is_open[has_row])))
-        newcomers = self._table.arrivals(keys.take(closed), stored)
+        newcomers = self._table.newcomers(keys.take(closed), stored)
         stays = (slots[closed] != ABSENT) & self._table.is_marked(slots[closed])
-        if self._table.has_room(newcomers, self._room_bytes):
+        if self._table.has_room(newcomers, self._max_bytes - self._reload_bytes):
             self._table.forget(slots[is_open])
             self._table.mark(self._table.add(newcomers, read_at=read_at)[stays])
 
@@ -146,25 +142,27 @@ class FullTable:
         is_gone: Mask,
         rows: pa.RecordBatch,
         now: float,
-    ) -> None:
-        """Follow n changes in their order: the row is now `rows[i]`, or gone, or else a hole.
+    ) -> int:
+        """Apply n changes in their order: the row is `rows[i]` now, or deleted, or else a hole.
 
-        A row stands for its key only where no other row has that key. What there is no room for
-        becomes a hole; should there be no room for those, nothing is known any more.
+        A row is given only if no other row has its key. Without room for a row the key becomes a
+        hole; without room for holes the table is cleared. Returns how many rows less are known.
         """
+        before = self._row_count
         last = last_of_each(keys)
         keys, has_row, is_gone = keys.take(last), has_row[last], is_gone[last]
         if not self._begin_change(keys, has_row):
-            return
+            return 0
         came = np.flatnonzero(has_row).astype(np.int32)
-        newcomers = self._table.arrivals(keys.take(came), rows.take(pa.array(last[came])))
-        has_room = self._table.has_room(newcomers, self._room_bytes)
+        newcomers = self._table.newcomers(keys.take(came), rows.take(pa.array(last[came])))
+        has_room = self._table.has_room(newcomers, self._max_bytes - self._reload_bytes)
         if has_room:
             self._table.mark(self._table.add(newcomers, read_at=now))
         self._punch(keys, ~is_gone & ~(has_row & has_room), now)
+        return max(before - self._row_count, 0)
 
     def invalidate(self, keys: CanonicalKeys) -> int:
-        """Let the keys be holes; returns how many rows went."""
+        """Make the keys holes; returns how many rows were removed."""
         keys = keys.take(last_of_each(keys))
         before = self._row_count
         if self._begin_change(keys, np.zeros(keys.size, np.bool_)):
@@ -172,36 +170,36 @@ class FullTable:
         return before - self._row_count
 
     def clear(self) -> int:
-        """Know nothing until the table is loaded again; returns how many rows went.
+        """Remove all rows until the next load; returns how many there were.
 
-        A reload that is under way is given up.
+        Drops a reload under way.
         """
         count = self._row_count
         self._evictions[EvictionReason.INVALIDATED] += count
-        self._table = TableRows(self._schema, self._most_bytes)
+        self._table = TableRows(self._schema, self._configured_bytes)
         self._suspects = np.zeros(0, np.uint64)
         self._is_whole, self._reload = False, None
         return count
 
     def set_max_bytes(self, max_bytes: int) -> None:
-        """Let nothing more in beyond so much; what is here stays."""
+        """Set the bound for new rows; present rows stay."""
         self._max_bytes = max_bytes
         if self._reload is not None:
             self._reload.max_bytes = max_bytes
 
     def confirm(self, now: float) -> None:
-        """All that is here is as in the table now: its source has told all changes till then."""
+        """All changes until `now` are reported: the rows are as fresh as that."""
         self._fresh_at = max(self._fresh_at, now)
 
     def begin_reload(self, now: float) -> Reload:
-        """Begin to load, before the picture of the table is taken; another reload is given up."""
+        """Begin a reload, before its snapshot is taken; drops another one under way."""
         self._reload = Reload(self._table, self._schema, began_at=now, max_bytes=self._max_bytes)
         return self._reload
 
     def finish_reload(self, reload: Reload, *, unseen: Hashes) -> bool:
-        """Be as the reload has it, all at once; False if it was given up meanwhile.
+        """Replace the rows by those of the reload, at once; False if it was dropped.
 
-        `unseen` are keys whose lately noted changes the picture does not show.
+        `unseen` are keys with changes that the snapshot does not contain.
         """
         if reload is not self._reload:
             return False
@@ -216,11 +214,11 @@ class FullTable:
         return True
 
     def abort_reload(self) -> None:
-        """Give up the reload under way, if there is one; what was known before is known still."""
+        """Drop the reload under way, if there is one; the former rows stay."""
         self._reload = None
 
     def oldest_age_s(self, now: float) -> float | None:
-        """How long ago the table was known to be so; None while nothing is known."""
+        """Seconds since the rows were known to be current; None until a load ends."""
         return now - self._fresh_at if self._is_whole else None
 
     def statistics(self) -> CacheStatistics:
@@ -233,7 +231,7 @@ class FullTable:
         )
 
     def check_invariants(self) -> None:
-        """For tests: all parts hold the same."""
+        """For tests."""
         self._table.check_invariants()
         if self._reload is not None:
             self._reload.check_invariants()
@@ -243,16 +241,15 @@ class FullTable:
         return len(self._table) - self._table.hole_count
 
     @property
-    def _room_bytes(self) -> int:
-        aside_bytes = 0 if self._reload is None else self._reload.bytes
-        return self._max_bytes - aside_bytes
+    def _reload_bytes(self) -> int:
+        return 0 if self._reload is None else self._reload.bytes
 
     def _row_age_s(self, slot: int, now: float) -> float:
         states = self._table.entries.states
         return min(states.age_s(states.of_one(slot), now), now - self._fresh_at)
 
     def _begin_change(self, keys: CanonicalKeys, has_row: Mask) -> bool:
-        """Let go of what is known of the keys; False where it makes no difference to anybody."""
+        """Remove the keys; False if nothing is loaded or loading."""
         if self._reload is not None:
             self._reload.touch(keys)
         elif not self._is_whole:
@@ -268,7 +265,7 @@ class FullTable:
 
     def _punch(self, keys: CanonicalKeys, which: Mask, now: float) -> None:
         holes = self._table.holes(keys.take(np.flatnonzero(which).astype(np.int32)))
-        if self._table.has_room(holes, self._most_bytes):
+        if self._table.has_room(holes, self._configured_bytes):
             self._table.mark(self._table.add(holes, read_at=now))
         else:
             self.clear()

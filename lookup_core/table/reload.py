@@ -1,4 +1,7 @@
-"""Load of a full table: unchanged rows stay, others are replaced; when the next load starts."""
+"""Reload of a full table: unchanged rows stay, others are replaced; and the reload schedule.
+
+Reads nothing: the rows of the snapshot come in batches.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +18,22 @@ from lookup_core.table.table_rows import TableRows
 
 
 def key_repeats(keys: CanonicalKeys) -> npt.NDArray[np.bool_]:
-    """Which keys have an equal one beside them."""
+    """Which keys occur more than once."""
     codes = _codes(keys)
-    if len(np.unique(codes)) == len(codes):  # as a rule: sorting alone is the cheapest look
+    if len(np.unique(codes)) == len(codes):  # the usual case, and the cheapest test
         return np.zeros(len(codes), np.bool_)
     _, which, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return np.asarray(counts[which] > 1, np.bool_)
 
 
 def last_of_each(keys: CanonicalKeys) -> npt.NDArray[np.int32]:
-    """Where each key is for the last time, ascending."""
+    """The last position of each key, ascending."""
     _, from_end = np.unique(_codes(keys)[::-1], return_index=True)
     return np.sort(keys.size - 1 - from_end).astype(np.int32)
 
 
 def _codes(keys: CanonicalKeys) -> npt.NDArray[np.uint64] | npt.NDArray[np.int32]:
-    # Equal hashes are no proof where the key has bytes of its own.
+    # Hashes of byte keys may collide.
     if keys.parts is None:
         return keys.hashes
     return np.asarray(keys.parts.dictionary_encode().indices.to_numpy(), np.int32)
@@ -42,7 +45,7 @@ _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.in
 
 
 def same_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
-    """Of two batches of the same columns and as many rows: which rows have the same values."""
+    """Which rows of two batches of the same columns and length have equal values, bit by bit."""
     is_same = np.ones(left.num_rows, np.bool_)
     for ours, theirs in zip(left.columns, right.columns, strict=True):
         is_same &= _same_values(ours, theirs)
@@ -81,10 +84,9 @@ _DAY_S = 86_400.0
 
 
 def next_load_at(settings: ReloadSettings, *, now: float, wall_s: float) -> float | None:
-    """When to load again, after a load that ended now; None: not by itself.
+    """When to load again after a load that ended now, in monotonic seconds; None: on demand.
 
-    `now` and what is returned are monotonic seconds, `wall_s` is now as Unix time. Leap seconds
-    and clocks that are set meanwhile shift the time of day by as much.
+    `wall_s` is now as Unix time. Leap seconds and changes of the clock shift the time of day.
     """
     if settings.every_s is not None:
         return now + settings.every_s
@@ -97,10 +99,10 @@ _MEBIBYTE = 2**20
 
 
 class Reload:
-    """Made and ended by `FullTable`, and fed by whoever reads the table's picture.
+    """One reload of a `FullTable`, which begins and ends it.
 
-    A key with several rows becomes a hole. A key that was touched since the reload began is as the
-    changes have it, whatever the picture shows.
+    A key with several rows becomes a hole. For a key that changed since the reload began the change
+    counts, not the snapshot.
     """
 
     def __init__(
@@ -109,26 +111,26 @@ class Reload:
         self.began_at = began_at
         self.max_bytes = max_bytes
         self._table = table
-        self._aside = TableRows(schema, max_bytes)  # what comes in at the end, holes included
-        self._touched = TableRows(schema, max_bytes)  # only the keys of it are of interest
+        self._aside = TableRows(schema, max_bytes)  # added at the end, holes included
+        self._touched = TableRows(schema, max_bytes)  # changed keys
         self._names = schema.columns.names
         self._row_count = 0
         table.unmark_all()
 
     @property
     def bytes(self) -> int:
-        """What is held beside the table."""
+        """Memory in addition to the table's."""
         return self._aside.bytes + self._touched.bytes
 
     @property
     def row_count(self) -> int:
-        """How many rows were read so far."""
+        """The number of rows read so far."""
         return self._row_count
 
     def add(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> None:
-        """Take a batch of the picture; a key may be in this one and in others.
+        """Add a batch of the snapshot; a key may be in several batches.
 
-        Raises BackendError when there is no room: then the reload is to be given up.
+        Raises BackendError if there is no room: then the reload must be dropped.
         """
         count = keys.size
         keys, rows = self._untouched(keys, rows)
@@ -144,21 +146,21 @@ class Reload:
         self._row_count += count
 
     def touch(self, keys: CanonicalKeys) -> None:
-        """From now on these keys, which are distinct, are as the table has them."""
+        """Record changes of distinct keys: what the table has of them counts."""
         self._aside.forget(self._aside.find(keys))
         new = np.flatnonzero(self._touched.find(keys) == ABSENT).astype(np.int32)
         self._touched.add(self._touched.holes(keys.take(new)), read_at=self.began_at)
 
     def still_unseen(self, hashes: Hashes) -> Hashes:
-        """Which of these keys nobody has touched."""
+        """Which of these keys have not changed since the reload began."""
         return hashes[self._touched.entries.index.find(hashes) == ABSENT]
 
     def drop_outdated(self) -> None:
-        """Let go of all that was neither the same in the picture nor touched: the first step."""
+        """The first step of the end: remove what is neither in the snapshot nor changed since."""
         self._table.forget_unmarked()
 
     def merged(self) -> TableRows:
-        """What is left, with what was set aside: the second step, and the end."""
+        """The second step of the end: the remaining rows and the new ones."""
         large, small = self._table, self._aside
         if len(large) < len(small):
             large, small = small, large
@@ -167,7 +169,7 @@ class Reload:
         return large
 
     def check_invariants(self) -> None:
-        """For tests: what was touched waits nowhere."""
+        """For tests."""
         self._aside.check_invariants()
         self._touched.check_invariants()
 
@@ -192,7 +194,7 @@ class Reload:
         self, keys: CanonicalKeys, rows: pa.RecordBatch, *, is_new: Mask, row_count: int
     ) -> None:
         at = np.flatnonzero(is_new).astype(np.int32)
-        newcomers = self._aside.arrivals(keys.take(at), rows.take(pa.array(at)))
+        newcomers = self._aside.newcomers(keys.take(at), rows.take(pa.array(at)))
         room_bytes = self.max_bytes - self._table.bytes - self._touched.bytes
         if not self._aside.has_room(newcomers, room_bytes):
             raise self._is_full(self._row_count + row_count)
@@ -201,14 +203,14 @@ class Reload:
     def _punch(self, keys: CanonicalKeys) -> None:
         keys = keys.take(last_of_each(keys))
         found = self._table.find(keys)
-        self._table.unmark(found[found != ABSENT])  # the row that was here is not the only one
+        self._table.unmark(found[found != ABSENT])  # its row is one of several
         self._aside.forget(self._aside.find(keys))
         self._aside.add(self._aside.holes(keys), read_at=self.began_at)
 
     def _is_full(self, row_count: int) -> BackendError:
         detail = (
             f"the table needs more than the {self.max_bytes // _MEBIBYTE:,} MiB that"
-            f" cache.max_bytes and limits.memory leave it: full at row {row_count:,}, beside"
+            f" cache.max_bytes and limits.memory leave it: full at row {row_count:,}, next to"
             f" {len(self._table):,} rows of the former load; raise them"
         )
         return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)

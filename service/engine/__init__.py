@@ -1,1 +1,1 @@
-"""The engine: owns tasks, clocks and waiting; the core decides."""
+"""Engine: runs the core of each dimension, with tasks, clocks and queries."""

@@ -1,4 +1,4 @@
-"""Backend calls that end in time, fail in one way, and whose rows are checked."""
+"""Backend calls with a hard timeout, one error type and checked rows."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -13,16 +13,16 @@ from service.connectors.ports.backend import Backend, FetchedRows
 
 log = structlog.get_logger()
 
-GRACE_S = 1.0  # on top of the backend's own timeout, against one that does not keep it
+GRACE_S = 1.0  # on top of the backend's own timeout, if it does not keep it
 
 T = TypeVar("T")
 
 
 async def backend_call(call: Awaitable[T], *, timeout_s: float, grace_s: float = GRACE_S) -> T:
-    """What the call brings.
+    """Await a call of a backend.
 
-    Raises BackendError only: `timeout` also when the backend overruns its time, `internal` for a
-    defect of it. Cancellation cancels the call.
+    Raises BackendError only: `timeout` also if the backend overruns its time, `internal` for a
+    defect of the backend. Cancellation cancels the call.
     """
     try:
         async with asyncio.timeout(timeout_s + grace_s):
@@ -34,10 +34,10 @@ async def backend_call(call: Awaitable[T], *, timeout_s: float, grace_s: float =
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        # A library's own cancellation, taken for ours, would leave those who wait without an end.
+        # A cancellation inside a library must not end this task: its lookups would never end.
         raise _defect(error) from error
     except Exception as error:
-        # The border of a task: see above.
+        # The border to foreign code: see above.
         raise _defect(error) from error
 
 
@@ -54,10 +54,7 @@ def _defect(error: BaseException) -> BackendError:
 async def checked_fetch(
     backend: Backend, order: QueryOrder, schema: DimensionSchema
 ) -> FetchedRows:
-    """The rows of the order's keys; raises BackendError only, as `backend_call` does.
-
-    Cancellation cancels the fetch.
-    """
+    """Fetch and check the rows of the order's keys; raises and cancels as `backend_call`."""
 
     async def fetch() -> FetchedRows:
         fetched = await backend.fetch(order.keys, timeout_s=order.timeout_s)
@@ -71,11 +68,11 @@ def _check(fetched: FetchedRows, key_count: int, schema: DimensionSchema) -> Non
     ordinals = fetched.ordinals
     if not fetched.rows.schema.equals(schema.columns):
         raise BackendError(
-            ErrorCode.SCHEMA_CHANGED, "the backend's columns are not those described"
+            ErrorCode.SCHEMA_CHANGED, "the backend's columns differ from its description"
         )
     if len(ordinals) != fetched.rows.num_rows and len(schema.columns):
         raise BackendError(
-            ErrorCode.INTERNAL, "the backend returned rows and ordinals that disagree"
+            ErrorCode.INTERNAL, "the backend returned more or fewer ordinals than rows"
         )
     if len(ordinals) and not (ordinals.min() >= 0 and ordinals.max() < key_count):
-        raise BackendError(ErrorCode.INTERNAL, "the backend returned a row of no key asked for")
+        raise BackendError(ErrorCode.INTERNAL, "the backend returned a row for an unknown ordinal")

@@ -1,13 +1,14 @@
-"""One dimension at work, whatever becomes of its store and of its table meanwhile.
+"""One dimension: answers lookups while its backend, table and schema may fail or change.
 
-Owns the clock, the timer and the schema's changes; a `StateRunner` carries out the lookups of one
-schema. No decision is made here: the core decides.
+Owns the clock, the timer and the changes of the schema. The core makes the decisions; a
+`StateRunner` carries them out for one schema.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 
 import pyarrow as pa
 import structlog
@@ -37,20 +38,21 @@ from service.engine.pause import pause
 from service.engine.recent_errors import DimensionRecord
 from service.engine.refresher import Refresher, RefreshSources
 from service.engine.schema_watch import SchemaWatch
-from service.engine.state_runner import RunnerParts, StateRunner
+from service.engine.state_runner import Caller, RunnerParts, StateRunner
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
+from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
 
 RECHECK_S = 60.0
-HTTP_CHANNEL = ChannelId(0)  # all plain requests take turns as one channel
+HTTP_CHANNEL = ChannelId(0)  # all HTTP requests take turns as one channel
 
 
 class Dimension:
-    """Answers lookups of one dimension while `run` runs; used by one event loop only.
+    """Answers lookups while `run` runs; used by one event loop only.
 
-    When its columns change, lookups under way end with `schema_changed`, and later ones get the new
-    columns. While its table is gone or may not be read, it raises BackendError with the reason.
+    If the columns change, lookups under way end with `schema_changed`, and later ones get the new
+    columns. While the table is gone or may not be read, methods raise BackendError.
     """
 
     def __init__(
@@ -68,22 +70,29 @@ class Dimension:
         self._clock = clock
         sources = sources or RefreshSources()
         self._refresher = Refresher(settings, sources, clock=clock)
+        self._ids = map(LookupId, count(1))
         self._wake = asyncio.Event()
         self._schema = SchemaWatch(
             settings.name,
             backend,
             on_described=self._begin,
             on_unfit=self._suspend,
-            # How changes are told may change, or what is held whole: no query would notice.
-            recheck_s=None if sources == RefreshSources() else RECHECK_S,
+            recheck_s=None if sources == RefreshSources() else RECHECK_S,  # no query shows these
             clock=clock,
         )
-        is_unchanged, wake = self._schema.is_unchanged, self._wake.set
-        tracer = tracer or NullTracer()
-        self._parts = RunnerParts(settings, backend, self.record, tracer, clock, is_unchanged, wake)
+        self._parts = RunnerParts(
+            settings=settings,
+            backend=backend,
+            record=self.record,
+            tracer=tracer or NullTracer(),
+            clock=clock,
+            is_unchanged=self._schema.is_unchanged,
+            wake=self._wake.set,
+        )
         self._runner: StateRunner | None = None  # since the first description
+        self._lookups: WaitingForChanges | None = None  # those of the runner
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
-        self._former = no_statistics(settings)  # of all runners before this one
+        self._former = no_statistics(settings)  # of all former runners
         self._cache_share = 1.0
         self._first_keys = FIRST_KEYS
 
@@ -94,40 +103,46 @@ class Dimension:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a lookup has not got its last answer yet."""
-        asked = self._refresher.waiting
-        return asked is not None and asked.is_waited_for
+        """Whether some lookup has not got its last answer yet."""
+        return self._lookups is not None and self._lookups.is_waited_for
 
     @property
     def schema(self) -> DimensionSchema:
-        """Key and columns; raises BackendError while they are not known, or the table is unfit."""
+        """Key and columns; raises BackendError before the first description, or without a table."""
         return self._schema.known()
 
     @property
     def uses_index(self) -> bool | None:
-        """Whether the store finds keys without reading all rows; None while it has not told."""
+        """Whether the backend finds keys without reading all rows; None before a description."""
         return self._parts.backend.uses_index
 
     async def run(self) -> None:
-        """Learn the schema, then send queries and end what is overdue, until cancelled.
+        """Describe the table, then send queries and end overdue lookups, until cancelled.
 
-        Cancellation ends all queries; lookups that wait then get no more answers.
+        Cancellation ends all queries. Lookups that wait for a watermark end with
+        `schema_changed`; all others get no more answers.
         """
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            tasks.create_task(self._schema.run())
-            while True:
-                await self._pause(None if self._runner is None else self._runner.step(tasks))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._schema.run())
+                while True:
+                    due_at = None if self._lookups is None else self._lookups.step(tasks)
+                    await pause(self._wake, None if due_at is None else due_at - self._clock())
+                    self._wake.clear()
+        finally:
+            if self._lookups is not None:
+                self._lookups.end()
 
     async def wait_until_described(self, timeout_s: float) -> DimensionSchema:
-        """The schema; the first time, as soon as the backend tells it.
+        """The schema; before the first description, waits for it.
 
-        Raises BackendError with the last fault when the time is over, and at once for a table that
-        is no longer fit for lookups.
+        Raises BackendError with the last fault after `timeout_s`, and at once if a table that was
+        described is gone.
         """
         return await self._schema.wait(timeout_s)
 
-    def submit(  # noqa: PLR0913 -- all there is to one question
+    def submit(  # noqa: PLR0913 -- the parameters of one lookup
         self,
         keys: TypedKeys,
         *,
@@ -136,31 +151,33 @@ class Dimension:
         timeout_s: float,
         deliver: Deliver,
         event_time_ms: int | None = None,
-        asked_by: CallerSpan | None = None,
+        span: CallerSpan | None = None,
     ) -> Submitted:
-        """Ask for keys; what is not answered at once goes to `deliver`, which must not block.
+        """Look up keys; later answers go to `deliver`, which must not block.
 
-        `event_time_ms`: the largest of the records, where changes up to it are waited for;
-        `asked_by`: whom the queries for these keys are linked to, if it is followed.
-        Raises BackendError while the schema is not known, InvalidRequest for an unknown column,
-        Overloaded when too many keys wait.
+        With `event_time_ms`, the largest of the records, the lookup waits for changes up to it.
+        Queries for these keys are linked to `span`. Raises BackendError without a schema,
+        InvalidRequest for an unknown column, Overloaded if too many keys wait.
         """
         runner, now = self._known_runner(), self._clock()
-        names = tuple(runner.schema.select(columns).names)
-        lookup_id, deadline_s = self._refresher.new_id(), now + timeout_s
-        about = event_time_ms, asked_by
-        request = LookupRequest(lookup_id, channel, keys, names, deadline_s, *about)
-        asked = self._refresher.waiting
-        assert asked is not None  # since there is a runner
-        return asked.submit(request, deliver, now=now)
+        request = LookupRequest(
+            id=next(self._ids),
+            channel=channel,
+            keys=keys,
+            columns=tuple(runner.schema.select(columns).names),
+            deadline_s=now + timeout_s,
+            event_time_ms=event_time_ms,
+        )
+        assert self._lookups is not None  # since there is a runner
+        return self._lookups.submit(request, Caller(deliver, span), now=now)
 
     def leave(self, lookup_id: LookupId) -> None:
-        """Nobody waits for this lookup any more; harmless when it has ended."""
-        if (asked := self._refresher.waiting) is not None:
-            asked.leave(lookup_id)
+        """The caller of a lookup has left; a no-op if the lookup has ended."""
+        if self._lookups is not None:
+            self._lookups.leave(lookup_id)
 
     def count_timed_out(self, keys: int) -> None:
-        """Note that so many keys had to wait too long to be submitted; harmless at any time."""
+        """Count keys whose deadline passed before they were submitted."""
         if self._runner is not None:
             self._runner.state.count_timed_out(keys)
 
@@ -171,12 +188,12 @@ class Dimension:
         columns: Sequence[str] | None,
         timeout_s: float | None,
         take: Take = lambda _: None,
-        asked_by: CallerSpan | None = None,
+        span: CallerSpan | None = None,
     ) -> list[Answer]:
         """All answers to the keys, each position exactly once, within `timeout_s`.
 
-        `take` sees each answer as it comes, and ends the lookup by raising a SidelookError. Raises
-        as `submit` does. Cancellation leaves the shared flights to the others.
+        `take` sees each answer as it comes; a SidelookError from it ends the lookup. Raises as
+        `submit` does. Cancellation does not affect lookups that share flights.
         """
         timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
         gathering = AnswerGathering(keys, take, first_keys=self._first_keys)
@@ -189,7 +206,7 @@ class Dimension:
                         channel=HTTP_CHANNEL,
                         timeout_s=timeout_s,
                         deliver=gathering.delivery(start),
-                        asked_by=asked_by,
+                        span=span,
                     )
                 gathering.on_submitted(start, submitted)
             await gathering.end()
@@ -200,20 +217,17 @@ class Dimension:
         return gathering.answers
 
     def hit(self, value: object) -> Hit | None:
-        """The cached row of the key with this value; None, if `lookup` has to find out.
+        """The cached row of the key with this value; None if `lookup` is needed.
 
-        What `lookup` needs for many keys takes it ten times as long for one.
+        For one key it is ten times as fast as `lookup`.
         """
         try:
             return self._known_runner().hit(value)
-        except BackendError:  # no schema: `lookup` waits for it, or says why there is none
+        except BackendError:  # no schema: `lookup` raises the reason
             return None
 
     def revisit(self, bookmark: Bookmark) -> float | None:
-        """The age in seconds of the row of an earlier hit, which is one again; else None.
-
-        Whatever came for its key since is another row.
-        """
+        """The age in seconds of the row of a former hit; None if `hit` is needed."""
         return None if self._runner is None else self._runner.revisit(bookmark)
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
@@ -221,27 +235,26 @@ class Dimension:
         return self._known_runner().state.explain(keys, self._clock())
 
     def invalidate(self, keys: TypedKeys | None, *, origin: InvalidationOrigin) -> int:
-        """Forget keys, or all for None; returns how many cached entries went.
+        """Remove keys, or all for None; returns the number of cached entries removed.
 
-        Raises BackendError without a schema; there is nothing to forget then.
+        Raises BackendError without a schema; the cache is empty then.
         """
         return self._known_runner().state.invalidate(keys, origin)
 
     def reload(self) -> None:
-        """Begin to load the whole table anew, as soon as its changes are followed.
+        """Load the table again, once its changes are followed; after a load under way.
 
-        A load that is under way is followed by another. Raises InvalidRequest for a dimension that
-        is not held whole, BackendError without a schema.
+        Raises InvalidRequest in other modes than full, BackendError without a schema.
         """
         self._known_runner()
         self._refresher.reload()
 
     def cold_reason(self) -> str | None:
-        """What is waited for before this dimension counts as started; None when it does."""
+        """Why this dimension does not count as started; None if it does."""
         return self._refresher.cold_reason()
 
     def limit_cache(self, share: float) -> None:
-        """Let the cache hold so much of its bound from now on, 0 to 1; what is too much goes."""
+        """Limit the cache to a share, 0 to 1, of its configured bytes."""
         self._cache_share = share
         if self._runner is not None:
             self._runner.state.limit_cache(share)
@@ -253,11 +266,11 @@ class Dimension:
         return summed_statistics(self._former, self._runner.state.statistics())
 
     def refresh_statistics(self) -> RefreshStatistics:
-        """How it is loaded and followed; little before the schema is known. Looks at all rows."""
+        """Its loads, its feed and its staleness now. Reads all cache entries."""
         return self._refresher.statistics()
 
     def load_statistics(self) -> LoadStatistics | None:
-        """How it is loaded, if it is; for who asks often."""
+        """Its loads, in full mode; cheap."""
         return self._refresher.load_statistics()
 
     def _known_runner(self) -> StateRunner:
@@ -266,36 +279,36 @@ class Dimension:
         return self._runner
 
     def _begin(self, schema: DimensionSchema) -> None:
-        """Work for this schema from now on, unless it is what it was."""
-        former = self._runner
+        """Start with this schema, unless it is the present one."""
+        former, former_lookups = self._runner, self._lookups
         if former is not None and former.schema.is_same(schema):
             return
         runner = StateRunner(schema, self._parts)
         runner.state.limit_cache(self._cache_share)
-        self._runner = runner
-        if former is not None:
-            self._retire(former)
-        assert self._tasks is not None  # it is one of them that has learnt the schema
-        self._refresher.begin(runner, self._tasks)
-
-    def _retire(self, former: StateRunner) -> None:
-        forgotten = former.end(ErrorCode.SCHEMA_CHANGED)
-        log.warning("dimension.schema_changed", dimension=self.name, forgotten=forgotten)
-        self._former = summed_statistics(self._former, former.state.statistics())
+        lookups = WaitingForChanges(runner, new_id=self._ids.__next__, clock=self._clock)
+        self._runner, self._lookups = runner, lookups
+        if former is not None and former_lookups is not None:
+            removed = former.end(ErrorCode.SCHEMA_CHANGED)
+            former_lookups.end()
+            log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
+            self._former = summed_statistics(self._former, former.state.statistics())
+        assert self._tasks is not None  # one of them calls this
+        self._refresher.begin(
+            runner,
+            self._tasks,
+            on_changes=lookups.on_changes,
+            on_watermark=lookups.on_watermark,
+        )
 
     def _suspend(self, code: ErrorCode) -> None:
         assert self._runner is not None  # the schema was known
-        forgotten = self._runner.end(code)
-        log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=forgotten)
-
-    async def _pause(self, until: float | None) -> None:
-        await pause(self._wake, None if until is None else until - self._clock())
-        self._wake.clear()
+        removed = self._runner.end(code)
+        log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=removed)
 
 
 @contextmanager
 def _capacity_of_arrow() -> Iterator[None]:
-    """Cached rows that do not fit into one answer of Arrow's are refused, and no defect."""
+    """Refuse cached rows that exceed the capacity of one Arrow answer: no defect."""
     try:
         yield
     except pa.ArrowInvalid as error:

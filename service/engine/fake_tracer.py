@@ -1,6 +1,6 @@
-"""A tracer that keeps its spans as plain values, for tests of whoever is traced.
+"""Fake tracer: keeps spans as values, for tests.
 
-Follows everything whose parent does not say otherwise; no part of a running service.
+Traces all requests, unless their parent is not sampled.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from service.engine.tracer import CallerSpan, Outcomes, TracedQuery, TracedReque
 
 @dataclass(slots=True, eq=False)
 class FakeCallerSpan:
-    """A request or LOOKUP, and what became of it."""
+    """The span of a request or LOOKUP."""
 
     what: TracedRequest | tuple[str, int]  # a LOOKUP by its dimension and number of keys
     parent: TraceParent | None
@@ -26,61 +26,61 @@ class FakeCallerSpan:
     has_ended: bool = False
 
     def count_outcomes(self, outcomes: Outcomes) -> None:
-        """Note them."""
+        """Count the outcomes."""
         self.outcomes.update(Outcome(each).label for each in outcomes.tolist())
 
     def end(self, *, status: int | None = None, is_left: bool = False) -> None:
-        """Note it; a second end is a fault of the caller."""
+        """Record the end; a second one is a defect."""
         assert not self.has_ended, "a span ends once"
         self.status, self.is_left, self.has_ended = status, is_left, True
 
 
 @dataclass(slots=True, eq=False)
 class FakeQuerySpan:
-    """A query, whom it served, and how it ended."""
+    """The span of a query, its callers and its result."""
 
     what: TracedQuery
-    askers: list[CallerSpan]  # each once, in the order in which they were linked
-    end_told: tuple[QueryStatus, ErrorCode | None] | None = None
+    callers: list[CallerSpan]  # each once, in the order of their links
+    ended_with: tuple[QueryStatus, ErrorCode | None] | None = None
 
-    def link(self, askers: Iterable[CallerSpan]) -> None:
-        """Note those that are new."""
-        self.askers += [each for each in dict.fromkeys(askers) if each not in self.askers]
+    def link(self, callers: Iterable[CallerSpan]) -> None:
+        """Add new callers."""
+        self.callers += [each for each in dict.fromkeys(callers) if each not in self.callers]
 
     def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
-        """Note it; a second end is a fault of the caller."""
-        assert self.end_told is None, "a span ends once"
-        self.end_told = (result, code)
+        """Record the end; a second one is a defect."""
+        assert self.ended_with is None, "a span ends once"
+        self.ended_with = (result, code)
 
 
 class FakeTracer:
-    """Keeps spans in the order in which they began."""
+    """Keeps spans in the order of their start."""
 
     def __init__(self) -> None:
-        self.askers: list[FakeCallerSpan] = []
+        self.callers: list[FakeCallerSpan] = []
         self.queries: list[FakeQuerySpan] = []
 
     @property
     def is_on(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None
     ) -> FakeCallerSpan | None:
-        """A span, unless the caller's own trace is not followed."""
+        """A span, unless the parent is not sampled."""
         return self._begun(request, parent)
 
     def begin_lookup(
         self, dimension: str, *, keys: int, parent: TraceParent | None
     ) -> FakeCallerSpan | None:
-        """As for a request."""
+        """The same for a LOOKUP."""
         return self._begun((dimension, keys), parent)
 
-    def begin_query(self, query: TracedQuery, askers: Iterable[CallerSpan]) -> FakeQuerySpan:
+    def begin_query(self, query: TracedQuery, callers: Iterable[CallerSpan]) -> FakeQuerySpan:
         """A span for every query."""
         span = FakeQuerySpan(query, [])
-        span.link(askers)
+        span.link(callers)
         self.queries.append(span)
         return span
 
@@ -89,5 +89,5 @@ class FakeTracer:
     ) -> FakeCallerSpan | None:
         if parent is not None and parent.is_well_formed and parent.traceparent.endswith("-00"):
             return None
-        self.askers.append(FakeCallerSpan(what, parent))
-        return self.askers[-1]
+        self.callers.append(FakeCallerSpan(what, parent))
+        return self.callers[-1]

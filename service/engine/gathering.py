@@ -1,4 +1,4 @@
-"""Answers of one request, gathered part by part."""
+"""Gathers the answers of one request, which is submitted in parts of bounded size."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the loo
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What a lookup got at once; more is delivered unless `is_done`."""
+    """The immediate answers to a lookup; others are delivered later unless `is_done`."""
 
     lookup_id: LookupId
     answers: list[Answer]
@@ -23,18 +23,18 @@ class Submitted:
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
 
-FIRST_KEYS = 16  # while nothing is known of the rows; each part is twice as large
-_MOST_FIRST_KEYS = 128  # while only those of an earlier lookup are known
-_MOST_KEYS = 2048  # rows may be larger than those before, and are copied before they are counted
+FIRST_KEYS = 16  # before the size of rows is known; each part is twice as large
+_MAX_FIRST_KEYS = 128  # if only rows of earlier lookups are known
+_MAX_KEYS = 2048  # later rows may be larger, and are copied before they are counted
 _PART_BYTES = 4 * 1024 * 1024
 
 
 class AnswerGathering:
-    """Waits for the answers to all parts of one lookup; of one event loop."""
+    """The answers to all parts of one lookup; used by one event loop only."""
 
     def __init__(self, keys: TypedKeys, take: Take, *, first_keys: int = FIRST_KEYS) -> None:
         self.answers: list[Answer] = []
-        self.lookup_ids: list[LookupId] = []  # of the parts, to be left in the end
+        self.lookup_ids: list[LookupId] = []  # of the parts, for `leave` at the end
         self._keys = keys
         self._take = take
         self._first_keys = first_keys
@@ -45,33 +45,33 @@ class AnswerGathering:
 
     @property
     def first_keys(self) -> int:
-        """How many keys the first part of another lookup may have, by the rows that came."""
+        """The size of the next lookup's first part, from the size of this lookup's rows."""
         if not self._row_count:
             return self._first_keys
-        return min(_MOST_FIRST_KEYS, self._most_keys())
+        return min(_MAX_FIRST_KEYS, self._max_keys())
 
     def parts(self) -> Iterator[tuple[int, TypedKeys]]:
-        """The keys in parts, at least one, each with where it starts.
+        """The keys in parts, at least one, each with its start.
 
-        How large the later ones are depends on the rows that came meanwhile.
+        The size of later parts depends on the rows of earlier ones.
         """
         start, count = 0, min(self._first_keys, self._keys.size)
         yield start, self._keys.part(start, count)
         while (start := start + count) < self._keys.size:
-            count = min(2 * count, _MOST_KEYS, self._most_keys(), self._keys.size - start)
+            count = min(2 * count, _MAX_KEYS, self._max_keys(), self._keys.size - start)
             yield start, self._keys.part(start, count)
 
     def on_submitted(self, start: int, submitted: Submitted) -> None:
-        """A part was submitted; raises what `take` raises."""
+        """Take the immediate answers to a part; raises what `take` raises."""
         self.lookup_ids.append(submitted.lookup_id)
         for answer in submitted.answers:
             self._keep(answer.moved(start))
 
     def delivery(self, start: int) -> Deliver:
-        """What a part's later answers go to; it does not raise, as it must not."""
+        """The callback for a part's later answers; it does not raise."""
 
         def deliver(answer: Answer, _is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
-            if self._ended.done():  # refused or cancelled, and the caller has not run yet
+            if self._ended.done():  # failed or cancelled, and its caller has not run yet
                 return
             try:
                 self._keep(answer.moved(start))
@@ -95,7 +95,7 @@ class AnswerGathering:
         if not self._unanswered and not self._ended.done():
             self._ended.set_result(None)
 
-    def _most_keys(self) -> int:
+    def _max_keys(self) -> int:
         if not self._row_count:
             return self._keys.size
         return max(1, _PART_BYTES * self._row_count // self._row_bytes)

@@ -1,6 +1,6 @@
-"""What the engine tells about durations and sizes, while they happen.
+"""Observer port: durations and sizes of queries and lookups, as they end.
 
-Totals and levels are not told: they stand in `statistics()` and are read at scrape time.
+Totals and levels are in `statistics()` and are read at scrape time.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from lookup_core.errors import ErrorCode
 
 
 class QueryStatus(StrEnum):
-    """How a query to a backend ended, as the label `result` of the metrics."""
+    """The result of a query, as in the label `result` of the metrics."""
 
     OK = "ok"
     ERROR = "error"
@@ -19,24 +19,24 @@ class QueryStatus(StrEnum):
 
     @classmethod
     def of_failure(cls, code: ErrorCode) -> "QueryStatus":
-        """The word for a query that failed with this code."""
+        """The result of a query that failed with this code."""
         return cls.TIMEOUT if code is ErrorCode.TIMEOUT else cls.ERROR
 
 
 class Observer(Protocol):
-    """Facts of the engine, named after what happened; never raises, never blocks."""
+    """Receives events of the engine; never raises, never blocks."""
 
     def query_ended(
         self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
-        """One query to a backend ended; every attempt counts."""
+        """A query to a backend ended; every attempt counts."""
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """One lookup request (of any number of keys) got its last answer."""
+        """A lookup, of any number of keys, got its last answer."""
 
 
 class NullObserver:
-    """Listens to nothing; the default."""
+    """Ignores all events; the default."""
 
     def query_ended(
         self, dimension: str, *, keys: int, seconds: float, result: QueryStatus

@@ -1,4 +1,4 @@
-"""Recent errors and query counts of one dimension; neither keys nor values."""
+"""Recent errors and query counts of one dimension; contains neither keys nor values."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -9,44 +9,44 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.engine.observer import Observer, QueryStatus
 
 MOST = 20
-EPISODE_S = 60.0  # the same error, again within this time, is no new entry
+EPISODE_S = 60.0  # an error that repeats within this time is no new entry
 
 
 @dataclass(frozen=True, slots=True)
 class RecentError:
-    """One kind of error over a while; times are seconds on the clock of its record."""
+    """Errors of one kind in one episode; times are seconds on the clock of the record."""
 
     code: ErrorCode
     detail: str
     first_at: float
     last_at: float
-    queries: int = 0  # that failed so, each try
-    keys: int = 0  # whose lookup ended so
+    queries: int = 0  # failed attempts
+    keys: int = 0  # failed keys of lookups
 
 
 class RecentErrors:
-    """The last `MOST` errors; each gathers what fails alike until that has not been for a while."""
+    """The last `MOST` errors; equal ones within `EPISODE_S` of each other are one entry."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now = clock
-        self._errors: deque[RecentError] = deque(maxlen=MOST)  # the one that began last comes last
+        self._errors: deque[RecentError] = deque(maxlen=MOST)  # in the order of their last event
 
     def on_query_failed(self, error: BackendError) -> None:
-        """A query, or a try of it, failed."""
+        """An attempt of a query failed."""
         now = self.now()
         known = self._episode(error.code, error.detail, now)
-        # What the store said tells more than what it means for a key.
+        # The backend's detail says more than the meaning of the code.
         self._put(replace(known, detail=error.detail, queries=known.queries + 1, last_at=now))
 
     def on_answers(self, answers: Sequence[Answer]) -> None:
-        """Lookups were answered, with errors or, as most are, without."""
+        """Lookups were answered, most of them without errors."""
         for answer in answers:
             if answer.errors:
                 for code, keys in Counter(answer.errors.values()).items():
                     self._on_keys_failed(code, keys)
 
     def latest(self) -> list[RecentError]:
-        """What is remembered, the one that was seen last comes first."""
+        """The recorded errors, the last one first."""
         return sorted(self._errors, key=lambda error: error.last_at, reverse=True)
 
     def _on_keys_failed(self, code: ErrorCode, keys: int) -> None:
@@ -55,7 +55,7 @@ class RecentErrors:
         self._put(replace(known, keys=known.keys + keys, last_at=now))
 
     def _episode(self, code: ErrorCode, detail: str, now: float) -> RecentError:
-        """The entry that goes on, taken out; else a new one."""
+        """The entry of the present episode, removed from the list, or a new one."""
         for error in self._errors:
             if error.code is code and now - error.last_at <= EPISODE_S:
                 self._errors.remove(error)
@@ -67,12 +67,12 @@ class RecentErrors:
 
 
 class DimensionRecord:
-    """Implements `service.engine.observer.Observer`; outlives the states of changing schemas."""
+    """Implements `service.engine.observer.Observer` over all schemas of a dimension."""
 
     def __init__(self, observer: Observer, clock: Callable[[], float]) -> None:
         self._observer = observer
         self.errors = RecentErrors(clock)
-        self.queries = 0  # every try counts
+        self.queries = 0  # every attempt counts
         self.batch_keys = 0  # distinct keys of all these queries
 
     def query_ended(
@@ -84,5 +84,5 @@ class DimensionRecord:
         self._observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """Pass it on."""
+        """Forward the event."""
         self._observer.lookup_ended(dimension, seconds=seconds)

@@ -1,13 +1,15 @@
-"""Refresh of one dimension: feed, loads and warm-up, restarted with each schema."""
+"""Refresher of one dimension: its feed, loads and warm-up, restarted with each schema.
+
+No lookup passes through it: the dimension hands in callbacks for what its feed reports.
+"""
 
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
-from lookup_core.dimension.flight_table import LookupId
+from lookup_core.changelog.change_decoder import Change
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState, served_for_s, staleness_limit_s
 from lookup_core.settings import CacheMode, DimensionSettings
@@ -21,116 +23,34 @@ from service.connectors.ports.source import Source
 from service.engine.feed import Feed, FeedParts
 from service.engine.loading import Loading, LoadingParts
 from service.engine.state_runner import StateRunner
-from service.engine.waiting_for_changes import WaitingForChanges
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshSources:
-    """Where a dimension's changes and its whole table come from, as far as there are such."""
+    """The sources of a dimension's changes and of its whole table, if there are such."""
 
-    changes: Callable[[], Source] | None = None  # a new one each time that it is followed anew
+    changes: Callable[[], Source] | None = None  # makes a new one for each attempt to follow it
     origin: InvalidationOrigin = InvalidationOrigin.CHANGELOG
-    table: Source | None = None  # of mode full
-
-
-class RunnerRefresh:
-    """Keeps the rows of one runner fresh while `run` runs; used by one event loop only."""
-
-    def __init__(
-        self,
-        runner: StateRunner,
-        sources: RefreshSources,
-        settings: DimensionSettings,
-        *,
-        new_id: Callable[[], LookupId],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._runner = runner
-        self.waiting = WaitingForChanges(runner, new_id=new_id, clock=clock)
-        self._clock = clock
-        self._served_for_s = served_for_s(settings.cache)
-        self.feed: Feed | None = None
-        self.loading: Loading | None = None
-        if sources.changes is not None:
-            feed = FeedParts(
-                dimension=settings.name,
-                source=sources.changes,
-                origin=sources.origin,
-                settings=settings.feed,
-                on_changes=self.waiting.on_changes,
-                on_watermark=self.waiting.on_watermark,
-                clock=clock,
-            )
-            self.feed = Feed(runner, feed)
-        if settings.cache.mode is CacheMode.FULL:
-            assert sources.table is not None  # as the application wires it
-            loading = LoadingParts(
-                dimension=settings.name,
-                source=sources.table,
-                settings=settings.full,
-                may_begin=self._wait_for_feed,
-                clock=clock,
-            )
-            self.loading = Loading(runner, loading)
-
-    async def run(self) -> None:
-        """Follow and load until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for part in (self.feed, self.loading, self.waiting):
-                if part is not None:
-                    tasks.create_task(part.run())
-
-    def count_on(self, former: "RunnerRefresh") -> None:
-        """Count on where the former runner's has stopped; its sources are the same."""
-        if self.feed is not None and former.feed is not None:
-            self.feed.count_on(former.feed.statistics())
-        if self.loading is not None and former.loading is not None:
-            self.loading.count_on(former.loading.statistics())
-
-    def staleness_s(self) -> float | None:
-        """How far what is served may lag its table; None if nothing is held. Looks at all rows."""
-        oldest_s = self._runner.state.oldest_row_age_s(self._clock())
-        if oldest_s is None:
-            return None
-        told_until = None if self.feed is None else self.feed.told_until()
-        told_s = math.inf if told_until is None else self._clock() - told_until
-        return min(oldest_s, self._served_for_s, told_s)
-
-    async def _wait_for_feed(self) -> None:
-        if self.feed is not None:
-            await self.feed.wait_until_live()
+    table: Source | None = None  # in full mode
 
 
 class Warmup:
-    """One dimension's start; once it counts as started, it does so for good."""
+    """The start of one dimension: ends with its first load, or after the configured time."""
 
     def __init__(self, settings: DimensionSettings, *, began_at: float) -> None:
-        self._is_over = settings.cache.mode is not CacheMode.FULL
+        self._is_over = settings.cache.mode is not CacheMode.FULL  # for good, once true
         self._latest_end = began_at + settings.full.warmup_max_wait_s
 
     def cold_reason(
         self, load: LoadStatistics | None, feed: FeedStatistics | None, now: float
     ) -> str | None:
-        """What is waited for; None when there is nothing, or when it has taken too long."""
+        """What the start waits for; None once it is over."""
         self._is_over |= now >= self._latest_end or (load is not None and load.is_whole)
-        return None if self._is_over else _awaited(load or LoadStatistics(), feed)
-
-
-def _awaited(load: LoadStatistics, feed: FeedStatistics | None) -> str:
-    if load.is_loading:
-        about = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
-        failed = "" if load.last_error is None else f"; a try failed: {load.last_error}"
-        return f"loading: {load.rows:,}{about} rows{failed}"
-    if feed is not None and feed.state is not FeedState.LIVE:
-        why = "" if feed.last_error is None else f": {feed.last_error}"
-        return f"its load waits for its feed{why}"
-    if load.last_error is not None:
-        return f"its load failed: {load.last_error}"
-    return "its load has not begun"
+        return None if self._is_over else _cold_reason(load or LoadStatistics(), feed)
 
 
 class Refresher:
-    """Used by one event loop only; without sources there is nothing to it."""
+    """Keeps the rows of the present runner fresh; used by one event loop only."""
 
     def __init__(
         self,
@@ -143,66 +63,110 @@ class Refresher:
         self._sources = sources
         self._clock = clock
         self._warmup = Warmup(settings, began_at=clock())
-        self._refresh: RunnerRefresh | None = None  # since the first runner
+        self._runner: StateRunner | None = None
+        self._feed: Feed | None = None
+        self._loading: Loading | None = None
         self._task: asyncio.Task[None] | None = None
-        self._ids = map(LookupId, count(1))
 
-    @property
-    def waiting(self) -> WaitingForChanges | None:
-        """Whom to ask for keys; None before the first runner."""
-        return None if self._refresh is None else self._refresh.waiting
+    def begin(
+        self,
+        runner: StateRunner,
+        tasks: asyncio.TaskGroup,
+        *,
+        on_changes: Callable[[Sequence[Change]], None],
+        on_watermark: Callable[[int], None],
+    ) -> None:
+        """Refresh this runner from now on, and no other; totals of the former one count on.
 
-    def new_id(self) -> LookupId:
-        """A name for a lookup that no other one has."""
-        return next(self._ids)
-
-    def begin(self, runner: StateRunner, tasks: asyncio.TaskGroup) -> None:
-        """Work for this runner from now on, and for no other."""
+        The callbacks get what the feed reports, after the runner has applied it.
+        """
         if self._task is not None:
             self._task.cancel()
-        refresh = RunnerRefresh(
-            runner, self._sources, self._settings, new_id=self.new_id, clock=self._clock
-        )
-        if self._refresh is not None:
-            refresh.count_on(self._refresh)
-        self._refresh = refresh
-        self._task = tasks.create_task(refresh.run())
+        feed, loading = self._feed_statistics(), self.load_statistics()
+        self._runner = runner
+        if self._sources.changes is not None:
+            parts = FeedParts(
+                dimension=self._settings.name,
+                source=self._sources.changes,
+                origin=self._sources.origin,
+                settings=self._settings.feed,
+                on_changes=on_changes,
+                on_watermark=on_watermark,
+                clock=self._clock,
+            )
+            self._feed = Feed(runner, parts, former=feed)
+        if self._settings.cache.mode is CacheMode.FULL:
+            assert self._sources.table is not None  # as the application wires it
+            load_parts = LoadingParts(
+                dimension=self._settings.name,
+                source=self._sources.table,
+                settings=self._settings.full,
+                feed=self._feed,
+                clock=self._clock,
+            )
+            self._loading = Loading(runner, load_parts, former=loading)
+        self._task = tasks.create_task(self._run())
 
     def reload(self) -> None:
-        """Load the whole table anew; a load that is under way is followed by another.
+        """Load the table again; a load under way is followed by another.
 
-        Raises InvalidRequest for a dimension that is not held whole.
+        Raises InvalidRequest in other modes than full.
         """
-        if self._refresh is None or self._refresh.loading is None:
-            name = self._settings.name
-            detail = f"{name} is not held whole (cache.mode: full), so that there is no reload"
+        if self._loading is None:
+            detail = f"{self._settings.name} is not in cache.mode: full, so it has no reload"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
-        self._refresh.loading.ask()
+        self._loading.request()
 
     def cold_reason(self) -> str | None:
-        """What is waited for before the dimension counts as started; None when it does."""
+        """Why the dimension does not count as started; None if it does."""
         load, feed = self.load_statistics(), self._feed_statistics()
         return self._warmup.cold_reason(load, feed, self._clock())
 
     def statistics(self) -> RefreshStatistics:
-        """How it is loaded and followed; before the first runner, that it is neither yet."""
-        staleness_s = None if self._refresh is None else self._refresh.staleness_s()
+        """Feed, loads and staleness now. Reads all cache entries."""
         return RefreshStatistics(
-            staleness_s,
+            self._staleness_s(),
             self._feed_statistics(),
             self.load_statistics(),
             staleness_limit_s(self._settings, is_followed=self._sources.changes is not None),
         )
 
     def load_statistics(self) -> LoadStatistics | None:
-        """How it is loaded, if it is; unlike all of it, this takes no time."""
-        if self._refresh is None:
-            return None if self._sources.table is None else LoadStatistics()
-        loading = self._refresh.loading
-        return None if loading is None else loading.statistics()
+        """The loads, in full mode; cheap, unlike `statistics`."""
+        if self._loading is not None:
+            return self._loading.statistics()
+        return None if self._sources.table is None else LoadStatistics()
 
     def _feed_statistics(self) -> FeedStatistics | None:
-        if self._refresh is None:
-            return None if self._sources.changes is None else FeedStatistics(FeedState.STARTING)
-        feed = self._refresh.feed
-        return None if feed is None else feed.statistics()
+        if self._feed is not None:
+            return self._feed.statistics()
+        return None if self._sources.changes is None else FeedStatistics(FeedState.STARTING)
+
+    def _staleness_s(self) -> float | None:
+        oldest_s = None
+        if self._runner is not None:
+            oldest_s = self._runner.state.oldest_row_age_s(self._clock())
+        if oldest_s is None:
+            return None
+        reported_until = None if self._feed is None else self._feed.reported_until()
+        unreported_s = math.inf if reported_until is None else self._clock() - reported_until
+        return min(oldest_s, served_for_s(self._settings.cache), unreported_s)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._feed, self._loading):
+                if part is not None:
+                    tasks.create_task(part.run())
+
+
+def _cold_reason(load: LoadStatistics, feed: FeedStatistics | None) -> str:
+    if load.is_loading:
+        expected = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
+        failed = "" if load.last_error is None else f"; an attempt failed: {load.last_error}"
+        return f"loading: {load.rows:,}{expected} rows{failed}"
+    if feed is not None and feed.state is not FeedState.LIVE:
+        why = "" if feed.last_error is None else f": {feed.last_error}"
+        return f"its load waits for its feed{why}"
+    if load.last_error is not None:
+        return f"its load failed: {load.last_error}"
+    return "its load has not begun"

@@ -1,7 +1,6 @@
-"""Reads a source: finds its splits, has them read, and hands over what they bring, one at a time.
+"""Source coordinator, after Flink's FLIP-27, with the readers in the same event loop.
 
-After the source coordinator of Flink's FLIP-27, with readers in the same loop. No decision is made
-here: the ledger knows the splits, the watermarks know who is idle. What a piece means is unknown.
+Makes no decision: the ledger knows the splits, the watermarks know which ones are idle.
 """
 
 import asyncio
@@ -14,10 +13,10 @@ import structlog
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
+from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.sources.splits import ReadingMode, Split, SplitProgress
-from lookup_core.warning_gate import WarningGate
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause
 from service.engine.split_reading import (
@@ -30,7 +29,7 @@ from service.engine.split_reading import (
 
 log = structlog.get_logger()
 
-_MOST_FAILURES = 5  # in a row, of a bounded source; the first four are waited out, 7.5 s at most
+_MAX_FAILURES = 5  # consecutive ones of a bounded source, within 7.5 s at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,17 @@ class CoordinatorSettings:
     """How a source is read."""
 
     dimension: str  # for the log
-    parallelism: int = 4  # readers at a time, of a bounded source that is read in parallel
-    buffer_bytes: int = 8 * 2**20  # of what is read and not taken, for each buffer
-    max_drift_ms: int | None = None  # a split that is further ahead of the slowest is paused
-    idle_after_s: float = 5.0  # without news, a split that is caught up holds nobody back
+    parallelism: int = 4  # concurrent readers of a bounded source in parallel mode
+    buffer_bytes: int = 8 * 2**20  # read and not taken, in each lane
+    max_drift_ms: int | None = None  # pauses a split that is further ahead of the slowest
+    idle_after_s: float = 5.0  # without changes, if it is caught up
 
 
 class SourceCoordinator:
-    """Hands each piece to `take`, in the order of its split; used by one event loop only.
+    """Passes each piece to `take`, in the order of its split; used by one event loop only.
 
-    `take` is called by one task, must not block, and is asked again for nothing: what it was given
-    counts as read once it has returned. What it raises ends `run`.
+    `take` is called by one task and must not block. A piece counts as read once it returns. An
+    exception from it ends `run`.
     """
 
     def __init__(
@@ -63,15 +62,15 @@ class SourceCoordinator:
     ) -> None:
         self._source = source
         self._take = take
-        self._on_news = on_news  # called after all that may change what is told of the splits
+        self._on_news = on_news  # called after each change of the splits
         self._settings = settings
         self._clock = clock
-        most_failures = _MOST_FAILURES if source.is_bounded else None
+        most_failures = _MAX_FAILURES if source.is_bounded else None
         self._ledger = SplitLedger(most_failures)
         self._watermarks = SplitWatermarks(settings.idle_after_s)
         self._paused: frozenset[str] = frozenset()
-        self._failure: BackendError | None = None  # for good
-        self._warnings = WarningGate()
+        self._failure: BackendError | None = None  # permanent
+        self._fault_logs = EventRateLimit()
         self._wake = asyncio.Event()
         self._buffer: SplitBuffer[SplitPiece | ReadingFault] = SplitBuffer(
             settings.buffer_bytes, self._wake.set
@@ -84,36 +83,40 @@ class SourceCoordinator:
             on_fault=self._on_discovery_fault,
         )
         self._parts = ReadingParts(
-            source, schema, self._buffer, self._next_split, lambda: self._paused
+            source=source,
+            schema=schema,
+            buffer=self._buffer,
+            next_split=self._next_split,
+            paused=lambda: self._paused,
         )
         self._readings: set[asyncio.Task[None]] = set()
 
     @property
     def watermark_ms(self) -> int:
-        """The merged watermark of the splits; NO_WATERMARK_MS: none yet."""
+        """The merged watermark of the splits; NO_WATERMARK_MS before the first one."""
         return self._watermarks.watermark_ms
 
     @property
     def is_idle(self) -> bool:
-        """Whether no split has had news for a while."""
+        """Whether all splits are idle."""
         return self._watermarks.is_idle
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the splits are known, and all was taken that was there when each was assigned.
+        """Whether all splits are read up to their end at their assignment.
 
-        No longer, while a new split or one that failed is not: what it holds is not known.
+        False while new or failed splits catch up.
         """
         return self._discovery.is_done and self._ledger.is_caught_up
 
     @property
     def buffered_bytes(self) -> int:
-        """What was read and not taken yet."""
+        """Bytes that are read and not taken yet."""
         return self._buffer.nbytes
 
     @property
     def last_error(self) -> str | None:
-        """Of the last search for splits, if it failed; else of a split that has not got on."""
+        """The error of the last discovery, else that of a failing split."""
         if self._discovery.fault is not None:
             return self._discovery.fault.detail
         errors = (split.last_error for split in self._ledger.progress())
@@ -121,12 +124,12 @@ class SourceCoordinator:
 
     @property
     def has_paused(self) -> bool:
-        """Whether a split is not read because it is too far ahead of the slowest."""
+        """Whether a split is paused because it is too far ahead of the slowest."""
         return bool(self._paused)
 
     @property
     def split_ids(self) -> Collection[str]:
-        """All splits."""
+        """The ids of all splits."""
         return self._ledger.split_ids
 
     def progress(self) -> Sequence[SplitProgress]:
@@ -134,11 +137,10 @@ class SourceCoordinator:
         return [self._with_time(split) for split in self._ledger.progress()]
 
     async def run(self) -> None:
-        """Read until all splits are finished; until cancelled, if the source is unbounded.
+        """Read until all splits are finished; an unbounded source until cancelled.
 
-        Only for a bounded source it raises BackendError: when a split, or the search for splits,
-        has failed for good. Cancellation closes the readers, then the enumerator; it takes a second
-        or two.
+        Raises BackendError if a bounded source fails permanently. Cancellation closes the readers,
+        then the enumerator, within two seconds.
         """
         try:
             async with asyncio.TaskGroup() as enumerating:
@@ -157,13 +159,19 @@ class SourceCoordinator:
         while not self._is_over():
             self._start_readers(tasks)
             parcel = self._buffer.pop()
-            if parcel is None:
-                await self._pause()
-            else:
-                self._on_parcel(parcel)
-                await asyncio.sleep(0)  # lookups have their turn
+            match parcel:
+                case None:
+                    await self._pause()
+                case ReadingFault():
+                    self._on_reading_fault(parcel)
+                case SplitPiece():
+                    self._on_piece(parcel)
+            if parcel is not None:
+                await asyncio.sleep(0)  # lets lookups run
             self._watermarks.expire(self._clock(), paused=self._paused)
-            self._align()
+            if self._settings.max_drift_ms is not None:
+                active_ms = self._watermarks.active_ms()
+                self._paused = splits_ahead(active_ms, self._settings.max_drift_ms)
             self._on_news()
 
     def _is_over(self) -> bool:
@@ -183,7 +191,7 @@ class SourceCoordinator:
     def _may_start_reader(self) -> bool:
         if self._source.reading_mode is not ReadingMode.PARALLEL:
             return not self._readings
-        # Splits without an end never make room for others.
+        # Unbounded splits never end, so that a limit would starve the others.
         return not self._source.is_bounded or len(self._readings) < self._settings.parallelism
 
     def _next_split(self) -> Assignment | None:
@@ -191,20 +199,14 @@ class SourceCoordinator:
 
     def _on_reading_end(self, task: asyncio.Task[None]) -> None:
         self._readings.discard(task)
-        self._wake.set()  # there is room for another
+        self._wake.set()  # another one may start
 
     async def _pause(self) -> None:
-        # A reader that has all splits takes those that are due by itself.
+        # A multiplexed reader takes due splits by itself.
         retry_at = self._ledger.next_due() if self._may_start_reader() else None
         times = [at for at in (retry_at, self._watermarks.next_deadline()) if at is not None]
         await pause(self._wake, min(times) - self._clock() if times else None)
         self._wake.clear()
-
-    def _on_parcel(self, parcel: SplitPiece | ReadingFault) -> None:
-        if isinstance(parcel, ReadingFault):
-            self._on_reading_fault(parcel)
-        else:
-            self._on_piece(parcel)
 
     def _on_piece(self, piece: SplitPiece) -> None:
         self._take(piece)
@@ -228,7 +230,7 @@ class SourceCoordinator:
 
     def _on_reading_fault(self, fault: ReadingFault) -> None:
         now = self._clock()
-        drawn = jitter()  # the same for all: they are read together again
+        drawn = jitter()  # the same for all splits: one reader reads them again
         for split_id in fault.split_ids:
             pause_s = self._ledger.on_failure(split_id, fault.error, now=now, jitter=drawn)
             self._watermarks.on_failure(split_id)
@@ -252,7 +254,7 @@ class SourceCoordinator:
         self._wake.set()
 
     def _warn(self, event: str, error: BackendError, **fields: int) -> None:
-        if self._warnings.is_due(f"{event} {error}", self._clock()):
+        if self._fault_logs.is_due(f"{event} {error}", self._clock()):
             log.warning(
                 event,
                 dimension=self._settings.dimension,
@@ -260,11 +262,6 @@ class SourceCoordinator:
                 detail=error.detail,
                 **fields,
             )
-
-    def _align(self) -> None:
-        if self._settings.max_drift_ms is not None:
-            active_ms = self._watermarks.active_ms()
-            self._paused = splits_ahead(active_ms, self._settings.max_drift_ms)
 
     def _with_time(self, split: SplitProgress) -> SplitProgress:
         time_of_split = self._watermarks.time_of(split.split_id)

@@ -1,4 +1,7 @@
-"""Split discovery and reading of one source into a bounded buffer."""
+"""Split discovery and split readers of one source, and the bounded buffer that they fill.
+
+Knows neither the state of the splits nor the meaning of what is read.
+"""
 
 import asyncio
 from collections import deque
@@ -10,7 +13,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import structlog
 
-from lookup_core.backoff import FailureBackoff
+from lookup_core.backoff import Backoff
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.sources.split_ledger import Assignment
@@ -19,7 +22,14 @@ from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece,
 from service.engine.backend_call import backend_call
 from service.engine.pause import jitter
 
-_PARCEL_BYTES = 256  # what one takes beside what it brings
+log = structlog.get_logger()
+
+OPENING_TIMEOUT_S = 30.0
+_CLOSING_TIMEOUT_S = 1.0
+_DISCOVERY_TIMEOUT_S = 60.0
+_READING_TIMEOUT_S = 60.0  # a reader returns within a second, unless its source is slow
+_PARCEL_BYTES = 256  # the overhead of a parcel
+_SHARED_LANE = ""
 
 Parcel = TypeVar("Parcel")
 
@@ -32,25 +42,25 @@ class _Lane(Generic[Parcel]):
 
 
 class SplitBuffer(Generic[Parcel]):
-    """Lanes of parcels, each lane with one reader; all are emptied by the same consumer.
+    """Lanes of parcels, each filled by one reader; one consumer takes from them in turns.
 
-    A lane holds at most `lane_bytes`, or a single parcel that is larger. `on_arrival` is called
-    when there is something to take; it must not block.
+    A lane holds at most `lane_bytes`, or a single larger parcel. `on_arrival` is called after each
+    `put`; it must not block.
     """
 
     def __init__(self, lane_bytes: int, on_arrival: Callable[[], None]) -> None:
         self._lane_bytes = lane_bytes
         self._on_arrival = on_arrival
         self._lanes: dict[str, _Lane[Parcel]] = {}
-        self._turns: deque[_Lane[Parcel]] = deque()  # those that hold something
+        self._turns: deque[_Lane[Parcel]] = deque()  # lanes with parcels
 
     @property
     def nbytes(self) -> int:
-        """What all lanes hold."""
+        """The bytes of all lanes."""
         return sum(lane.nbytes for lane in self._lanes.values())
 
     async def put(self, lane_name: str, parcel: Parcel, *, nbytes: int) -> None:
-        """Wait until the lane has room, and add it at its end; cancelled, it is not there."""
+        """Wait until the lane has room, and add the parcel at its end, unless cancelled."""
         lane = self._lanes.setdefault(lane_name, _Lane())
         nbytes += _PARCEL_BYTES
         while lane.parcels and lane.nbytes + nbytes > self._lane_bytes:
@@ -63,7 +73,7 @@ class SplitBuffer(Generic[Parcel]):
         self._on_arrival()
 
     def pop(self) -> Parcel | None:
-        """The oldest of the lane whose turn it is; None when all are empty."""
+        """The oldest parcel of the lane whose turn it is; None if all are empty."""
         if not self._turns:
             return None
         lane = self._turns.popleft()
@@ -75,14 +85,8 @@ class SplitBuffer(Generic[Parcel]):
         return parcel
 
 
-log = structlog.get_logger()
-
-OPENING_TIMEOUT_S = 30.0
-_CLOSING_TIMEOUT_S = 1.0
-
-
 class Openable(Protocol):
-    """What readers and enumerators have in common."""
+    """A reader or enumerator."""
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
@@ -103,7 +107,7 @@ Adapter = TypeVar("Adapter", bound=Openable)
 async def opened_adapter(adapter: Adapter) -> AsyncIterator[Adapter]:
     """The adapter, open until the block ends; raises BackendError if it cannot be opened.
 
-    A fault in closing it is logged: what it read is not worse for that.
+    An error of closing it is logged: it does not affect what was read.
     """
     opened = await backend_call(adapter.__aenter__(), timeout_s=OPENING_TIMEOUT_S)
     try:
@@ -119,13 +123,9 @@ async def _close(adapter: Openable) -> None:
         log.warning("source.unclosed", code=error.code, detail=error.detail)
 
 
-_READING_TIMEOUT_S = 60.0  # a reader answers within a second, unless its store is slow
-_SHARED_LANE = ""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadingFault:
-    """A reader has failed, and with it all splits that it had."""
+    """A reader failed, and with it all of its splits."""
 
     split_ids: frozenset[str]
     error: BackendError
@@ -133,30 +133,30 @@ class ReadingFault:
 
 @dataclass(frozen=True, slots=True)
 class ReadingParts:
-    """What all readers of one source work with."""
+    """What all readers of one source share."""
 
     source: Source
     schema: DimensionSchema
     buffer: SplitBuffer[SplitPiece | ReadingFault]
-    next_split: Callable[[], Assignment | None]  # one more that may be read, which then is had
-    paused: Callable[[], frozenset[str]]  # those that have to wait for others
+    next_split: Callable[[], Assignment | None]  # assigns one more split
+    paused: Callable[[], frozenset[str]]  # splits that must wait for others
 
 
 class SplitReading:
-    """The life of one reader, from its first split to its last, or to its first failure."""
+    """One reader, from its first split to its last, or to its first failure."""
 
     def __init__(self, first: Assignment, parts: ReadingParts) -> None:
         self._parts = parts
         self._mode = parts.source.reading_mode
         self._lane = first.split.id if self._mode is ReadingMode.PARALLEL else _SHARED_LANE
-        self._had = [first]  # and not yet assigned to the reader
-        self._split_ids = {first.split.id}  # that it has to read, or is to be given
+        self._pending = [first]  # splits to give to the reader
+        self._split_ids = {first.split.id}  # unfinished ones, pending ones included
         self._paused: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Read until no split is left; a failure goes into the buffer, behind what was read.
+        """Read until no split is left; a failure goes into the buffer, after what was read.
 
-        Cancellation closes the reader; what it read and could not put into the buffer is lost.
+        Cancellation closes the reader; what is not in the buffer yet is lost.
         """
         try:
             async with opened_adapter(self._parts.source.reader(self._parts.schema)) as reader:
@@ -167,7 +167,7 @@ class SplitReading:
 
     async def _read_all(self, reader: SplitReader) -> None:
         while True:
-            self._have_more()
+            self._take_splits()
             if not self._split_ids:
                 return
             await self._assign(reader)
@@ -176,14 +176,14 @@ class SplitReading:
                 if piece.is_finished:
                     self._split_ids.discard(piece.split_id)
                 await self._parts.buffer.put(self._lane, piece, nbytes=piece.nbytes)
-            await asyncio.sleep(0)  # a reader that has much at hand may never wait by itself
+            await asyncio.sleep(0)  # a reader with data at hand may never wait by itself
 
-    def _have_more(self) -> None:
+    def _take_splits(self) -> None:
         while self._wants_more():
             assignment = self._parts.next_split()
             if assignment is None:
                 return
-            self._had.append(assignment)
+            self._pending.append(assignment)
             self._split_ids.add(assignment.split.id)
 
     def _wants_more(self) -> bool:
@@ -193,13 +193,13 @@ class SplitReading:
             case ReadingMode.SEQUENTIAL:
                 return not self._split_ids
             case ReadingMode.PARALLEL:
-                return False  # the next one has a reader and a buffer of its own
+                return False  # each split has its own reader
 
     async def _assign(self, reader: SplitReader) -> None:
-        for assignment in self._had:
+        for assignment in self._pending:
             call = reader.assign(assignment.split, position=assignment.position)
             await backend_call(call, timeout_s=_READING_TIMEOUT_S)
-        self._had = []
+        self._pending = []
 
     def _pause(self, reader: SplitReader) -> None:
         paused = self._parts.paused() & self._split_ids
@@ -208,13 +208,10 @@ class SplitReading:
             self._paused = paused
 
 
-_DISCOVERY_TIMEOUT_S = 60.0
-
-
 class SplitDiscovery:
-    """Keeps an enumerator open, and `on_splits` told of all splits that there are.
+    """Keeps an enumerator open, and calls `on_splits` with all splits after each discovery.
 
-    With `most_failures` it gives up after so many in a row, or after one that will not pass.
+    Gives up after `most_failures` consecutive failures (None: never), or a permanent one.
     """
 
     def __init__(
@@ -231,13 +228,13 @@ class SplitDiscovery:
         self._most_failures = most_failures
         self._on_splits = on_splits
         self._on_fault = on_fault
-        self._backoff = FailureBackoff()
-        self.is_done = False  # it has told all splits that there were
+        self._backoff = Backoff()
+        self.is_done = False  # a discovery has succeeded
         self.has_given_up = False
-        self.fault: BackendError | None = None  # of the last try, if it failed
+        self.fault: BackendError | None = None  # of the last discovery, if it failed
 
     async def run(self) -> None:
-        """Until cancelled, or until it gives up; then the enumerator is closed."""
+        """Discover until cancelled, or until it gives up; then closes the enumerator."""
         while not self.has_given_up:
             try:
                 async with opened_adapter(self._source.enumerator(self._schema)) as enumerator:
@@ -254,7 +251,7 @@ class SplitDiscovery:
             self.fault, self.is_done = None, True
             self._on_splits(splits)
             if interval_s is None:
-                await asyncio.Event().wait()  # readers may need what it holds open
+                await asyncio.Event().wait()  # readers may need its resources
             else:
                 await asyncio.sleep(interval_s)
 

@@ -18,101 +18,101 @@ Outcomes = npt.NDArray[np.uint8]  # values of `Outcome`
 
 
 class CallerSpan(Protocol):
-    """One request or LOOKUP that is followed; ended once, by who began it."""
+    """A traced request or LOOKUP; the code that began it ends it once."""
 
     def count_outcomes(self, outcomes: Outcomes) -> None:
-        """So became of some of its keys."""
+        """Count outcomes of its keys."""
 
     def end(self, *, status: int | None = None, is_left: bool = False) -> None:
-        """It is over: with this HTTP status, if it has one; `is_left` if its caller had gone."""
+        """End it, with its HTTP status if it has one; `is_left` if its caller had left."""
 
 
 class QuerySpan(Protocol):
-    """One query to a backend that is followed; ended once, by who began it."""
+    """A traced query to a backend; the code that began it ends it once."""
 
-    def link(self, askers: Iterable[CallerSpan]) -> None:
-        """It serves these, too; harmless for those that it is known to serve."""
+    def link(self, callers: Iterable[CallerSpan]) -> None:
+        """Link callers that the query serves; a no-op for linked ones."""
 
     def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
-        """It is over; with this code, if it failed."""
+        """End it, with this code if it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """A request as its span shows it."""
+    """The attributes of a request's span."""
 
     method: str
-    route: str  # the pattern, never the path, which has a key
-    dimension: str | None  # if there is one of this name
+    route: str  # the pattern: the path has a key
+    dimension: str | None  # if it exists
 
 
 @dataclass(frozen=True, slots=True)
 class TracedQuery:
-    """A query as its span shows it."""
+    """The attributes of a query's span."""
 
     dimension: str
     keys: int
-    tries: int = 1  # of these keys, this one included
+    tries: int = 1  # attempts for its keys, this one included
 
 
 class Tracer(Protocol):
-    """Begins spans, or None for what is not followed; never raises, never blocks."""
+    """Begins spans, or returns None for what is not traced; never raises, never blocks."""
 
     @property
     def is_on(self) -> bool:
-        """Whether it may ever begin one; the same for the whole life."""
+        """Whether it may begin spans; never changes."""
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None
     ) -> CallerSpan | None:
-        """A request for rows came in."""
+        """Begin the span of a request for rows."""
 
     def begin_lookup(
         self, dimension: str, *, keys: int, parent: TraceParent | None
     ) -> CallerSpan | None:
-        """A LOOKUP of a stream came in."""
+        """Begin the span of a stream's LOOKUP."""
 
-    def begin_query(self, query: TracedQuery, askers: Iterable[CallerSpan]) -> QuerySpan | None:
-        """A query is sent for these askers, as far as they are followed, and maybe for others."""
+    def begin_query(self, query: TracedQuery, callers: Iterable[CallerSpan]) -> QuerySpan | None:
+        """Begin the span of a query, for these callers and maybe for others."""
 
 
 class NullTracer:
-    """Follows nothing; the default."""
+    """Traces nothing; the default."""
 
     @property
     def is_on(self) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
     def begin_request(self, request: TracedRequest, parent: TraceParent | None) -> None:
-        """Not followed."""
+        """Trace nothing."""
 
     def begin_lookup(self, dimension: str, *, keys: int, parent: TraceParent | None) -> None:
-        """Not followed."""
+        """Trace nothing."""
 
-    def begin_query(self, query: TracedQuery, askers: Iterable[CallerSpan]) -> None:
-        """Not followed."""
+    def begin_query(self, query: TracedQuery, callers: Iterable[CallerSpan]) -> None:
+        """Trace nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySpans:
-    """Costs nothing where nothing is followed."""
+    """The spans of one dimension's queries; free without a tracer."""
 
     dimension: str
     tracer: Tracer
-    askers: Callable[[BatchId], Iterable[CallerSpan]]  # who waits for a query at this moment
+    callers: Callable[[BatchId], Iterable[CallerSpan]]  # the traced callers of a query now
 
     @contextmanager
     def around(self, order: QueryOrder) -> Iterator[None]:
-        """Follow the query in the block, which passes its error on.
+        """Trace the query in the block; errors pass through.
 
-        Linked are those who wait for it when it is sent, and who have joined them when it ends.
+        The span links to the callers at the start of the query, and to those at its end.
         """
         if not self.tracer.is_on:
             yield
             return
         query = TracedQuery(self.dimension, order.keys.num_rows, order.tries)
-        span = self.tracer.begin_query(query, self.askers(order.id))
+        span = self.tracer.begin_query(query, self.callers(order.id))
         result: QueryStatus = QueryStatus.CANCELLED
         code: ErrorCode | None = None
         try:
@@ -124,5 +124,5 @@ class QuerySpans:
             raise
         finally:
             if span is not None:
-                span.link(self.askers(order.id))
+                span.link(self.callers(order.id))
                 span.end(result, code)

@@ -8,13 +8,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import structlog
 from structlog import DropEvent
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from lookup_core.event_rate_limit import EventRateLimit
 from service.observability.line_sink import LineSink
 
 MAX_TEXT = 300
@@ -75,54 +75,24 @@ def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
 
 
 WINDOW_S = 1.0
-MAX_SUBJECTS = 1024  # beyond, the one seen longest ago is forgotten
-
-
-@dataclass(slots=True)
-class _Window:
-    start_s: float
-    logged: int = 0
-    suppressed: int = 0
 
 
 class LogRateLimit:
     """At most `per_second` events of the same name, code and peer; from any thread."""
 
     def __init__(self, per_second: int = 5, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_second
+        self._limit = EventRateLimit(per_second, window_s=WINDOW_S)
         self._clock = clock
-        self._lock = threading.Lock()  # nothing in it waits: whoever logs never waits for long
-        self._windows: dict[tuple[object, ...], _Window] = {}  # {subject: window, oldest first}
+        self._lock = threading.Lock()  # never held while waiting
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         """The event, with `suppressed` if some before it were dropped; raises DropEvent."""
         subject = tuple(str(event.get(field)) for field in ("event", "code", "peer"))
         with self._lock:
-            suppressed = self._admitted(subject)
-        return {**event, "suppressed": suppressed} if suppressed else event
-
-    def _admitted(self, subject: tuple[object, ...]) -> int:
-        window = self._windows.pop(subject, None) or _Window(self._clock())
-        self._windows[subject] = window
-        self._forget_oldest()
-        suppressed = self._turn(window)
-        if window.logged >= self._per_second:
-            window.suppressed += 1
+            suppressed = self._limit.admit(subject, self._clock())
+        if suppressed is None:
             raise DropEvent
-        window.logged += 1
-        return suppressed
-
-    def _turn(self, window: _Window) -> int:
-        now_s = self._clock()
-        if now_s - window.start_s < WINDOW_S:
-            return 0
-        suppressed = window.suppressed
-        window.start_s, window.logged, window.suppressed = now_s, 0, 0
-        return suppressed
-
-    def _forget_oldest(self) -> None:
-        if len(self._windows) > MAX_SUBJECTS:
-            del self._windows[next(iter(self._windows))]
+        return {**event, "suppressed": suppressed} if suppressed else event
 
 
 def configure_logs(stream: TextIO | None, *, level: str) -> LineSink:

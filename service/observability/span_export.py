@@ -26,7 +26,7 @@ from requests.auth import AuthBase
 from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util import Retry
 
-from lookup_core.warning_gate import WarningGate
+from lookup_core.event_rate_limit import EventRateLimit
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
 LEAST_RETRY_AFTER_S = 1.0  # as long as the library's own first wait
@@ -226,7 +226,7 @@ class _GatedHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._gate = WarningGate()
+        self._gate = EventRateLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write its text, which names collector and reason."""

@@ -89,16 +89,16 @@ class OpenTelemetryQuerySpan:
         self._linked = linked
         self._left_out = left_out
 
-    def link(self, askers: Iterable[CallerSpan]) -> None:
+    def link(self, callers: Iterable[CallerSpan]) -> None:
         """Link those that are new, while there is room."""
-        for asker in askers:
-            if asker in self._linked or not isinstance(asker, OpenTelemetryCallerSpan):
+        for caller in callers:
+            if caller in self._linked or not isinstance(caller, OpenTelemetryCallerSpan):
                 continue
-            self._linked.add(asker)
+            self._linked.add(caller)
             if len(self._linked) > MAX_LINKS:
                 self._left_out += 1
             else:
-                self._span.add_link(asker.span.get_span_context())
+                self._span.add_link(caller.span.get_span_context())
 
     def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
         """Tell how it ended in our words: the database's may hold keys."""
@@ -146,11 +146,11 @@ class OpenTelemetryTracer:
         return self._begun(f"lookup {dimension}", parent, attributes)
 
     def begin_query(
-        self, query: TracedQuery, askers: Iterable[CallerSpan]
+        self, query: TracedQuery, callers: Iterable[CallerSpan]
     ) -> OpenTelemetryQuerySpan | None:
         """A span of kind CLIENT and of no trace but its own, as it has many parents or none."""
         linked = [
-            each for each in dict.fromkeys(askers) if isinstance(each, OpenTelemetryCallerSpan)
+            each for each in dict.fromkeys(callers) if isinstance(each, OpenTelemetryCallerSpan)
         ]
         store = self._stores[query.dimension]
         attributes: dict[str, str | int] = {

@@ -170,7 +170,7 @@ class StreamLookup:
             timeout_s=timeout_s,
             deliver=deliver,
             event_time_ms=self._asked.event_time_ms,
-            asked_by=self._asked.span,
+            span=self._asked.span,
         )
         part.lookup_id = None if submitted.is_done else submitted.lookup_id
         return submitted.answers

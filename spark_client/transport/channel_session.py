@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core.backoff import ReconnectBackoff
+from lookup_core.backoff import NEVER, Backoff
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, SidelookError
 from lookup_core.protocol import frames
@@ -41,7 +41,7 @@ class Wire:
 class ChannelSession:
     """A `LookupChannel`; made by `Connection.open`."""
 
-    def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: ReconnectBackoff) -> None:
+    def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: Backoff) -> None:
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a refusal that may pass
         self.refusal: SidelookError | None = None  # that one
@@ -156,8 +156,10 @@ class ChannelSession:
         """With the lock held: the channel is gone; whether it is to be opened again."""
         self.channel.on_lost()
         now_s = self._wire.clock()
-        delay_s = self._backoff.on_failure(now_s, jitter) if refusal.is_retryable else None
-        if delay_s is None:
+        delay_s = NEVER
+        if refusal.is_retryable:
+            delay_s = self._backoff.on_failure(jitter, now=now_s)
+        if delay_s == NEVER:
             self.fail(refusal)
             return False
         self.reopen_at_s, self.refusal = now_s + delay_s, refusal

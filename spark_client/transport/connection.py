@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from lookup_core.backoff import ReconnectBackoff
+from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -112,8 +112,9 @@ class Connection:
         if self._transport is not None:
             self._transport.disown()
 
-    def _new_backoff(self) -> ReconnectBackoff:
-        return ReconnectBackoff(self._timing.connect_timeout_s)
+    def _new_backoff(self) -> Backoff:
+        give_up_after_s = self._timing.connect_timeout_s
+        return Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=give_up_after_s)
 
     def _start(self) -> None:
         self._backoff = self._new_backoff()
@@ -135,8 +136,8 @@ class Connection:
         except SidecarUnreachable as error:
             with self._lock:
                 self._outage = error
-            delay_s = self._backoff.on_failure(self._timing.clock(), self._timing.jitter())
-            if delay_s is None:
+            delay_s = self._backoff.on_failure(self._timing.jitter(), now=self._timing.clock())
+            if delay_s == NEVER:
                 tried = f"tried for {self._timing.connect_timeout_s:g} s; see connect_timeout"
                 raise SidecarUnreachable(self._url, f"{error.reason}; {tried}") from error
             if self._is_needed(is_connected=False):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lookup_core.backoff import RetryStrategy
+from lookup_core.backoff import Backoff
 from lookup_core.operator.element_queue import ElementQueue, Mark, Slice, SlotId
 from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.segmented_queue import UnorderedQueue
@@ -192,22 +192,35 @@ def replay_retry(case: Words) -> None:
     strategy = _STRATEGIES[words.pop("type")](**words)
     for _ in range(2):
         allowed = {number: strategy.can_retry(int(number)) for number in expected["can_retry"]}
-        delays = [strategy.delay_ms(n + 1) for n in range(len(expected["delay_after_attempt_ms"]))]
+        delays = [
+            round(strategy.delay_s(n + 1) * 1000)
+            for n in range(len(expected["delay_after_attempt_ms"]))
+        ]
         assert {"can_retry": allowed, "delay_after_attempt_ms": delays} == expected
 
 
-def _fixed_delay(*, max_attempts: int, delay_ms: int) -> RetryStrategy:
-    return RetryStrategy(max_attempts, delay_ms, max_ms=delay_ms)
+def _no_retry() -> Backoff:
+    return Backoff(max_retries=0)
+
+
+def _fixed_delay(*, max_attempts: int, delay_ms: int) -> Backoff:
+    delay_s = delay_ms / 1000
+    return Backoff(max_retries=max_attempts, initial_s=delay_s, max_s=delay_s)
 
 
 def _exponential_backoff(
     *, max_attempts: int, initial_delay_ms: int, max_delay_ms: int, multiplier: float
-) -> RetryStrategy:
-    return RetryStrategy(max_attempts, initial_delay_ms, max_ms=max_delay_ms, multiplier=multiplier)
+) -> Backoff:
+    return Backoff(
+        max_retries=max_attempts,
+        initial_s=initial_delay_ms / 1000,
+        max_s=max_delay_ms / 1000,
+        multiplier=multiplier,
+    )
 
 
-_STRATEGIES: dict[str, Callable[..., RetryStrategy]] = {
-    "none": RetryStrategy,
+_STRATEGIES: dict[str, Callable[..., Backoff]] = {
+    "none": _no_retry,
     "fixed_delay": _fixed_delay,
     "exponential_backoff": _exponential_backoff,
 }

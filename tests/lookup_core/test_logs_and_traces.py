@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.protocol.trace_parent import TraceParent
-from lookup_core.warning_gate import WarningGate
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -20,7 +20,7 @@ def test_each_reason_is_logged_every_30_s(
     reasons: list[str], step_s: float, due_at: list[int]
 ) -> None:
     """The first warning of each reason is logged, and one every 30 s, even if reasons alternate."""
-    gate = WarningGate()
+    gate = EventRateLimit()
 
     due = [at for at in range(100) if gate.is_due(reasons[at % len(reasons)], at * step_s)]
 
@@ -29,7 +29,7 @@ def test_each_reason_is_logged_every_30_s(
 
 def test_success_ends_the_interval() -> None:
     """A fault that occurs again after a success is logged at once."""
-    gate = WarningGate()
+    gate = EventRateLimit()
     gate.is_due("down", 0.0)
 
     gate.on_success()

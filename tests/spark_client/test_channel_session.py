@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Outcome, rowless_answer
-from lookup_core.backoff import ReconnectBackoff
+from lookup_core.backoff import Backoff
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
@@ -31,7 +31,9 @@ class Line:
         self.now_s = 0.0
         channel = ClientChannel(1, ChannelRequest("d", None, "a test", KEY))
         wire = Wire(self.lock, self._send, self.released.append, lambda: self.now_s)
-        self.session = ChannelSession(channel, wire, backoff=ReconnectBackoff(1.0))
+        self.session = ChannelSession(
+            channel, wire, backoff=Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=1.0)
+        )
 
     def _send(self, sending: Sequence[Frame]) -> None:
         assert self.lock.locked()

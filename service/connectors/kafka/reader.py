@@ -13,8 +13,8 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from lookup_core.changelog.change_decoder import Change, ChangeDecoder, Decoded, TableChange
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.sources.splits import Split
-from lookup_core.warning_gate import WarningGate
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.connectors.kafka.assignment import KafkaAssignment
 from service.connectors.kafka.consumer import KafkaConsumer
@@ -62,7 +62,7 @@ class KafkaReader:
         self._topic = topic
         self._addresses: dict[str, TopicPartition] = {}  # {split id: partition}
         self._read_size = KafkaReadSize()
-        self._warnings = WarningGate()
+        self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""

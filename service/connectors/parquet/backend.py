@@ -13,7 +13,7 @@ import structlog
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
-from lookup_core.warning_gate import WarningGate
+from lookup_core.event_rate_limit import EventRateLimit
 from service.connectors.parquet.file import (
     FileIdentity,
     ParquetFile,
@@ -70,7 +70,7 @@ class ParquetBackend:
         self._thread = FileThread(path)
         self._held: _Held | None = None  # changed in the thread only
         self._told: ParquetFile | None = None  # to the log
-        self._warnings = WarningGate()
+        self._warnings = EventRateLimit()
         self._described: DimensionSchema | None = None
 
     @property

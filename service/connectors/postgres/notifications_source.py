@@ -16,8 +16,8 @@ from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.sources.splits import ReadingMode, Split
-from lookup_core.warning_gate import WarningGate
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.notifications_session import (
@@ -118,7 +118,7 @@ class PostgresNotificationsReader:
         self._position = 0  # how many notifications were told
         self._is_paused = False
         self._is_caught_up = False
-        self._warnings = WarningGate()
+        self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
         """Connect, listen, and begin to send heartbeats; raises BackendError."""

@@ -47,7 +47,7 @@ async def engine_lookup(
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
     answers = await dimension.lookup(
-        keys, columns=asked.columns, timeout_s=left_s, take=hold.take, asked_by=span
+        keys, columns=asked.columns, timeout_s=left_s, take=hold.take, span=span
     )
     result = lookup_result(answers, keys.size, columns)
     if span is not None:

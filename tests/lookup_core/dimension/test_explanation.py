@@ -1,198 +1,135 @@
-"""The words for where a key's answer would come from."""
+"""Explanations: where the answer to a key comes from, and why."""
 
 import pytest
 
-from lookup_core.answer import Outcome
 from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
-from lookup_core.settings import CacheMode, OnMissingSettings, RetrySettings
-from tests.lookup_core.dimension.dimension_script import FAULTY, DimensionScript, Key, settings
+from lookup_core.settings import CacheMode
+from tests.lookup_core.dimension.scenario import FAULTY, Key, Scenario, settings
 
-RETRIES = RetrySettings(
-    max_retries=1, initial_s=1.0, on_missing=OnMissingSettings(max_retries=1, delay_s=1.5)
-)
+CACHED = "answered from the cache until it expires or is invalidated"
+FROM_THE_TABLE = "answered from the full table"
+REFRESHED = "beyond its time to live: answered at once; its refresh is started by a lookup"
+REFRESHING = "beyond its time to live: answered at once; its refresh is under way"
+IF_ERROR = "beyond its time to live: read again, and the answer only if that fails"
+IN_OUTAGE = "beyond its time to live: still the answer, as the backend does not respond"
+STALLED = "its changes are not reported at present: read again, and the answer only if that fails"
+WITH_OTHERS = "; a lookup would wait with the others"
+QUEUED = f"queued for the next query{WITH_OTHERS}"
+SENT = f"at the backend{WITH_OTHERS}"
+RETRIED = f"parked until the next attempt, because the query failed{WITH_OTHERS}"
+MISSED = f"parked until the next attempt, because no row was found{WITH_OTHERS}"
+UNKNOWN = "not cached: a lookup queries the backend"
+NOT_KEPT = f"{UNKNOWN}; its row is not cached, as changes are not followed: see freshness.feed"
+AFTER_OUTAGE = ", once it responds again"
+REJECTED = "the backend refused its value; queried again in 28 s"
+NULL = "a NULL part matches nothing"
+FAULT = "refused before any query: type"
 
 
 @pytest.fixture
-def script() -> DimensionScript:
-    """Rows live 10 s; they may be served for 2 s more while they are read, 6 s more on errors."""
-    return DimensionScript(
-        settings(retry=RETRIES, stale_while_revalidate_s=2.0, stale_if_error_s=6.0)
-    )
+def scenario() -> Scenario:
+    """Rows expire at 10 s, are refreshed until 12 s and replace errors until 16 s."""
+    return Scenario(settings(retries=1, missing_retries=1, revalidate_s=2.0, if_error_s=6.0))
 
 
-def explained(script: DimensionScript, key: Key = 7) -> Explanation:
+def explained(state: KeyState, reason: str, **figures: int) -> Explanation:
+    """An explanation while the breaker is closed."""
+    return Explanation(state, reason, breaker="closed", **figures)
+
+
+def explain(scenario: Scenario, key: Key = 7) -> Explanation:
     """The explanation of one key."""
-    (explanation,) = script.explain(key)
+    (explanation,) = scenario.explain(key)
     return explanation
 
 
-def open_breaker(script: DimensionScript) -> None:
-    """Let a store that is away be known as such."""
-    for lookup in range(100, 103):
-        script.submit(lookup, lookup)
-        order = script.order()
-        assert order is not None
-        script.fail(order.batch)
+def test_each_key_shows_its_source(scenario: Scenario) -> None:
+    """A key is cached, known to be missing, rejected, unknown, or unfit for a query."""
+    scenario.land(scenario.query(1, 1, 2), {1: "Ada"})
+    scenario.now = 2.0
+    scenario.land(scenario.resend())
+    scenario.fail(scenario.query(2, 3), ErrorCode.KEY_REJECTED)
+    scenario.now = 3.5
+
+    assert scenario.explain(1, 2, 3, None, 4, FAULTY) == [
+        explained(KeyState.CACHED, CACHED, age_ms=3500, expires_in_ms=6500),
+        explained(KeyState.MISSING_CACHED, CACHED, age_ms=1500, expires_in_ms=3500),
+        explained(KeyState.REFUSED, REJECTED),
+        explained(KeyState.UNASKABLE, NULL),
+        explained(KeyState.NOT_CACHED, UNKNOWN),
+        explained(KeyState.UNASKABLE, FAULT),
+    ]
 
 
-def test_cached_row_tells_its_age(script: DimensionScript) -> None:
-    """A hit tells how old it is and how long it will live."""
-    script.keep({7: "Ada"})
-    script.now = 1.5
+def test_full_mode_never_expires() -> None:
+    """In full mode an entry has an age, and no expiry."""
+    scenario = Scenario(settings(mode=CacheMode.FULL))
+    scenario.state.begin_load(now=0.0).finish(now=0.0)
+    scenario.now = 1.5
 
-    assert explained(script) == Explanation(
-        KeyState.CACHED,
-        "answered from the cache until it expires or is invalidated",
-        age_ms=1500,
-        expires_in_ms=8500,
-        breaker="closed",
-    )
+    assert explain(scenario) == explained(KeyState.MISSING_CACHED, FROM_THE_TABLE, age_ms=1500)
 
 
-def test_whole_table_has_no_time_to_live() -> None:
-    """Where the table is held whole, what is known does not expire; here, that there is no row."""
-    script = DimensionScript(settings(mode=CacheMode.FULL))
-    assert script.state.whole is not None
-    assert script.state.whole.begin_load(now=0.0).finish(now=0.0)
-    script.now = 1.5
+def test_stale_row_shows_its_use(scenario: Scenario) -> None:
+    """An expired row is refreshed first; later it only replaces errors."""
+    scenario.cache({7: "Ada"})
+    scenario.now = 11.0
+    stale = {"age_ms": 11_000, "expires_in_ms": -1000}
+    assert explain(scenario) == explained(KeyState.STALE, REFRESHED, **stale)
 
-    assert explained(script) == Explanation(
-        KeyState.MISSING_CACHED,
-        "answered from the table, which is held whole",
-        age_ms=1500,
-        breaker="closed",
-    )
+    scenario.look_up(1, 7)
 
-
-def test_cached_absence_is_told_apart() -> None:
-    """That there is no row is known for a time, too."""
-    script = DimensionScript()
-    script.submit(1, 7)
-    script.order()
-    script.land(1, {})
-
-    assert explained(script).state is KeyState.MISSING_CACHED
+    assert explain(scenario) == explained(KeyState.STALE, REFRESHING, waiters=1, **stale)
+    scenario.now = 13.0
+    assert explain(scenario).reason == IF_ERROR
+    scenario.open_breaker()
+    assert (explain(scenario).reason, explain(scenario).breaker) == (IN_OUTAGE, "open")
 
 
-def test_stale_row_tells_what_is_done(script: DimensionScript) -> None:
-    """Beyond its time a row is answered and read anew; later it only stands in for failures."""
-    script.keep({7: "Ada"})
-    script.now = 11.0
-    beyond = "beyond its time: answered at once, and read anew, which"
-    assert explained(script).reason == f"{beyond} a lookup begins"
+def test_flight_shows_its_place(scenario: Scenario) -> None:
+    """A key in flight is queued or at the backend, with its number of waiters."""
+    scenario.look_up(1, 7)
+    scenario.look_up(2, 7)
 
-    script.submit(1, 7)
+    queued = explain(scenario)
+    scenario.send()
 
-    assert explained(script) == Explanation(
-        KeyState.STALE,
-        f"{beyond} is under way",
-        age_ms=11_000,
-        expires_in_ms=-1000,
-        waiters=1,
-        breaker="closed",
-    )
-    script.now = 13.0
-    assert explained(script).reason == (
-        "beyond its time: read anew, and the answer only if that fails"
-    )
-
-
-def test_stale_row_stands_in_for_a_store_that_is_away(script: DimensionScript) -> None:
-    """Who asks while nothing is sent is told that it is the answer, and why."""
-    script.keep({7: "Ada"})
-    script.now = 13.0
-    open_breaker(script)
-
-    reason = explained(script).reason
-    script.submit(1, 7)
-
-    assert reason == "beyond its time: the answer all the same, as the store does not answer"
-    assert script.state.statistics().outcomes[Outcome.STALE] == 1
-
-
-def test_flight_tells_where_it_is(script: DimensionScript) -> None:
-    """Queued or sent: a lookup would wait with those who wait already."""
-    script.submit(1, 7)
-    script.submit(2, 7)
-    with_others = "a lookup would wait with the others"
-
-    queued = explained(script)
-    script.order()
-
-    assert queued == Explanation(
-        KeyState.IN_FLIGHT,
-        f"queued for the next query; {with_others}",
-        waiters=2,
-        breaker="closed",
-    )
-    assert explained(script).reason == f"at the store; {with_others}"
+    assert queued == explained(KeyState.IN_FLIGHT, QUEUED, waiters=2)
+    assert explain(scenario) == explained(KeyState.IN_FLIGHT, SENT, waiters=2)
 
 
 @pytest.mark.parametrize(
-    ("code", "why", "delay_ms"),
-    [(ErrorCode.TIMEOUT, "the query failed", 1000), (None, "no row was found", 1500)],
+    ("code", "reason", "delay_ms"), [(ErrorCode.TIMEOUT, RETRIED, 1000), (None, MISSED, 2000)]
 )
-def test_parked_key_tells_when_it_is_asked(
-    script: DimensionScript, code: ErrorCode | None, why: str, delay_ms: int
+def test_waiting_retry_shows_its_time(
+    scenario: Scenario, code: ErrorCode | None, reason: str, delay_ms: int
 ) -> None:
-    """Between two tries a key tells why it waits, and how long from now; never in the past."""
-    script.submit(1, 7)
-    script.order()
-    script.land(1, {}) if code is None else script.fail(1, code)
+    """A key between two attempts shows why it waits, and for how long, never less than zero."""
+    batch = scenario.query(1, 7)
+    scenario.land(batch) if code is None else scenario.fail(batch, code)
 
-    parked = f"parked until the next try, because {why}; a lookup would wait with the others"
-    assert explained(script) == Explanation(
-        KeyState.IN_FLIGHT, parked, waiters=1, retry_in_ms=delay_ms, breaker="closed"
-    )
-    script.now = 5.0
-    assert explained(script).retry_in_ms == 0
+    expected = explained(KeyState.IN_FLIGHT, reason, waiters=1, retry_in_ms=delay_ms)
+    assert explain(scenario) == expected
+    scenario.now = 5.0
+    assert explain(scenario).retry_in_ms == 0
 
 
-def test_unknown_key_asks_the_store(script: DimensionScript) -> None:
-    """What is neither cached nor on its way has to be fetched."""
-    assert explained(script) == Explanation(
-        KeyState.NOT_CACHED, "not cached: a lookup asks the store", breaker="closed"
-    )
+def test_outage_is_shown(scenario: Scenario) -> None:
+    """While the breaker is open a key shows that it is queried after the outage."""
+    scenario.open_breaker()
+
+    expected = Explanation(KeyState.NOT_CACHED, UNKNOWN + AFTER_OUTAGE, breaker="open")
+    assert explain(scenario) == expected
+    assert explain(scenario, 102).reason == RETRIED + AFTER_OUTAGE
 
 
-def test_row_that_is_not_kept_is_told(script: DimensionScript) -> None:
-    """While changes are not followed, who wonders about the next query learns why it comes."""
-    script.state.changes.trust(is_trusted=False)
+def test_stalled_feed_is_shown(scenario: Scenario) -> None:
+    """While the feed is stalled the reason says why a row is not served or cached."""
+    scenario.cache({7: "Ada"})
+    scenario.trust(is_trusted=False)
 
-    assert explained(script).reason == (
-        "not cached: a lookup asks the store; its row is not kept, as changes are not followed: "
-        "see freshness.feed"
-    )
+    cached, unknown = scenario.explain(7, 8)
 
-
-def test_open_breaker_is_told(script: DimensionScript) -> None:
-    """While the store is away a key tells that it will be asked when it is back."""
-    open_breaker(script)
-
-    assert explained(script) == Explanation(
-        KeyState.NOT_CACHED,
-        "not cached: a lookup asks the store, once it answers again",
-        breaker="open",
-    )
-
-
-def test_refused_key_tells_until_when(script: DimensionScript) -> None:
-    """A key whose value the store refused is not asked for a while."""
-    script.submit(1, 7)
-    script.order()
-    script.fail(1, ErrorCode.KEY_REJECTED)
-    script.now = 10.0
-
-    assert explained(script) == Explanation(
-        KeyState.REFUSED, "the store refused its value; asked again in 20 s", breaker="closed"
-    )
-
-
-def test_unaskable_key_tells_why(script: DimensionScript) -> None:
-    """A NULL and a faulty key never reach the store, for different reasons."""
-    null, faulty = script.explain(None, FAULTY)
-
-    assert null.reason == "a NULL part matches nothing"
-    assert faulty.reason == "refused before any query: type"
-    assert {null.state, faulty.state} == {KeyState.UNASKABLE}
+    assert cached == explained(KeyState.STALE, STALLED, age_ms=0, expires_in_ms=10_000)
+    assert unknown == explained(KeyState.NOT_CACHED, NOT_KEPT)

@@ -1,124 +1,137 @@
-"""When a feed is believed: caught up, heard of lately, and not behind its source."""
+"""Feed health: whether the cache may be served, and how far its rows may lag their table."""
 
 import math
+from typing import Any
 
 import pytest
 
-from lookup_core.freshness.feed_health import FeedHealth, FeedState
+from lookup_core.freshness.feed_health import FeedHealth, FeedState, served_for_s, staleness_limit_s
+from lookup_core.settings import (
+    CacheMode,
+    CacheSettings,
+    DimensionSettings,
+    FeedSettings,
+    FullSettings,
+    ReloadSettings,
+)
+
+Piece = dict[str, Any]  # what differs from a piece at the end of its split
+
+STARTING, LIVE, SILENT = FeedState.STARTING, FeedState.LIVE, FeedState.SILENT
+FULL = CacheSettings(mode=CacheMode.FULL)
+STALE = CacheSettings(ttl_s=60.0, stale_while_revalidate_s=5.0, stale_if_error_s=9.0)
 
 
-def heard(
-    health: FeedHealth,
-    split_id: str = "a",
-    *,
-    now: float,
-    is_caught_up: bool = True,
-    silent_s: float = 0.0,
-    source_age_s: float | None = None,
-) -> FeedState:
-    """A piece comes; the state after it."""
-    health.on_piece(
-        split_id,
-        is_caught_up=is_caught_up,
-        silent_s=silent_s,
-        source_age_s=source_age_s,
-        now=now,
-    )
+LATE: Piece = {"is_caught_up": False}
+CAUGHT_UP: Piece = {}
+
+
+def read(health: FeedHealth, split_id: str, now: float, piece: Piece = CAUGHT_UP) -> FeedState:
+    """A split is read, by default to its end; the state after it."""
+    read_to_the_end: Piece = {"is_caught_up": True, "silent_s": 0.0, "source_age_s": None}
+    health.on_piece(split_id, now=now, **(read_to_the_end | piece))
     return health.state(now)
 
 
 @pytest.fixture
-def health() -> FeedHealth:
-    """A feed of two splits, heard of every 10 s at least."""
+def live() -> FeedHealth:
+    """A feed of two splits, live at 1 s, which may be silent for 10 s."""
     health = FeedHealth()
     health.on_splits(["a", "b"], 0.0)
+    assert [read(health, split_id, 1.0) for split_id in "ab"] == [STARTING, LIVE]
     return health
 
 
 def test_feed_without_splits_is_starting() -> None:
-    """Before its splits are known nothing of it can be believed."""
+    """A feed is not live before its splits are known."""
     health = FeedHealth()
 
-    assert (health.state(0.0), health.next_deadline(0.0)) == (FeedState.STARTING, None)
+    assert (health.state(0.0), health.next_deadline(0.0)) == (STARTING, None)
+    assert health.reported_until() == -math.inf
 
 
-def test_every_split_has_to_catch_up(health: FeedHealth) -> None:
-    """It is live as soon as the last split was read to where it ended, and not before."""
-    assert heard(health, "a", now=1.0) is FeedState.STARTING
-    assert heard(health, "b", now=1.0, is_caught_up=False) is FeedState.STARTING
-    assert heard(health, "b", now=2.0) is FeedState.LIVE
-    assert health.next_deadline(2.0) == 11.0  # a was heard at 1
+@pytest.mark.parametrize(
+    ("splits", "steps"),
+    [
+        ("ab", [("b", 2.0, LATE, STARTING), ("a", 2.0, CAUGHT_UP, STARTING), ("b", 3, {}, LIVE)]),
+        ("abc", [("a", 2.0, CAUGHT_UP, STARTING), ("c", 3.0, CAUGHT_UP, LIVE)]),
+        ("a", [("b", 2.0, LATE, LIVE), ("a", 2.0, LATE, STARTING)]),
+        ("ab", [("a", 20.0, CAUGHT_UP, SILENT), ("b", 20.0, LATE, STARTING), ("b", 21, {}, LIVE)]),
+        ("ab", [("a", 9, {}, LIVE), ("b", 12.0, {"silent_s": 11.5}, SILENT)]),
+        ("ab", [("a", 9, {}, LIVE), ("b", 13.0, {"silent_s": 0.5}, LIVE)]),
+    ],
+    ids=["behind", "new split", "removed split", "after a stall", "silent source", "live source"],
+)
+def test_every_split_has_to_be_live(
+    live: FeedHealth, splits: str, steps: list[tuple[str, float, Piece, FeedState]]
+) -> None:
+    """A feed is live while all its splits are caught up, and heard of by their source in time."""
+    live.on_splits(splits, 1.5)
+
+    assert [read(live, split_id, now, piece) for split_id, now, piece, _ in steps] == [
+        state for *_, state in steps
+    ]
 
 
-def test_new_split_has_to_catch_up(health: FeedHealth) -> None:
-    """What came to a partition that was added just now has not been read; others keep theirs."""
-    for split_id in ("a", "b"):
-        heard(health, split_id, now=1.0)
-    health.on_splits(["a", "b", "c"], 2.0)
+@pytest.mark.parametrize(("now", "state"), [(10.9, LIVE), (11.0, SILENT)])
+def test_one_silent_split_stalls_the_feed(live: FeedHealth, now: float, state: FeedState) -> None:
+    """A split without a sign of life for 10 s may have changes that were not reported."""
+    read(live, "b", 5.0)
 
-    assert health.state(2.0) is FeedState.STARTING
-    assert heard(health, "c", now=3.0) is FeedState.LIVE
-
-
-def test_split_that_is_gone_is_not_waited_for(health: FeedHealth) -> None:
-    """What a split has to say that is no longer one changes nothing."""
-    heard(health, "a", now=1.0)
-    health.on_splits(["a"], 2.0)
-
-    assert heard(health, "b", now=2.0, is_caught_up=False) is FeedState.LIVE
+    assert live.state(now) is state
+    assert live.next_deadline(now) == (11.0 if state is LIVE else None)
 
 
-@pytest.mark.parametrize(("now", "state"), [(10.9, FeedState.LIVE), (11.0, FeedState.SILENT)])
-def test_silence_of_one_split_is_silence(health: FeedHealth, now: float, state: FeedState) -> None:
-    """A split without a sign of life for 10 s may have changes that nobody hears of."""
-    heard(health, "a", now=1.0)
-    heard(health, "b", now=5.0)
-
-    assert health.state(now) is state
-    assert health.next_deadline(now) == (11.0 if state is FeedState.LIVE else None)
-
-
-def test_silence_is_the_sources_not_ours(health: FeedHealth) -> None:
-    """A read that brings nothing is no sign of life by itself: the source says when it spoke."""
-    heard(health, "a", now=1.0)
-    heard(health, "b", now=1.0)
-    heard(health, "a", now=9.0)
-
-    assert heard(health, "b", now=12.0, silent_s=11.5) is FeedState.SILENT
-    assert heard(health, "b", now=13.0, silent_s=0.5) is FeedState.LIVE
-
-
-def test_silent_feed_comes_back_caught_up(health: FeedHealth) -> None:
-    """After a silence it is believed when what was missed is read."""
-    heard(health, "a", now=1.0)
-    heard(health, "b", now=1.0)
-    heard(health, "a", now=20.0)
-
-    assert heard(health, "b", now=20.0, is_caught_up=False) is FeedState.STARTING
-    assert heard(health, "b", now=21.0) is FeedState.LIVE
-
-
-def test_promised_heartbeats_are_insisted_on() -> None:
-    """Where the source speaks now and then, its own clock counts, over all splits, and at once."""
+def test_heartbeats_are_required() -> None:
+    """With `max_staleness` the source's own clock counts, over all splits, from the start."""
     health = FeedHealth(max_staleness_s=30.0)
     health.on_splits(["a", "b"], 0.0)
 
-    assert heard(health, "a", now=0.0) is FeedState.STARTING
-    assert heard(health, "b", now=0.0) is FeedState.SILENT  # it has not said when it is
-    assert heard(health, "b", now=1.0, source_age_s=25.0) is FeedState.LIVE
+    assert read(health, "a", 0.0) is STARTING
+    assert read(health, "b", 0.0) is SILENT  # the source has given no time yet
+    assert read(health, "b", 1.0, {"source_age_s": 25.0}) is LIVE
     assert health.next_deadline(1.0) == 6.0
-    assert heard(health, "b", now=6.0, source_age_s=35.0) is FeedState.SILENT
+    assert read(health, "b", 6.0, {"source_age_s": 35.0}) is SILENT
 
 
-@pytest.mark.parametrize(("max_staleness_s", "told_until"), [(None, 2.0), (30.0, -4.0)])
-def test_feed_tells_until_when_it_is_whole(
-    max_staleness_s: float | None, told_until: float
-) -> None:
-    """As long as the least of its splits, and its source, if that is to tell its time."""
+@pytest.mark.parametrize(("max_staleness_s", "until"), [(None, 2.0), (30.0, -4.0)])
+def test_feed_is_complete_until_a_time(max_staleness_s: float | None, until: float) -> None:
+    """Changes are reported up to the oldest read of a split, and up to the source's time."""
     health = FeedHealth(max_staleness_s=max_staleness_s)
-    assert health.told_until() == -math.inf
     health.on_splits(["a", "b"], 0.0)
-    heard(health, "a", now=2.0, source_age_s=6.0)
-    heard(health, "b", now=5.0)
+    read(health, "a", 2.0, {"source_age_s": 6.0})
+    read(health, "b", 5.0)
 
-    assert health.told_until() == told_until
+    assert health.reported_until() == until
+
+
+@pytest.mark.parametrize(
+    ("cache", "reload", "feed", "limit_s"),
+    [
+        (CacheSettings(ttl_s=60.0), None, None, 60.0),
+        (CacheSettings(ttl_s=60.0, stale_while_revalidate_s=5.0), None, None, 65.0),
+        (STALE, None, None, 69.0),
+        (STALE, None, FeedSettings(max_silence_s=11.0), 11.0),
+        (FULL, None, FeedSettings(11.0, max_staleness_s=30.0), 30.0),
+        (FULL, ReloadSettings(every_s=3600.0), None, 3600.0),
+        (FULL, ReloadSettings(at_s=0.0), None, 86_400.0),
+        (FULL, None, None, None),
+        (CacheSettings(mode=CacheMode.NONE), None, FeedSettings(), None),
+    ],
+)
+def test_settings_bound_the_staleness(
+    cache: CacheSettings,
+    reload: ReloadSettings | None,
+    feed: FeedSettings | None,
+    limit_s: float | None,
+) -> None:
+    """Rows lag by the expiry and its windows, by the silence of the feed, or between two loads."""
+    full = FullSettings(reload=reload or ReloadSettings())
+    settings = DimensionSettings("planes", cache=cache, full=full, feed=feed or FeedSettings())
+
+    assert staleness_limit_s(settings, is_followed=feed is not None) == limit_s
+
+
+def test_rows_of_full_mode_never_expire() -> None:
+    """A row is served until its expiry and the longer window have passed; in full mode always."""
+    assert (served_for_s(STALE), served_for_s(FULL)) == (69.0, math.inf)

@@ -110,6 +110,8 @@ def test_released_bytes_make_room() -> None:
     assert budget.records_that_fit("b", 1, 10, wanted=1000) == 45
     with pytest.raises(AssertionError):
         budget.release("b", 1, 1)
+    budget.check_invariants()
+    assert (budget.release("a", 1, 100), budget.used_bytes) == (True, 0)
 
 
 def test_closed_connection_releases_once() -> None:

@@ -73,7 +73,7 @@ def test_one_channel_gets_half() -> None:
     floating_bytes = 8 * MIB - 16 * ledger.share.cost_bytes
     assert first.records == floating_bytes // RECORD_BYTES // 2
     assert second.records == first.records // 2
-    assert ledger.lend("a", Grant(1, 0)) == NOTHING
+    assert [ledger.lend("a", each) for each in (Grant(1, 0), Grant(0, 1))] == [NOTHING] * 2
 
 
 def test_scarce_credit_keeps_its_proportion() -> None:

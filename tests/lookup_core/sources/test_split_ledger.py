@@ -6,7 +6,6 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lookup_core.backoff import FailureBackoff
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
@@ -67,19 +66,6 @@ def test_progress_resets_the_delay() -> None:
         ledger.assign_next(60.0)
 
     assert delays == [0.5, 1.0, 0.5, 0.5]
-
-
-def test_delays_double_up_to_30_s() -> None:
-    """Delays double from 0.5 s to 30 s; jitter spreads their upper half."""
-    backoff, others = FailureBackoff(), [FailureBackoff(), FailureBackoff()]
-
-    delays = [backoff.on_failure(1.0) for _ in range(8)]
-    spread = [other.on_failure(jitter) for other, jitter in zip(others, (0.0, 0.5), strict=True)]
-    counted = backoff.failures
-    backoff.on_success()
-
-    assert (delays, spread) == ([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], [0.25, 0.375])
-    assert (counted, backoff.failures, backoff.on_failure(1.0)) == (8, 0, 0.5)
 
 
 @pytest.mark.parametrize(

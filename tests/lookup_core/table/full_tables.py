@@ -1,7 +1,4 @@
-"""Full tables for tests, whose keys and rows are made of numbers.
-
-Knows nothing of what a table should answer: that is the tests' business.
-"""
+"""Full tables whose keys and rows are made of numbers, for tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ from tests.lookup_core.cache.row_caches import CacheKind
 NOTHING_UNSEEN: Hashes = np.zeros(0, np.uint64)
 ROOMY = 2**20
 
-# What a change of a key may say beside a value: that there is no row, or nobody knows what.
+# The change of a key that has no new row: it has none now, or its row is not given.
 GONE = "gone"
 CHANGED = "changed"
 
@@ -31,32 +28,38 @@ class NumberTable:
 
     @classmethod
     def empty(cls, kind: CacheKind, *, max_bytes: int = ROOMY) -> "NumberTable":
-        """Nothing is known yet."""
+        """A table that was never loaded."""
         return cls(kind, FullTable(kind.schema, CacheSettings(max_bytes=max_bytes)))
 
     @classmethod
     def loaded(
         cls, kind: CacheKind, values: Mapping[int, int], *, now: float = 0.0, max_bytes: int = ROOMY
     ) -> "NumberTable":
-        """Of these keys and values."""
+        """A table with these keys and values."""
         table = cls.empty(kind, max_bytes=max_bytes)
-        assert table.reload(values, now=now)
+        table.reload([*values.items()], now=now)
         return table
 
-    def reload(self, values: Mapping[int, int], *, now: float = 0.0) -> bool:
-        """Load it from a picture that shows these."""
+    def reload(self, *batches: Sequence[tuple[int, int]], now: float = 0.0) -> None:
+        """Load the table from these batches of keys and values."""
         reload = self.table.begin_reload(now)
-        self.read(reload, [*values.items()])
-        return self.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
+        for batch in batches:
+            self.read(reload, batch)
+        self.finish(reload)
 
     def read(self, reload: Reload, rows: Sequence[tuple[int, int]]) -> None:
-        """Give a reload one batch of keys and values."""
+        """A reload reads one batch of keys and values."""
         keys = self.kind.keys([key for key, _ in rows])
         reload.add(keys, self.kind.rows([value for _, value in rows]))
         self.table.check_invariants()
 
+    def finish(self, reload: Reload, *, unseen: Hashes = NOTHING_UNSEEN) -> None:
+        """A reload ends; it does not show the changes of these keys."""
+        assert self.table.finish_reload(reload, unseen=unseen)
+        self.table.check_invariants()
+
     def apply(self, changes: Sequence[tuple[int, int | str]], *, now: float = 0.0) -> None:
-        """Follow changes: a value, GONE or CHANGED for each key."""
+        """Apply changes: a value, GONE or CHANGED for each key."""
         values = [value if isinstance(value, int) else 0 for _, value in changes]
         self.table.apply(
             self.kind.keys([key for key, _ in changes]),
@@ -70,7 +73,7 @@ class NumberTable:
     def fill(
         self, values: Mapping[int, int], missing: Sequence[int] = (), *, now: float = 0.0
     ) -> None:
-        """Tell what a query has brought."""
+        """A query returns these values, and no row for the missing keys."""
         has_row = np.array([True] * len(values) + [False] * len(missing), np.bool_)
         keys = self.kind.keys([*values, *missing])
         rows = self.kind.rows([*values.values()])
@@ -78,9 +81,10 @@ class NumberTable:
         self.table.check_invariants()
 
     def found(self, numbers: Sequence[int], *, now: float = 0.0) -> list[object]:
-        """What is known of each key: its row's values (fresh or stale), "missing" or None."""
+        """The row's values of each key, "missing", or None if it is unknown."""
         probe = self.table.probe(self.kind.keys(numbers), now)
-        hits = np.flatnonzero(probe.is_row | probe.is_stale)
+        assert not probe.is_stale.any()
+        hits = np.flatnonzero(probe.is_row)
         gathered = self.table.rows(probe.slots[hits], self.kind.schema.columns.names)
         columns = [column.to_pylist() for column in gathered.rows.columns]
         found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
@@ -89,13 +93,13 @@ class NumberTable:
         return found
 
     def hit(self, number: int, *, now: float = 0.0) -> object:
-        """What is found of one key alone, as `found` shows it; None if it is no hit."""
+        """The row's values of one key; None if it is no hit."""
         hit = self.table.hit(self.kind.key(number), now)
         if hit is None:
             return None
         columns = hit.row.columns[len(hit.row.columns) - len(self.kind.schema.columns) :]
         return tuple(column[hit.row.at].as_py() for column in columns)
 
-    def rows(self, values: Sequence[int]) -> list[object]:
-        """How `found` shows rows with these values."""
+    def rows(self, *values: int) -> list[object]:
+        """Rows with these values, as `found` shows them."""
         return [self.kind.row(value) for value in values]

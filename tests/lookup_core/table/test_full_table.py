@@ -1,10 +1,18 @@
-"""What a table that is held whole answers, and what changes do to it."""
+"""The full table: loads, changes, what is unknown, ages and memory."""
+
+from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from lookup_core.errors import BackendError
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.keys.canonical_keys import canonical_keys
+from lookup_core.settings import CacheSettings, ReloadSettings
 from lookup_core.statistics import EvictionReason
+from lookup_core.table.full_table import FullTable
+from lookup_core.table.reload import next_load_at, same_rows
 from tests.lookup_core.cache.row_caches import KINDS, CacheKind
 from tests.lookup_core.table.full_tables import CHANGED, GONE, NOTHING_UNSEEN, ROOMY, NumberTable
 
@@ -19,189 +27,211 @@ def kind(request: pytest.FixtureRequest) -> CacheKind:
     return KINDS[request.param]
 
 
-def test_nothing_is_known_before_the_first_load(kind: CacheKind) -> None:
-    """A table that was never loaded knows neither rows nor absences, nor does a change help."""
+def test_unloaded_table_knows_nothing(kind: CacheKind) -> None:
+    """Before the first load neither rows nor missing keys are known, whatever changes."""
     table = NumberTable.empty(kind)
-
     table.apply([(1, 10)])
+    reload = table.table.begin_reload(0.0)
+    table.read(reload, [(1, 10)])
 
     assert table.found([1, 2]) == [None, None]
     assert table.hit(1) is None
-    assert not table.table.is_whole
+    assert (reload.row_count, table.table.is_whole, len(table.table)) == (1, False, 0)
     assert table.table.oldest_age_s(5.0) is None
 
 
-def test_whole_table_knows_every_key(kind: CacheKind) -> None:
-    """A key that is not in the table has no row, and none has to be asked for."""
+def test_loaded_table_knows_every_key(kind: CacheKind) -> None:
+    """A key that is not in the table has no row, and needs no query."""
     table = NumberTable.loaded(kind, LOADED)
 
-    assert table.found([1, 2, 3]) == [*table.rows([10, 20]), "missing"]
-    assert table.hit(2) == kind.row(20)
-    assert table.hit(3) is None
+    assert table.found([1, 2, 3]) == [*table.rows(10, 20), "missing"]
+    assert table.found([]) == []
+    assert [table.hit(key) for key in (2, 3)] == [kind.row(20), None]
     assert table.table.is_whole
+    assert NumberTable.loaded(kind, {}).found([1]) == ["missing"]
 
 
-def test_first_load_is_not_seen_before_its_end() -> None:
-    """Rows that are read are no answers until the table is whole."""
-    table = NumberTable.empty(NUMBER)
-    reload = table.table.begin_reload(0.0)
-    table.read(reload, [(1, 10)])
+@pytest.mark.parametrize("count", [3, 50])
+def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> None:
+    """Until its end the former rows are served, then all new ones; few or many may be new."""
+    table = NumberTable.loaded(kind, {1: 10, 2: 20, 3: 30, 4: 40})
+    new = dict.fromkeys(range(10, 10 + count), 7)
+    reload = table.table.begin_reload(1.0)
+    table.read(reload, [(1, 10), (2, 21), *new.items()])
+    table.read(reload, [(4, 40)])
+    assert table.found([1, 2, 3, 4, 10]) == [*table.rows(10, 20, 30, 40), "missing"]
 
-    assert table.found([1, 2]) == [None, None]
-    assert reload.row_count == 1
+    table.finish(reload)
 
-
-def test_changes_are_followed_in_their_order(kind: CacheKind) -> None:
-    """Of several changes of a key in one batch the last one counts."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    table.apply([(1, 11), (3, 30), (1, GONE), (2, GONE), (2, 22), (4, 40), (4, CHANGED)])
-
-    assert table.found([1, 2, 3, 4]) == ["missing", *table.rows([22, 30]), None]
+    assert table.found([1, 2, 3, 4]) == [*table.rows(10, 21), "missing", *table.rows(40)]
+    assert table.found([*new]) == table.rows(*new.values())
+    assert len(table.table) == 3 + count
 
 
-def test_hole_is_closed_by_what_a_query_brings(kind: CacheKind) -> None:
-    """A key that changed without its row is unknown until it was read, whatever was read."""
-    table = NumberTable.loaded(kind, LOADED)
-    table.apply([(1, CHANGED), (2, CHANGED), (3, CHANGED)])
-    assert table.found([1, 2, 3]) == [None] * 3
-    assert table.table.hole_count == 3
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_changes_outdo_a_reload(kind: CacheKind, *, is_loaded: bool) -> None:
+    """A key that changed since the reload started is as it changed, read before or after."""
+    values = dict.fromkeys(range(1, 8), 0)
+    table = NumberTable.loaded(kind, values) if is_loaded else NumberTable.empty(kind)
+    reload = table.table.begin_reload(1.0)
+    table.read(reload, [(1, 1), (2, 1), (3, 1)])
+    table.apply([(1, 5), (2, GONE), (3, CHANGED), (4, 5), (5, GONE), (6, CHANGED), (7, CHANGED)])
+    table.fill({7: 6})
+    table.read(reload, [(4, 1), (5, 1), (6, 1), (7, 1), (8, 1)])
 
-    table.fill({1: 11, 3: 33}, missing=[2])
+    table.finish(reload)
 
-    assert table.found([1, 2, 3]) == [*table.rows([11]), "missing", *table.rows([33])]
-    assert table.table.hole_count == 0
-
-
-def test_query_teaches_nothing_beyond_holes(kind: CacheKind) -> None:
-    """What is read for another reason, as while the table was loaded, changes no row."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    table.fill({1: 11, 3: 33}, missing=[2])
-
-    assert table.found([1, 2, 3]) == [*table.rows([10, 20]), "missing"]
+    five = table.rows(5)
+    assert table.found(range(1, 9)) == [
+        *(*five, "missing", None, *five, "missing", None, *table.rows(6, 1)),
+    ]
 
 
 def test_key_with_several_rows_stays_a_hole(kind: CacheKind) -> None:
-    """It is unknown, so that each lookup of it is a query, and later loads do not change that."""
-    table = NumberTable.empty(kind)
+    """A key with several rows is unknown, so each lookup queries it, after each load."""
+    table = NumberTable.loaded(kind, {5: 50})
     for _ in range(2):
-        reload = table.table.begin_reload(0.0)
-        table.read(reload, [(1, 10), (2, 20), (1, 11)])
-        table.read(reload, [(2, 20), (3, 30), (2, 20)])
-        table.read(reload, [(2, 20), (4, 40)])
+        table.reload(
+            [(1, 10), (2, 20), (1, 11), (5, 50)], [(2, 20), (3, 30), (2, 20)], [(2, 20), (5, 50)]
+        )
 
-        assert table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
-
-        assert table.found([1, 2, 3, 4]) == [None, None, *table.rows([30, 40])]
-        assert table.table.hole_count == 2
+        assert table.found([1, 2, 3, 4, 5]) == [None, None, *table.rows(30), "missing", None]
+        assert table.table.hole_count == 3
 
 
-def test_row_that_gets_a_second_one_is_a_hole(kind: CacheKind) -> None:
-    """A row is no answer any more once a picture shows another one beside it."""
-    table = NumberTable.loaded(kind, LOADED)
+@pytest.mark.parametrize("name", ["text", "equal hashes"])
+def test_unseen_changes_make_suspects(name: str) -> None:
+    """All keys with the hash of a change that the load does not show are unknown."""
+    table = NumberTable.empty(KINDS[name])
     reload = table.table.begin_reload(0.0)
-    table.read(reload, [(1, 10), (2, 20)])
-    table.read(reload, [(1, 10)])
+    table.read(reload, [(key, key) for key in range(100) if key != 3])
+    unseen = table.kind.keys([1, 3]).hashes
+    hashes = table.kind.keys(range(100)).hashes
 
-    assert table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
+    table.finish(reload, unseen=unseen)
 
-    assert table.found([1, 2]) == [None, *table.rows([20])]
-
-
-def test_change_later_than_the_picture_is_a_suspect() -> None:
-    """A key whose noted change the picture does not show is asked for, with a row or without."""
-    table = NumberTable.empty(TEXT)
-    reload = table.table.begin_reload(0.0)
-    table.read(reload, [(1, 10), (2, 20)])
-
-    assert table.table.finish_reload(reload, unseen=TEXT.keys([1, 3]).hashes)
-
-    assert table.found([1, 2, 3]) == [None, *table.rows([20]), None]
+    unknown = [key for key, found in enumerate(table.found(range(100))) if found is None]
+    assert unknown == np.flatnonzero(np.isin(hashes, unseen)).tolist()
+    assert table.table.hole_count == 2
     table.fill({1: 11}, missing=[3])
-    assert table.found([1, 3]) == [*table.rows([11]), None]
+    assert table.found([1, 3]) == [*table.rows(11), None]
     table.apply([(3, GONE)])
     assert table.found([3]) == ["missing"]
+    table.reload([(2, 2)])
+    assert table.found([1, 2, 3]) == ["missing", *table.rows(2), "missing"]
 
 
-def test_invalidated_keys_are_holes(kind: CacheKind) -> None:
-    """Whoever says that a key may have changed makes it unknown, also one without a row."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    assert table.table.invalidate(kind.keys([1, 3, 1])) == 1
-
-    assert table.found([1, 2, 3]) == [None, *table.rows([20]), None]
-
-
-def test_cleared_table_is_loaded_anew() -> None:
-    """After everything may have changed nothing is known, and a load under way is given up."""
+def test_cleared_table_is_loaded_again() -> None:
+    """After a flush nothing is known, a reload in progress is aborted, and bookmarks are void."""
     table = NumberTable.loaded(NUMBER, LOADED)
+    hit = table.table.hit(NUMBER.key(1), 1.0)
     reload = table.table.begin_reload(1.0)
 
     assert table.table.clear() == 2
 
+    assert hit is not None
     assert table.found([1, 3]) == [None, None]
     assert not table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
-    assert table.reload({1: 11}, now=2.0)
-    assert table.found([1, 3], now=2.0) == [*table.rows([11]), "missing"]
-
-
-def test_ages_count_from_what_is_certain() -> None:
-    """A row is as old as the last proof that it is the table's, or as its own change if later."""
-    table = NumberTable.loaded(NUMBER, LOADED, now=1.0)
-    table.apply([(2, 22)], now=3.0)
-
-    assert table.table.probe(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist() == [4.0, 2.0, 4.0]
-
-    table.table.confirm(4.0)
-    table.table.confirm(3.5)
-    assert table.table.probe(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist() == [1.0, 1.0, 1.0]
-    assert table.table.oldest_age_s(5.0) == 1.0
-
-
-def test_hit_leads_back_to_its_row() -> None:
-    """A bookmark finds its row until that changes."""
-    table = NumberTable.loaded(NUMBER, LOADED)
-    marks = [table.table.hit(NUMBER.key(key), 1.0) for key in (1, 2)]
-    first, second = [hit.bookmark for hit in marks if hit is not None]
-    assert table.table.revisit(second, 3.0) == 3.0
-
-    table.apply([(1, 11)], now=2.0)
-    assert table.table.revisit(first, 3.0) is None
-
-
-def test_bookmark_does_not_outlive_a_clear() -> None:
-    """A row of a table that is gone is found no more, not even where another one stands now."""
-    table = NumberTable.loaded(NUMBER, LOADED)
-    hit = table.table.hit(NUMBER.key(1), 1.0)
-    assert hit is not None
-    table.table.clear()
-    table.reload({1: 11})
-
+    table.reload([(1, 11)], now=2.0)
+    assert table.found([1, 3], now=2.0) == [*table.rows(11), "missing"]
     assert table.table.revisit(hit.bookmark, 3.0) is None
 
 
+@pytest.mark.parametrize(
+    ("settings", "due_at"),
+    [
+        (ReloadSettings(), None),
+        (ReloadSettings(every_s=60.0), 65.0),
+        (ReloadSettings(at_s=46_800.0), 3605.0),
+        (ReloadSettings(at_s=39_600.0), 82_805.0),
+        (ReloadSettings(at_s=43_200.0), 86_405.0),
+    ],
+)
+def test_next_load_follows_the_settings(settings: ReloadSettings, due_at: float | None) -> None:
+    """After a load at noon the next one follows a pause, a time of day, or not at all."""
+    assert next_load_at(settings, now=5.0, wall_s=1000 * 86_400.0 + 43_200.0) == due_at
+
+
+def test_query_closes_holes_only(kind: CacheKind) -> None:
+    """A query fills keys that changed without their row; all other keys stay as they are."""
+    table = NumberTable.loaded(kind, {1: 10, 2: 20, 5: 50})
+    table.apply([(1, CHANGED), (2, CHANGED), (3, CHANGED)])
+    assert (table.found([1, 2, 3]), table.table.hole_count) == ([None] * 3, 3)
+
+    table.fill({1: 11, 3: 33, 5: 51, 6: 66}, missing=[2, 7])
+    table.fill({})
+
+    known = [*table.rows(11), "missing", *table.rows(33, 50), "missing"]
+    assert (table.found([1, 2, 3, 5, 6]), table.table.hole_count) == (known, 0)
+
+
+def test_ages_count_from_the_last_proof() -> None:
+    """A row is as old as the last proof that it is current, or as its own change if later."""
+    table = NumberTable.loaded(NUMBER, LOADED, now=1.0)
+    table.apply([(2, 22)], now=3.0)
+    ages_s = [table.table.probe(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist()]
+
+    for confirmed_at in (4.0, 3.5):
+        table.table.confirm(confirmed_at)
+        ages_s.append(table.table.peek(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist())
+
+    assert ages_s == [[4.0, 2.0, 4.0], [1.0] * 3, [1.0] * 3]
+    assert table.table.oldest_age_s(5.0) == 1.0
+    table.reload([(1, 10)], now=2.0)
+    assert table.table.oldest_age_s(5.0) == 1.0
+
+
+def test_bookmark_leads_to_its_row() -> None:
+    """A bookmark finds its row, with its age, until that changes."""
+    table = NumberTable.loaded(NUMBER, LOADED)
+    hit = table.table.hit(NUMBER.key(1), 1.0)
+    assert hit is not None
+    assert (hit.age_s, table.table.revisit(hit.bookmark, 3.0)) == (1.0, 3.0)
+
+    table.apply([(1, 11)], now=2.0)
+
+    assert table.table.revisit(hit.bookmark, 3.0) is None
+    changed = table.table.hit(NUMBER.key(1), 3.0)
+    assert changed is not None
+    assert (changed.age_s, table.table.revisit(changed.bookmark, 4.0)) == (1.0, 2.0)
+
+
+def test_lost_rows_are_counted_by_reason() -> None:
+    """Rows that were replaced, and rows that became unknown, are counted apart."""
+    table = NumberTable.loaded(NUMBER, {1: 10, 2: 20, 3: 30, 4: 40})
+    table.apply([(1, 11), (2, GONE), (9, GONE)])
+    table.table.invalidate(NUMBER.keys([3]))
+    table.reload([(1, 11), (4, 41)])
+    table.table.clear()
+
+    statistics = table.table.statistics()
+
+    reasons = {EvictionReason.REPLACED: 2, EvictionReason.INVALIDATED: 4}
+    assert statistics.evictions == dict.fromkeys(EvictionReason, 0) | reasons
+    assert (statistics.rows, statistics.max_bytes) == (0, ROOMY)
+    assert statistics.bytes == table.table.bytes
+
+
 def test_row_without_room_becomes_a_hole(kind: CacheKind) -> None:
-    """A change that would go beyond the bound is remembered, its row is not; nothing is evicted."""
+    """A change beyond the bound is remembered without its row; nothing is evicted."""
     table = NumberTable.loaded(kind, LOADED)
     table.table.set_max_bytes(table.table.bytes)
 
     table.apply([(1, 11), (3, 30)])
-
-    assert table.found([1, 2, 3]) == [None, *table.rows([20]), None]
+    assert table.found([1, 2, 3]) == [None, *table.rows(20), None]
     table.fill({1: 11}, missing=[3])
     assert table.found([1, 3]) == [None, None]
+
     table.table.set_max_bytes(ROOMY)
     table.fill({1: 11}, missing=[3])
-    assert table.found([1, 3]) == [*table.rows([11]), "missing"]
+    assert table.found([1, 3]) == [*table.rows(11), "missing"]
 
 
 def test_too_many_holes_make_all_unknown() -> None:
-    """Where not even holes fit, the whole table is to be loaded anew."""
-    table = NumberTable.empty(TEXT, max_bytes=60_000)
-    table.reload({1: 10})
+    """If not even holes fit, the whole table has to be loaded again."""
+    table = NumberTable.loaded(TEXT, {1: 10}, max_bytes=60_000)
 
-    for first in range(100, 2_000, 100):
+    for first in range(100, 2000, 100):
         table.apply([(key, CHANGED) for key in range(first, first + 100)])
 
     assert not table.table.is_whole
@@ -210,58 +240,134 @@ def test_too_many_holes_make_all_unknown() -> None:
 
 
 def test_lower_bound_drops_nothing() -> None:
-    """Memory that is short takes nothing from a table that is held whole."""
+    """A lower bound keeps all rows; a reload needs room when it reads."""
     table = NumberTable.loaded(NUMBER, LOADED)
-
     table.table.set_max_bytes(0)
-
-    assert table.found([1, 2, 3]) == [*table.rows([10, 20]), "missing"]
+    assert table.found([1, 2, 3]) == [*table.rows(10, 20), "missing"]
     with pytest.raises(BackendError, match="needs more than"):
-        table.reload({1: 11})
+        table.reload([(1, 11)])
+
     reload = table.table.begin_reload(0.0)
     table.table.set_max_bytes(ROOMY)
     table.read(reload, [(1, 11)])
-    assert table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
-    assert table.found([1]) == table.rows([11])
+    table.finish(reload)
+
+    assert table.found([1]) == table.rows(11)
 
 
-def test_memory_stays_bounded_over_updates(kind: CacheKind) -> None:
-    """A hundred rounds of new rows for all keys take no more than a few of them."""
-    keys = range(500)
-    table = NumberTable.loaded(kind, dict.fromkeys(keys, 0))
+def test_load_beyond_the_bound_is_refused() -> None:
+    """The error names the bound, the row and the remedy; the former rows stay."""
+    table = NumberTable.loaded(NUMBER, {1: 10}, max_bytes=100_000)
+    reload = table.table.begin_reload(0.0)
+    table.read(reload, [(key, key) for key in range(1000)])
+
+    with pytest.raises(BackendError) as caught:
+        table.read(reload, [(key, key) for key in range(1000, 1500)])
+
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+    assert caught.value.detail == (
+        "the table needs more than the 0 MiB that cache.max_bytes and limits.memory leave it:"
+        " full at row 1,500, next to 1 rows of the former load; raise them"
+    )
+    table.table.abort_reload()
+    assert table.found([1, 2]) == [*table.rows(10), "missing"]
+
+
+@pytest.mark.parametrize("name", ["text", "equal hashes", "number, no columns"])
+def test_updates_take_bounded_memory(name: str) -> None:
+    """Many rounds of new rows for all keys take little more than one."""
+    keys = range(300)
+    table = NumberTable.loaded(KINDS[name], dict.fromkeys(keys, 0))
     held_bytes = table.table.bytes
 
-    for value in range(100):
+    for value in range(30):
         table.apply([(key, value) for key in keys], now=float(value))
 
     assert table.table.bytes <= 1.5 * held_bytes
-    assert table.found(keys, now=99.0) == table.rows([99]) * len(keys)
+    assert table.found(keys, now=29.0) == table.rows(29) * len(keys)
 
 
-def test_what_went_is_counted() -> None:
-    """Rows that were replaced, or that nobody knows any more, are counted by their reason."""
-    table = NumberTable.loaded(NUMBER, {1: 10, 2: 20, 3: 30, 4: 40})
-    table.apply([(1, 11), (2, GONE), (9, GONE)])
-    table.table.invalidate(NUMBER.keys([3]))
-    table.reload({1: 11, 4: 41})
+def test_room_is_made_by_compaction() -> None:
+    """The memory of rows that are gone is used again when new rows need it."""
+    table = NumberTable.loaded(TEXT, dict.fromkeys(range(2000), 7))
+    table.table.set_max_bytes(table.table.bytes)
+    table.apply([(key, GONE) for key in range(600)])
 
-    statistics = table.table.statistics()
+    table.apply([(key, 8) for key in range(5000, 5300)])
 
-    expected = dict.fromkeys(EvictionReason, 0) | {
-        EvictionReason.REPLACED: 2,
-        EvictionReason.INVALIDATED: 2,
-    }
-    assert (statistics.rows, statistics.evictions) == (2, expected)
-    assert len(table.table) == statistics.rows
-    assert (statistics.bytes, statistics.max_bytes) == (table.table.bytes, ROOMY)
+    assert table.found([0, 5000, 5299]) == ["missing", *table.rows(8, 8)]
+    assert table.table.bytes <= table.table.statistics().max_bytes
 
 
-def test_empty_batches_change_nothing(kind: CacheKind) -> None:
-    """Nothing to read, to change or to close is no fault."""
-    table = NumberTable.loaded(kind, {})
-    table.apply([])
-    table.fill({})
+@pytest.mark.parametrize(("kept", "is_shrunk"), [(4000, False), (100, True)])
+def test_sparse_table_shrinks(kept: int, *, is_shrunk: bool) -> None:
+    """A reload that leaves few of many keys gives their memory back."""
+    table = NumberTable.loaded(NUMBER, dict.fromkeys(range(20_000), 7), max_bytes=2**24)
+    slots = table.table._table.entries.slot_count
 
-    assert table.found([]) == []
-    assert table.found([1]) == ["missing"]
-    assert np.array_equal(table.table.probe(kind.keys([]), 0.0).ages_s, [])
+    table.reload([(key, 7) for key in range(kept)])
+
+    assert (table.table._table.entries.slot_count < slots) is is_shrunk
+    assert table.found([0, kept - 1, kept]) == [*table.rows(7, 7), "missing"]
+
+
+@pytest.mark.parametrize(("changed", "share"), [(0, 1.05), (2000, 1.2)])
+def test_reload_holds_changed_rows_only(changed: int, share: float) -> None:
+    """A reload needs memory for changed rows only; equal nulls and NaN are unchanged."""
+    columns = pa.schema({"x": pa.int64(), "text": pa.utf8(), "ratio": pa.float64()})
+    key = pa.schema({"name": pa.utf8()})
+    table = FullTable(DimensionSchema(key, columns), CacheSettings(max_bytes=2**26))
+    held_bytes = most_bytes = 0
+    for below in (0, changed):
+        held_bytes = table.bytes
+        reload = table.begin_reload(0.0)
+        for start in range(0, 20_000, 2000):
+            numbers = np.arange(start, start + 2000)
+            names = pa.array([f"name {number}" for number in numbers])
+            values = pa.array(np.where(numbers < below, -1, numbers))
+            ratios = pa.array(np.where(numbers % 7, numbers, np.nan), mask=numbers % 5 == 0)
+            rows = pa.record_batch([values, names, ratios], schema=columns)
+            reload.add(canonical_keys(pa.record_batch([names], schema=key)), rows)
+            most_bytes = table.bytes
+        assert table.finish_reload(reload, unseen=NOTHING_UNSEEN)
+
+    assert most_bytes < share * held_bytes
+    assert table.bytes == held_bytes if not changed else table.bytes < share * held_bytes
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "expected"),
+    [
+        (pa.int32(), [1, 2, None, None], [1, 3, None, 4], [True, False, True, False]),
+        (pa.utf8(), ["a", "", None, "b"], ["a", None, None, "c"], [True, False, True, False]),
+        (pa.float64(), [NAN, 0.0, None, 1.5], [NAN, -0.0, NAN, 1.5], [True, False, False, True]),
+        (pa.float32(), [NAN, 0.5], [1.0, 0.5], [False, True]),
+        (pa.bool_(), [True, False, None], [True, True, None], [True, False, True]),
+        (pa.binary(16), [b"x" * 16, None], [b"x" * 16, b"y" * 16], [True, False]),
+        (pa.decimal128(5, 2), [Decimal("1.00"), None], [Decimal("1.00"), None], [True, True]),
+        (pa.timestamp("us", "UTC"), [1, 2], [1, 3], [True, False]),
+        (
+            pa.list_(pa.float64()),
+            [[NAN, None], [1.0], None, [], None, [1.0, 2.0], [3.0]],
+            [[NAN, None], [2.0], None, [], [], [1.0], [3.0]],
+            [True, False, True, True, False, False, True],
+        ),
+        (pa.list_(pa.utf8()), [None, []], [[], []], [False, True]),
+    ],
+)
+def test_equal_values_are_unchanged(
+    kind: pa.DataType, left: list[object], right: list[object], expected: list[bool]
+) -> None:
+    """Nulls equal nulls, NaN equals NaN; all else by its value, for each type and each column."""
+    ours, theirs = (pa.record_batch({"x": pa.array(values, kind)}) for values in (left, right))
+    wide = [pa.record_batch([each.column(0), [1] * len(left)], ["x", "y"]) for each in (ours, ours)]
+    other = pa.record_batch([theirs.column(0), [1] * len(left)], ["x", "y"])
+
+    assert same_rows(ours, theirs).tolist() == expected
+    assert same_rows(ours.slice(1), theirs.slice(1)).tolist() == expected[1:]
+    assert same_rows(wide[0], other).tolist() == expected
+    assert same_rows(wide[0], wide[1]).all()
+    assert same_rows(ours.select([]), theirs.select([])).tolist() == [True] * len(left)

@@ -1,31 +1,37 @@
-"""The table against a dict, through any course of loads, changes, queries, faults and time.
+"""The full table against a dictionary, in random interleavings of loads, changes and queries."""
 
-It knows what the dict knows, in whatever order changes and batches of a picture come.
-"""
+from itertools import cycle
 
-import numpy as np
-from hypothesis import settings
+import pytest
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from lookup_core.table.reload import Reload
 from tests.lookup_core.cache.row_caches import KINDS
-from tests.lookup_core.table.full_tables import CHANGED, GONE, NumberTable
+from tests.lookup_core.table.full_tables import CHANGED, GONE, NOTHING_UNSEEN, NumberTable
 
 KEYS = range(12)
-numbers = st.sampled_from(KEYS)
-values = st.integers(0, 1)  # few, so that rows are often the same as before
+NUMBERS = st.sampled_from(KEYS)
+VALUES = st.integers(0, 1)  # few, so that many rows do not change
 HOLE = "hole"
-ROWS = st.lists(st.tuples(numbers, values), max_size=12)
-CHANGES = st.lists(st.tuples(numbers, values | st.sampled_from([GONE, CHANGED])), max_size=8)
+ROWS = st.lists(st.tuples(NUMBERS, VALUES), max_size=12)
+CHANGES = st.lists(st.tuples(NUMBERS, VALUES | st.sampled_from([GONE, CHANGED])), max_size=8)
 
 
 class FullTableMachine(RuleBasedStateMachine):
-    """A table against {key: (value or HOLE, when)}; what is not in it has no row."""
+    """A table against {key: (value or HOLE, since)}; all other keys have no row."""
 
     @initialize(name=st.sampled_from(sorted(KINDS)))
     def start(self, name: str) -> None:
-        """Any kind of dimension."""
+        """Choose a kind of dimension."""
         self.kind = KINDS[name]
         self.has_exact_hashes = self.kind.hash_count is None
         self.number_table = NumberTable.empty(self.kind)
@@ -35,27 +41,29 @@ class FullTableMachine(RuleBasedStateMachine):
         self.is_whole = False
         self.fresh_at = self.now = 0.0
         self.reload: Reload | None = None
-        self.given_up: list[Reload] = []
+        self.aborted: list[Reload] = []
+        self.turns = cycle(KEYS)
 
     @rule()
     def begin(self) -> None:
-        """Begin a reload; another one is given up."""
-        self._give_up()
+        """Begin a reload; another one is aborted."""
+        self._abort()
         self.reload = self.table.begin_reload(self.now)
         self.began_at = self.now
         self.picture: dict[int, int | str] = {}
         self.touched: set[int] = set()
 
+    @precondition(lambda self: self.reload is not None)
     @rule(rows=ROWS)
     def read(self, rows: list[tuple[int, int]]) -> None:
-        """A batch of the picture, in which a key may be twice."""
-        if self.reload is not None:
-            self.number_table.read(self.reload, rows)
-            for key, value in rows:
-                self.picture[key] = HOLE if key in self.picture else value
+        """The reload reads a batch, in which a key may occur twice."""
+        assert self.reload is not None
+        self.number_table.read(self.reload, rows)
+        for key, value in rows:
+            self.picture[key] = HOLE if key in self.picture else value
 
     @rule(
-        first=ROWS, between=CHANGES, fetched=st.sets(numbers), second=ROWS, unseen=st.sets(numbers)
+        first=ROWS, between=CHANGES, fetched=st.sets(NUMBERS), second=ROWS, unseen=st.sets(NUMBERS)
     )
     def load(
         self,
@@ -66,7 +74,7 @@ class FullTableMachine(RuleBasedStateMachine):
         second: list[tuple[int, int]],
         unseen: set[int],
     ) -> None:
-        """A whole reload, with changes and queries in the middle."""
+        """A whole reload, with changes and queries in between."""
         self.begin()
         self.read(first)
         self.apply(between)
@@ -74,14 +82,13 @@ class FullTableMachine(RuleBasedStateMachine):
         self.read(second)
         self.finish(unseen)
 
-    @rule(unseen=st.sets(numbers, max_size=3))
+    @precondition(lambda self: self.reload is not None)
+    @rule(unseen=st.sets(NUMBERS, max_size=3))
     def finish(self, unseen: set[int]) -> None:
-        """The picture counts where nobody has touched the key, and no change is later."""
-        if self.reload is None:
-            return
+        """The reload counts for keys that no change has touched, and that it shows."""
+        assert self.reload is not None
         unseen = unseen if self.has_exact_hashes else set()
-        hashes = self.kind.keys(sorted(unseen)).hashes
-        assert self.table.finish_reload(self.reload, unseen=hashes)
+        self.number_table.finish(self.reload, unseen=self.kind.keys(sorted(unseen)).hashes)
         self.suspects = unseen - self.touched
         kept = {key: held for key, held in self.held.items() if key in self.touched}
         loaded = {
@@ -94,36 +101,36 @@ class FullTableMachine(RuleBasedStateMachine):
         self.fresh_at = max(self.fresh_at, self.began_at)
 
     @rule()
-    def finish_what_was_given_up(self) -> None:
-        """A reload that another one replaced, or that was given up, ends without effect."""
-        for reload in self.given_up:
-            assert not self.table.finish_reload(reload, unseen=np.zeros(0, np.uint64))
+    def finish_aborted(self) -> None:
+        """A reload that was aborted or replaced ends without effect."""
+        for reload in self.aborted:
+            assert not self.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
 
     @rule()
     def abort(self) -> None:
-        """The old state stays."""
-        self._give_up()
+        """The former state stays."""
+        self._abort()
         self.table.abort_reload()
 
     @rule(changes=CHANGES)
     def apply(self, changes: list[tuple[int, int | str]]) -> None:
-        """Changes in their order."""
+        """Apply changes in their order."""
         self.number_table.apply(changes, now=self.now)
         for key, value in changes:
             self._change(key, HOLE if value == CHANGED else value)
 
-    @rule(keys=st.lists(numbers))
+    @rule(keys=st.lists(NUMBERS))
     def invalidate(self, keys: list[int]) -> None:
-        """Nobody knows what the keys are now."""
+        """Make keys unknown."""
         known = {key for key in keys if self.held.get(key, (HOLE, 0))[0] != HOLE}
         count = self.table.invalidate(self.kind.keys(keys))
         assert count == (len(known) if self._is_followed() else 0)
         for key in keys:
             self._change(key, HOLE)
 
-    @rule(keys=st.lists(numbers, unique=True), choice=st.integers(0, 2**15 - 1))
+    @rule(keys=st.lists(NUMBERS, unique=True), choice=st.integers(0, 2**15 - 1))
     def fill(self, keys: list[int], choice: int) -> None:
-        """A query's answer counts for holes only; no absence is taken for a suspect."""
+        """A query fills holes only; a suspect is filled with a row only."""
         has_row = {key: bool(choice >> at % 15 & 1) for at, key in enumerate(keys)}
         missing = [key for key in keys if not has_row[key]]
         found = {key: 7 for key in keys if has_row[key]}
@@ -137,15 +144,15 @@ class FullTableMachine(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        """Nothing is known."""
+        """Forget everything."""
         rows = [key for key, (value, _) in self.held.items() if value != HOLE]
         assert self.table.clear() == len(rows)
-        self._give_up()
+        self._abort()
         self.held, self.suspects, self.is_whole = {}, set(), False
 
     @rule(seconds=st.integers(1, 5), is_confirmed=st.booleans())
     def wait(self, seconds: int, *, is_confirmed: bool) -> None:
-        """Let time pass."""
+        """Time passes."""
         self.now += seconds
         if is_confirmed:
             self.table.confirm(self.now)
@@ -153,17 +160,17 @@ class FullTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_the_same(self) -> None:
-        """Each key is known as in the dict, together and alone, and ages are within bounds."""
+        """All keys are as in the dictionary, also one looked up alone; ages are within bounds."""
         if not hasattr(self, "table"):
             return
         self.table.check_invariants()
         expected = [self._expected(key) for key in KEYS]
         assert self.number_table.found(KEYS, now=self.now) == expected
         probe = self.table.peek(self.kind.keys(KEYS), self.now)
-        assert not probe.is_stale.any()
+        alone = next(self.turns)
+        hit = self.number_table.hit(alone, now=self.now)
+        assert hit == (expected[alone] if probe.is_row[alone] else None)
         for key in KEYS:
-            alone = self.number_table.hit(key, now=self.now)
-            assert alone == (expected[key] if probe.is_row[key] else None)
             if isinstance(expected[key], tuple):
                 least_s = min(self.now - self.held[key][1], self.now - self.fresh_at)
                 assert least_s <= probe.ages_s[key] <= self.now - self.fresh_at
@@ -184,9 +191,9 @@ class FullTableMachine(RuleBasedStateMachine):
         if value != GONE:
             self.held[key] = (value, self.now)
 
-    def _give_up(self) -> None:
+    def _abort(self) -> None:
         if self.reload is not None:
-            self.given_up.append(self.reload)
+            self.aborted.append(self.reload)
             self.reload = None
 
     def _expected(self, key: int) -> object:
@@ -198,5 +205,9 @@ class FullTableMachine(RuleBasedStateMachine):
         return None if isinstance(value, str) else self.kind.row(value)
 
 
-TestFullTableMachine = FullTableMachine.TestCase
-TestFullTableMachine.settings = settings(max_examples=60, stateful_step_count=30)
+@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.full)])
+def test_table_agrees_with_a_dictionary(examples: int) -> None:
+    """In any order of loads, changes and queries each key has its row, no row, or is unknown."""
+    profile = hypothesis_settings(max_examples=examples, stateful_step_count=30)
+
+    run_state_machine_as_test(FullTableMachine, settings=profile)

@@ -324,7 +324,7 @@ def test_undescribed_dimension_is_cold() -> None:
     loading = Refresher(full(), loaded(table()))
     following = Refresher(full(), followed(changelog(), table()))
 
-    assert (loading.waiting, loading.load_statistics()) == (None, LoadStatistics())
+    assert loading.load_statistics() == LoadStatistics()
     assert loading.statistics() == RefreshStatistics(None, None, LoadStatistics())
     assert loading.cold_reason() == "its load has not begun"
     assert following.statistics().feed == FeedStatistics(FeedState.STARTING)
@@ -342,7 +342,7 @@ STALLED = FeedStatistics(FeedState.SILENT, last_error="gone")
         (None, None, "its load has not begun"),
         (LOADING, None, "loading: 1,500 rows"),
         (replace(LOADING, expected_rows=2_000), None, "loading: 1,500 of about 2,000 rows"),
-        (replace(LOADING, last_error="no"), None, "loading: 1,500 rows; a try failed: no"),
+        (replace(LOADING, last_error="no"), None, "loading: 1,500 rows; an attempt failed: no"),
         (LoadStatistics(last_error="no"), None, "its load failed: no"),
         (None, FeedStatistics(FeedState.STARTING), "its load waits for its feed"),
         (None, STALLED, "its load waits for its feed: gone"),

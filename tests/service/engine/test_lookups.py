@@ -468,7 +468,7 @@ async def traced_lookup(
     dimension: Dimension, span: FakeCallerSpan | None, *keys: int
 ) -> dict[int, str]:
     """All answers for a caller, traced or not."""
-    answers = await dimension.lookup(typed(*keys), columns=None, timeout_s=None, asked_by=span)
+    answers = await dimension.lookup(typed(*keys), columns=None, timeout_s=None, span=span)
     return in_words(answers)
 
 
@@ -489,8 +489,8 @@ async def test_query_is_linked_to_all_its_callers() -> None:
         await asyncio.gather(*callers)
 
     (query,) = tracer.queries
-    assert (query.what, query.askers) == (TracedQuery("customers", 2), [first, second, third])
-    assert query.end_told == (QueryStatus.OK, None)
+    assert (query.what, query.callers) == (TracedQuery("customers", 2), [first, second, third])
+    assert query.ended_with == (QueryStatus.OK, None)
 
 
 async def test_query_of_untraced_callers_has_no_links() -> None:
@@ -500,8 +500,8 @@ async def test_query_of_untraced_callers_has_no_links() -> None:
         await traced_lookup(dimension, None, 7)
         await traced_lookup(dimension, begun(tracer), *range(100, 200))
 
-    assert {len(query.askers) for query in tracer.queries[:1]} == {0}
-    assert {len(query.askers) for query in tracer.queries[1:]} == {1}
+    assert {len(query.callers) for query in tracer.queries[:1]} == {0}
+    assert {len(query.callers) for query in tracer.queries[1:]} == {1}
 
 
 async def test_every_attempt_is_a_span() -> None:
@@ -511,7 +511,7 @@ async def test_every_attempt_is_a_span() -> None:
     async with running(backend, RETRIED, tracer=tracer) as dimension:
         await traced_lookup(dimension, begun(tracer), 7)
 
-    assert [(query.what.tries, query.end_told) for query in tracer.queries] == [
+    assert [(query.what.tries, query.ended_with) for query in tracer.queries] == [
         (1, (QueryStatus.ERROR, ErrorCode.BACKEND_UNAVAILABLE)),
         (2, (QueryStatus.OK, None)),
     ]
@@ -525,9 +525,9 @@ async def test_left_query_ends_as_cancelled() -> None:
         caller = asyncio.ensure_future(traced_lookup(dimension, begun(tracer), 7))
         await backend.wait_for_fetches(1)
         caller.cancel()
-        await until(lambda: tracer.queries[0].end_told is not None)
+        await until(lambda: tracer.queries[0].ended_with is not None)
 
-    assert tracer.queries[0].end_told == (QueryStatus.CANCELLED, None)
+    assert tracer.queries[0].ended_with == (QueryStatus.CANCELLED, None)
 
 
 async def test_background_refresh_has_no_links() -> None:
@@ -541,4 +541,4 @@ async def test_background_refresh_has_no_links() -> None:
         assert await traced_lookup(dimension, begun(tracer), 7) == {0: "stale Ada"}
         await until(lambda: len(tracer.queries) == 2)
 
-    assert [len(query.askers) for query in tracer.queries] == [1, 0]
+    assert [len(query.callers) for query in tracer.queries] == [1, 0]

@@ -16,7 +16,7 @@ from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryStatus
-from service.engine.schema_watch import RecheckPace, SchemaWatch
+from service.engine.schema_watch import SchemaWatch
 from tests.service.engine.running import (
     ONE_BY_ONE,
     PATIENCE_S,
@@ -327,9 +327,14 @@ AWAY = [ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIME
 UNFIT = [ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN]
 
 
-def pauses(pace: RecheckPace, code: ErrorCode, count: int) -> list[float]:
+def watch() -> SchemaWatch:
+    """A watch that does not run."""
+    return SchemaWatch("customers", customers(), on_described=print, on_unfit=print)
+
+
+def pauses(watch: SchemaWatch, code: ErrorCode, count: int) -> list[float]:
     """The longest pauses after this many failures."""
-    return [round(pace.pause_s(code, jitter=1.0), 3) for _ in range(count)]
+    return [round(watch.delay_s(code, jitter=1.0), 3) for _ in range(count)]
 
 
 @pytest.mark.parametrize("code", AWAY + UNFIT)
@@ -337,17 +342,16 @@ def test_pauses_between_descriptions_double(code: ErrorCode) -> None:
     """From 0.1 s to 0.5 s while the backend is away, to 30 s while its table is unfit."""
     slow = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
 
-    found = pauses(RecheckPace(), code, 11)
+    found = pauses(watch(), code, 11)
 
     assert found == ([0.1, 0.2, 0.4] + [0.5] * 8 if code in AWAY else slow)
 
 
 def test_success_or_other_fault_restarts_pauses() -> None:
-    """After a success or another kind of failure pauses restart; jitter spreads the upper half."""
-    pace = RecheckPace()
-    pauses(pace, ErrorCode.TIMEOUT, 5)
+    """After another kind of failure pauses restart; jitter spreads the upper half."""
+    started = watch()
+    pauses(started, ErrorCode.TIMEOUT, 5)
 
-    assert pauses(pace, ErrorCode.FORBIDDEN, 3) == [0.1, 0.2, 0.4]
-    pace.on_success()
-    assert pauses(pace, ErrorCode.FORBIDDEN, 1) == [0.1]
-    assert RecheckPace().pause_s(ErrorCode.TIMEOUT, jitter=0.0) == pytest.approx(0.05)
+    assert pauses(started, ErrorCode.FORBIDDEN, 3) == [0.1, 0.2, 0.4]
+    assert pauses(started, ErrorCode.TIMEOUT, 1) == [0.1]
+    assert watch().delay_s(ErrorCode.TIMEOUT, jitter=0.0) == pytest.approx(0.05)

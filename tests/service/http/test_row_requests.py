@@ -365,7 +365,7 @@ async def test_requests_for_rows_are_spans() -> None:
         service.customers.fail_next(100, BackendError(ErrorCode.BACKEND_REJECTED, "no"))
         await service.get(f"{ROWS}/2")
 
-    assert [(span.what, span.outcomes, span.status) for span in tracer.askers] == [
+    assert [(span.what, span.outcomes, span.status) for span in tracer.callers] == [
         (LOOKUP, {"fetched": 1, "missing": 1}, 200),
         (LOOKUP, {"hit": 1}, 200),
         (ROW, {"hit": 1}, 200),
@@ -373,7 +373,7 @@ async def test_requests_for_rows_are_spans() -> None:
         (TracedRequest("GET", ROW.route, None), {}, 404),
         (ROW, {"error": 1}, 502),
     ]
-    assert tracer.queries[0].askers == [tracer.askers[0]]
+    assert tracer.queries[0].callers == [tracer.callers[0]]
 
 
 async def test_trace_headers_name_the_parent() -> None:
@@ -384,7 +384,7 @@ async def test_trace_headers_name_the_parent() -> None:
         for headers in (once, [*once, TRACEPARENT], []):
             await service.tcp.get(f"{ROWS}/1", headers=headers)
 
-    assert [span.parent for span in tracer.askers] == [
+    assert [span.parent for span in tracer.callers] == [
         TraceParent(TRACEPARENT[1], "a=1,b=2"),
         None,
         None,
@@ -399,9 +399,9 @@ async def test_left_request_ends_its_span() -> None:
         lookup = asyncio.ensure_future(service.lookup('{"keys": [1]}'))
         await service.customers.wait_for_fetches(1)
         lookup.cancel()
-        await until(lambda: tracer.askers[0].has_ended)
+        await until(lambda: tracer.callers[0].has_ended)
 
-    assert (tracer.askers[0].is_left, tracer.askers[0].status) == (True, None)
+    assert (tracer.callers[0].is_left, tracer.callers[0].status) == (True, None)
 
 
 # Cached rows

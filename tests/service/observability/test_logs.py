@@ -14,9 +14,9 @@ import pytest
 import structlog
 from structlog import DropEvent
 
+from lookup_core.event_rate_limit import MAX_SUBJECTS
 from service.observability.line_sink import LineSink
 from service.observability.logs import (
-    MAX_SUBJECTS,
     MAX_TEXT,
     REMOVED,
     WINDOW_S,

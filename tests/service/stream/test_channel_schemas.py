@@ -230,7 +230,7 @@ async def test_each_lookup_is_a_span() -> None:
             await peer.answer(await peer.look_up(sequence, 7, 9))
         await (await traced(service, UNTRACED)).answers(7)
 
-    first, second = tracer.askers
+    first, second = tracer.callers
     assert (first.what, first.parent, first.has_ended) == (("customers", 2), TRACE, True)
     assert first.outcomes == {"fetched": 1, "missing": 1}
     assert second.outcomes == {"hit": 1, "missing": 1}
@@ -249,6 +249,6 @@ async def test_left_lookup_ends_its_span(leave: Callable[[Peer], None] | None) -
             await peer.send(frames.Cancel(1, 1))
         else:
             leave(peer)
-        await until(lambda: tracer.askers[0].has_ended)
+        await until(lambda: tracer.callers[0].has_ended)
 
-    assert (tracer.askers[0].is_left, tracer.askers[0].outcomes) == (True, {})
+    assert (tracer.callers[0].is_left, tracer.callers[0].outcomes) == (True, {})

@@ -1,0 +1,49 @@
+"""Rate limit of equal log events: a log reports a fault without being flooded by it.
+
+Decides only; the caller writes the event, and locks if it has several threads.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+MAX_SUBJECTS = 1024  # beyond, the one seen longest ago is forgotten
+
+
+@dataclass(slots=True)
+class _Window:
+    start_s: float
+    admitted: int = 0
+    suppressed: int = 0
+
+
+class EventRateLimit:
+    """At most `max_events` of each subject in a window; the first event opens the window."""
+
+    def __init__(self, max_events: int = 1, *, window_s: float = 30.0) -> None:
+        self._max_events = max_events
+        self._window_s = window_s
+        self._windows: dict[Hashable, _Window] = {}  # {subject: window}, seen longest ago first
+
+    def admit(self, subject: Hashable, now: float) -> int | None:
+        """None to drop the event, else how many were dropped in the window before it."""
+        window = self._windows.pop(subject, None) or _Window(now)
+        self._windows[subject] = window
+        if len(self._windows) > MAX_SUBJECTS:
+            del self._windows[next(iter(self._windows))]
+        suppressed = 0
+        if now - window.start_s >= self._window_s:
+            suppressed = window.suppressed
+            window.start_s, window.admitted, window.suppressed = now, 0, 0
+        if window.admitted >= self._max_events:
+            window.suppressed += 1
+            return None
+        window.admitted += 1
+        return suppressed
+
+    def is_due(self, subject: Hashable, now: float) -> bool:
+        """Whether to write an event of this subject now; counts as written."""
+        return self.admit(subject, now) is not None
+
+    def on_success(self) -> None:
+        """Forget all subjects: the fault is over, and the next event of any subject is written."""
+        self._windows.clear()

@@ -1,0 +1,65 @@
+"""Load of a full table under changes: a snapshot's rows, checked against the fence.
+
+How the rows come in is the caller's concern.
+"""
+
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from lookup_core.changelog.change_decoder import Change, RowChanges
+from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
+from lookup_core.table.full_table import FullTable
+
+
+class TableLoad:
+    """Begun before the snapshot is taken; ended by `finish`, or dropped; `now` is monotonic."""
+
+    def __init__(
+        self,
+        table: FullTable,
+        fence: RecentChanges,
+        *,
+        canonical: Callable[[pa.RecordBatch], CanonicalKeys],
+        now: float,
+    ) -> None:
+        self._table = table
+        self._fence = fence
+        self._canonical = canonical
+        self._began_at = now
+        self._reload = table.begin_reload(now)
+        self._unseen: Hashes | None = None  # changed before, and invisible to the snapshot
+        self._has_snapshot = False
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows read."""
+        return self._reload.row_count
+
+    def take(
+        self, changes: Iterable[Change], snapshot: TableSnapshot | None, *, now: float
+    ) -> None:
+        """Add rows of the snapshot; raises BackendError if there is no room for them."""
+        self._begin(snapshot, now)
+        for change in changes:
+            assert isinstance(change, RowChanges)  # a snapshot has rows only
+            self._reload.add(self._canonical(change.keys), change.rows)
+
+    def finish(self, now: float) -> bool:
+        """Replace the table by the snapshot.
+
+        False, without any effect, if another load began, or if changes of any rows are not in the
+        snapshot.
+        """
+        self._begin(None, now)
+        if self._unseen is None:
+            return False
+        return self._table.finish_reload(self._reload, unseen=self._unseen)
+
+    def _begin(self, snapshot: TableSnapshot | None, now: float) -> None:
+        # All pieces are of one snapshot. The table records changes during the load itself.
+        if not self._has_snapshot:
+            self._has_snapshot = True
+            self._unseen = self._fence.unseen(snapshot, sent_at=self._began_at, now=now)

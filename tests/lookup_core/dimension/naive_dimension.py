@@ -1,0 +1,361 @@
+"""Reference model of a dimension: one key at a time, over lists, slow and plain.
+
+The model learns from the real state which keys make a query, and checks that they may. Its guard
+is a second one of the same class, which has tests of its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from lookup_core.errors import ErrorCode
+from lookup_core.protection.backend_guard import BackendGuard
+from tests.lookup_core.dimension.scenario import (
+    FAULTY,
+    MISSING_RETRY_S,
+    NEGATIVE_TTL_S,
+    RETRY_S,
+    TIMEOUT_S,
+    TTL_S,
+    Key,
+    Order,
+    Result,
+    Words,
+)
+
+REVALIDATE_S = 2.0
+IF_ERROR_S = 6.0
+QUARANTINE_S = 30.0
+NEVER = float("inf")
+RETRIES = 1
+MISSING_RETRIES = 1
+
+
+@dataclass(slots=True)
+class Query:
+    """Keys of one query; `due` is set while it waits for its next attempt."""
+
+    batch: int
+    keys: list[int]  # including those without waiters
+    sent_at: float
+    failures: int = 0
+    losses: int = 0
+    misses: int = 0
+    in_flight: int = 1
+    searches_left: list[int] = field(default_factory=list)  # shared by the parts of a rejected one
+    due: float | None = None
+    is_postponed: bool = False  # waits because there were no rows
+
+
+@dataclass(slots=True)
+class Flight:
+    """A key with waiters."""
+
+    key: int
+    waiters: list[tuple[int, int]]  # (lookup, position)
+    query: Query | None = None
+    is_detached: bool = False  # by an invalidation, or by a lookup with a short deadline
+
+
+@dataclass(slots=True)
+class NaiveDimension:
+    """Flights in a list, the cache in a dictionary; one retry of errors, one of missing keys."""
+
+    max_keys: int
+    guard: BackendGuard
+    cache: dict[int, tuple[str | None, float]] = field(
+        default_factory=dict
+    )  # {key: (name or None for no row, read at)}
+    flights: list[Flight] = field(default_factory=list)  # oldest first
+    deadlines: dict[int, float] = field(default_factory=dict)  # {waiting lookup: deadline}
+    at_backend: dict[int, Query] = field(default_factory=dict)  # {batch: query}
+    parked: list[Query] = field(default_factory=list)  # in the order of their creation
+    ages: dict[tuple[int, int], float] = field(default_factory=dict)  # {(lookup, position): s}
+    quarantine: dict[int, float] = field(default_factory=dict)  # {key: until}
+    last_batch: int = 0  # batches are numbered in the order of their creation
+    own_lookups: int = 0  # background refreshes so far; they have negative numbers
+
+    def look_up(self, lookup: int, keys: list[Key], *, deadline: float, now: float) -> Words:
+        """The immediate answers; all other keys wait."""
+        words: Words = {}
+        beyond_s = max(REVALIDATE_S, IF_ERROR_S if self.guard.is_open else 0.0)
+        outdated = []
+        for position, key in enumerate(keys):
+            if not isinstance(key, int):
+                words[position] = "error type" if key == FAULTY else "missing"
+            elif self._is_fresh(key, now) or self._is_stale(key, now, beyond_s):
+                words[position] = self._cached(key, (lookup, position), now)
+                outdated += [(position, key)] if self._is_stale(key, now, REVALIDATE_S) else []
+            elif self.quarantine.get(key, 0.0) > now:
+                words[position] = "error key_rejected"
+            else:
+                self._join(key, (lookup, position), deadline)
+                self.deadlines[lookup] = deadline
+        self._revalidate(outdated, now)
+        return words
+
+    def may_send(self, now: float) -> bool:
+        """Whether there is a slot, and a query to send."""
+        has_slot = self.guard.has_slot(len(self.at_backend))
+        return has_slot and bool(self._queued() or self._due_at(now))
+
+    def take(self, order: Order, now: float) -> None:
+        """Check that this query may be sent now, and that it leaves no key out."""
+        due, queued = self._due_at(now), self._queued()
+        # If there are both, they alternate; a scenario shows that neither starves.
+        is_new = order.batch > self.last_batch
+        if is_new:
+            self.guard.on_sent(now)
+        query = self._begun(order, queued) if is_new else self._restarted(order, due)
+        query.sent_at, query.due, query.is_postponed = now, None, False
+        self.at_backend[order.batch] = query
+        query.in_flight = len(self.at_backend)
+
+    def land(self, batch: int, names: dict[int, str], now: float) -> Result:
+        """A query returned its rows; keys without a row may be retried."""
+        query = self.at_backend.pop(batch)
+        self.guard.on_success(query.sent_at, now, in_flight=query.in_flight)
+        is_last = query.misses == MISSING_RETRIES
+        retry_at = now + MISSING_RETRY_S
+        retry = replace(query, keys=[], misses=query.misses + 1, due=retry_at, is_postponed=True)
+        result = Result()
+        for flight in self._of(query):
+            name = names.get(flight.key)
+            if not flight.is_detached and (name is not None or is_last):
+                self.cache[flight.key] = (name, query.sent_at)
+            patient = [each for each in flight.waiters if self._outlasts(each[0], retry)]
+            if name is None and not is_last and patient:
+                retry.keys.append(flight.key)
+                flight.query = retry
+            else:
+                patient = []
+            answered = [each for each in flight.waiters if each not in patient]
+            self._answer(result, answered, "missing" if name is None else f"fetched {name}")
+            self.ages |= dict.fromkeys(answered, now - query.sent_at)
+            flight.waiters = patient
+        if retry.keys:
+            retry.batch = self._new_batch()
+            self.parked.append(retry)
+        return self._ended(result)
+
+    def fail(self, batch: int, code: ErrorCode, now: float) -> Result:
+        """A query failed."""
+        query = self.at_backend.pop(batch)
+        self.guard.on_failure(code, sent_at=query.sent_at, now=now)
+        due = self._due_after(query, code, now)
+        if due < NEVER:
+            self._park(query, due, is_split=code in {ErrorCode.TIMEOUT, ErrorCode.KEY_REJECTED})
+            return Result()
+        if code is ErrorCode.KEY_REJECTED and len(query.keys) == 1:
+            self.quarantine[query.keys[0]] = now + QUARANTINE_S
+        elif code is ErrorCode.KEY_REJECTED:
+            code = ErrorCode.BACKEND_REJECTED
+        result = Result()
+        for flight in self._of(query):
+            for waiter in flight.waiters:
+                self._answer(result, [waiter], self._instead(flight.key, waiter, code, now))
+            flight.waiters = []
+        return self._ended(result)
+
+    def leave(self, lookup: int) -> Result:
+        """The caller of this lookup gave up."""
+        self.deadlines.pop(lookup, None)
+        for flight in self.flights:
+            flight.waiters = [waiter for waiter in flight.waiters if waiter[0] != lookup]
+        self.flights = [flight for flight in self.flights if flight.waiters]
+        self.parked = [query for query in self.parked if self._of(query)]
+        cancelled = [batch for batch, query in self.at_backend.items() if not self._of(query)]
+        for batch in cancelled:
+            del self.at_backend[batch]
+        return Result(cancelled=cancelled)
+
+    def expire(self, now: float) -> Result:
+        """End the lookups whose deadline has passed."""
+        result = Result()
+        code = self.guard.late_code
+        before = list(self.at_backend.values())
+        for lookup in [each for each, deadline in self.deadlines.items() if deadline <= now]:
+            waiters = [(f.key, each) for f in self.flights for each in f.waiters]
+            for key, waiter in [(key, each) for key, each in waiters if each[0] == lookup]:
+                self._answer(result, [waiter], self._instead(key, waiter, code, now))
+            result.ended.append(lookup)
+            result.cancelled.extend(self.leave(lookup).cancelled)
+        for sent_at in [each.sent_at for each in before if each not in self.at_backend.values()]:
+            if now - sent_at >= TIMEOUT_S / 2:
+                self.guard.on_failure(ErrorCode.TIMEOUT, sent_at=sent_at, now=now)
+        return _without_own_lookups(result)
+
+    def abandon(self, code: ErrorCode) -> Result:
+        """The schema is no longer valid, nor is what was cached."""
+        result = Result(ended=list(self.deadlines), cancelled=list(self.at_backend))
+        for flight in self.flights:
+            self._answer(result, flight.waiters, f"error {code}")
+        self.cache, self.quarantine, self.flights, self.deadlines = {}, {}, [], {}
+        self.at_backend, self.parked = {}, []
+        return _without_own_lookups(result)
+
+    def invalidate(self, keys: Iterable[int]) -> int:
+        """These keys have changed; returns how many were cached."""
+        for flight in self.flights:
+            if flight.key in keys and flight.query is not None:
+                flight.is_detached = True
+        for key in keys:
+            self.quarantine.pop(key, None)
+        return sum(self.cache.pop(key, None) is not None for key in set(keys))
+
+    def next_deadline(self) -> float | None:
+        """The time of the next action, while no query can be sent."""
+        probe_at = self.guard.next_probe_at()
+        times = [*self.deadlines.values(), *([] if probe_at is None else [probe_at])]
+        if self.guard.has_slot(len(self.at_backend)):
+            times += map(self._due, self.parked)
+        return min(times, default=None)
+
+    def callers(self) -> set[int]:
+        """The waiting lookups without background refreshes."""
+        return {lookup for lookup in self.deadlines if lookup > 0}
+
+    def waiting_keys(self) -> int:
+        """How many keys wait, over all lookups."""
+        return sum(len(flight.waiters) for flight in self.flights)
+
+    def _is_fresh(self, key: int, now: float) -> bool:
+        name, since = self.cache.get(key, (None, -1e9))
+        return now - since < (NEGATIVE_TTL_S if name is None else TTL_S)
+
+    def _is_stale(self, key: int, now: float, beyond_s: float) -> bool:
+        name, since = self.cache.get(key, (None, 0.0))
+        return name is not None and TTL_S <= now - since < TTL_S + beyond_s
+
+    def _cached(self, key: int, waiter: tuple[int, int], now: float) -> str:
+        name, since = self.cache[key]
+        self.ages[waiter] = now - since
+        if name is None:
+            return "missing"
+        return f"{'hit' if self._is_fresh(key, now) else 'stale'} {name}"
+
+    def _instead(self, key: int, waiter: tuple[int, int], code: ErrorCode, now: float) -> str:
+        """The answer after a failure: a cached row that may replace it, or the error."""
+        is_row = self._is_fresh(key, now) and self.cache[key][0] is not None
+        if code.is_retryable and (is_row or self._is_stale(key, now, IF_ERROR_S)):
+            return self._cached(key, waiter, now)
+        return "timeout timeout" if code is ErrorCode.TIMEOUT else f"error {code}"
+
+    def _revalidate(self, outdated: list[tuple[int, int]], now: float) -> None:
+        joinable = {flight.key for flight in self.flights if not flight.is_detached}
+        idle = [(position, key) for position, key in outdated if key not in joinable]
+        if not idle or self.guard.is_open:
+            return
+        self.own_lookups -= 1
+        self.deadlines[self.own_lookups] = now + TIMEOUT_S
+        for position, key in idle:
+            self._join(key, (self.own_lookups, position), now + TIMEOUT_S)
+
+    def _due_after(self, query: Query, code: ErrorCode, now: float) -> float:
+        """The time of the next attempt of a failed query."""
+        if code is ErrorCode.KEY_REJECTED:
+            return self._due_after_rejection(query, now)
+        waiting = [lookup for flight in self._of(query) for lookup, _ in flight.waiters]
+        due = self._due_by_rules(query, code, now)
+        if due >= max(self.deadlines[lookup] for lookup in waiting):
+            return NEVER
+        is_held = code.is_retryable and self.guard.is_open
+        return due if is_held or self.guard.take_retry(now) else NEVER
+
+    def _due_by_rules(self, query: Query, code: ErrorCode, now: float) -> float:
+        if code is ErrorCode.CONNECTION_LOST:
+            query.losses += 1
+            if query.losses == 1:
+                return now
+        query.failures += 1
+        if code.is_retryable and self.guard.is_open:
+            return now
+        return now + RETRY_S if code.is_retryable and query.failures <= RETRIES else NEVER
+
+    @staticmethod
+    def _due_after_rejection(query: Query, now: float) -> float:
+        if len(query.keys) == 1:
+            return NEVER
+        query.searches_left = query.searches_left or [64]
+        query.searches_left[0] -= 2
+        return now if query.searches_left[0] >= 0 else NEVER
+
+    def _park(self, query: Query, due: float, *, is_split: bool) -> None:
+        flights = self._of(query)
+        middle = (len(flights) + 1) // 2
+        parts = [flights[:middle], flights[middle:]] if is_split else [flights]
+        for part in filter(None, parts):
+            keys = [flight.key for flight in part] if is_split else query.keys
+            batch = self._new_batch() if is_split else query.batch
+            parked = replace(query, batch=batch, keys=keys, due=due)
+            self.parked.append(parked)
+            for flight in part:
+                flight.query = parked
+
+    def _join(self, key: int, waiter: tuple[int, int], deadline: float) -> None:
+        for flight in self.flights:
+            if flight.key != key or flight.is_detached:
+                continue
+            query = flight.query
+            if query is None or not query.is_postponed or self._due(query) < deadline:
+                flight.waiters.append(waiter)
+                return
+            flight.is_detached = True
+        self.flights.append(Flight(key, [waiter]))
+
+    def _new_batch(self) -> int:
+        self.last_batch += 1
+        return self.last_batch
+
+    def _queued(self) -> list[Flight]:
+        return [flight for flight in self.flights if flight.query is None]
+
+    def _due_at(self, now: float) -> list[Query]:
+        return [query for query in self.parked if self._due(query) <= now]
+
+    def _restarted(self, order: Order, due: list[Query]) -> Query:
+        query = next(each for each in due if each.batch == order.batch)
+        assert query.due == min(map(self._due, due))
+        assert query.keys == order.keys
+        self.parked.remove(query)
+        return query
+
+    def _begun(self, order: Order, queued: list[Flight]) -> Query:
+        assert len(order.keys) == len(set(order.keys)) == min(self.max_keys, len(queued))
+        assert order.batch == self._new_batch()
+        query = Query(order.batch, order.keys, 0.0)
+        for flight in queued:
+            if flight.key in order.keys:
+                flight.query = query
+        assert sorted(order.keys) == sorted(flight.key for flight in self._of(query))
+        return query
+
+    def _of(self, query: Query) -> list[Flight]:
+        flights = [flight for flight in self.flights if flight.query is query]
+        return sorted(flights, key=lambda flight: query.keys.index(flight.key))
+
+    def _outlasts(self, lookup: int, retry: Query) -> bool:
+        return self.deadlines[lookup] > self._due(retry)
+
+    @staticmethod
+    def _due(query: Query) -> float:
+        assert query.due is not None
+        return query.due
+
+    @staticmethod
+    def _answer(result: Result, waiters: list[tuple[int, int]], word: str) -> None:
+        for lookup, position in waiters:
+            result.answers.setdefault(lookup, {})[position] = word
+
+    def _ended(self, result: Result) -> Result:
+        self.flights = [flight for flight in self.flights if flight.waiters]
+        waiting = {lookup for flight in self.flights for lookup, _ in flight.waiters}
+        result.ended.extend(set(result.answers) - waiting)
+        for lookup in result.ended:
+            del self.deadlines[lookup]
+        return _without_own_lookups(result)
+
+
+def _without_own_lookups(result: Result) -> Result:
+    """Background refreshes have no deliveries."""
+    answers = {lookup: words for lookup, words in result.answers.items() if lookup > 0}
+    return Result(answers, [each for each in result.ended if each > 0], result.cancelled)

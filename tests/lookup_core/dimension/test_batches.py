@@ -1,0 +1,230 @@
+"""Batches: which keys share a query, when it is sent, and how channels take turns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from lookup_core.dimension.batcher import QUERY_BYTES, Batcher
+from lookup_core.dimension.flight_table import FlightTable
+from lookup_core.errors import ErrorCode
+from lookup_core.settings import BatchSettings
+from tests.lookup_core.dimension.scenario import NOTHING, Order, Scenario, ended, settings
+
+
+def waiting_keys(max_keys: int, *keys_of: range) -> Scenario:
+    """One slot; each channel has keys that wait, in the order of the channels."""
+    scenario = Scenario(settings(max_keys=max_keys, max_in_flight=1))
+    for channel, keys in enumerate(keys_of):
+        scenario.look_up(channel + 1, *keys, channel=channel)
+    return scenario
+
+
+def drain(scenario: Scenario) -> list[list[int]]:
+    """The keys of each query, sent one after the other; none has rows."""
+    batches = []
+    while (order := scenario.send()) is not None:
+        batches.append(order.keys)
+        scenario.land(order.batch)
+    return batches
+
+
+def test_keys_gather_while_slots_are_busy() -> None:
+    """With a free slot a query is sent at once; keys that come later share the next ones."""
+    scenario = Scenario(settings(max_keys=2, max_in_flight=2))
+    scenario.look_up(1, *range(5))
+    assert scenario.send_all() == [[0, 1], [2, 3]]
+    scenario.look_up(2, 5)
+
+    assert (scenario.statistics.queries_in_flight, scenario.statistics.queued_keys) == (2, 2)
+    scenario.land(1)
+    assert scenario.send_all() == [[4, 5]]
+
+
+def test_waiting_retry_holds_no_slot() -> None:
+    """While a query waits for its retry, other queries use the slot."""
+    scenario = Scenario(settings(max_in_flight=1, retries=1))
+    scenario.fail(scenario.query(1, 7))
+    other = scenario.query(2, 8)
+    scenario.now = 1.0
+    assert (scenario.send(), scenario.next_deadline) == (None, 100.0)  # due, but without a slot
+
+    scenario.land(other)
+
+    assert scenario.send() == Order(1, [7], attempt=2)
+
+
+def test_retries_and_new_keys_alternate() -> None:
+    """New keys and due retries take turns, and neither waits for all of the other."""
+    scenario = Scenario(settings(max_keys=4, max_in_flight=1))
+    first = scenario.query(1, 1, 2, 3, 4)
+    scenario.look_up(2, 5, 6, 7, 8, 9, 10)
+    scenario.fail(first, ErrorCode.KEY_REJECTED)
+
+    assert drain(scenario) == [[1, 2], [5, 6, 7, 8], [3, 4], [9, 10]]
+
+
+def test_earliest_retry_is_first() -> None:
+    """Each retry has its own time, and due ones are sent in the order of their times."""
+    scenario = Scenario(settings(retries=1))
+    first, second = scenario.query(1, 1), scenario.query(2, 2)
+    scenario.fail(second)
+    scenario.now = 0.5
+    scenario.fail(first)
+
+    due = []
+    for scenario.now in (0.999, 1.0, 1.499, 1.5):
+        due.append((scenario.next_deadline, scenario.send_all()))
+
+    assert due == [(1.0, []), (1.0, [[2]]), (1.5, []), (1.5, [[1]])]
+
+
+def test_linger_counts_from_the_oldest_key() -> None:
+    """A batch is sent when its first key has waited for the linger, not before."""
+    scenario = Scenario(settings(linger_s=0.5))
+    scenario.now = 1.0
+    scenario.look_up(1, 7)
+    scenario.now = 1.25
+    scenario.look_up(2, 8)
+
+    assert (scenario.send(), scenario.next_deadline) == (None, 1.5)
+    scenario.now = 1.499
+    assert scenario.send() is None
+    scenario.now = 1.5
+    assert scenario.send() == Order(1, [7, 8])
+    scenario.now = 7.0
+    scenario.look_up(3, 9)
+    assert scenario.next_deadline == 7.5  # the queue was empty: the linger starts again
+
+
+def test_full_batch_does_not_linger() -> None:
+    """A full batch is sent at once; the keys that it leaves behind have lingered already."""
+    scenario = Scenario(settings(max_keys=2, max_in_flight=1, linger_s=1.0))
+    scenario.look_up(1, 1)
+    assert scenario.send() is None
+    scenario.now = 0.25
+    scenario.look_up(2, 2, 3)
+
+    assert scenario.next_deadline == 0.0
+    first = scenario.resend()
+    scenario.now = 5.0
+    scenario.land(first)
+    assert scenario.send() == Order(2, [3])
+
+
+def test_linger_or_retry_is_next() -> None:
+    """The next deadline is the end of the linger or a retry, whichever is earlier."""
+    scenario = Scenario(settings(linger_s=0.5, retries=1))
+    scenario.look_up(1, 1)
+    scenario.now = 0.5
+    scenario.fail(scenario.resend())
+    scenario.now = 0.75
+    scenario.look_up(2, 2)
+
+    assert scenario.next_deadline == 1.25
+    scenario.now = 1.25
+    assert (scenario.send_all(), scenario.next_deadline) == ([[2]], 1.5)
+
+
+def test_large_rows_make_small_queries() -> None:
+    """Once rows are known to be large, fewer keys share a query, and they do not linger."""
+    scenario = Scenario(settings(linger_s=1.0))
+    scenario.look_up(1, 1)
+    scenario.now = 1.0
+    batch = scenario.resend()
+    scenario.look_up(2, 2, 3, 4)
+    scenario.land(batch, {1: "x" * (QUERY_BYTES // 4)})
+
+    assert scenario.send_all() == [[2], [3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "keys"),
+    [
+        ([], 500),
+        ([1000], 500),
+        ([100_000] * 30, QUERY_BYTES // 100_000),
+        ([10 * QUERY_BYTES], 1),
+        ([100_000, *[100] * 60], 500),
+    ],
+    ids=["no rows", "small rows", "large rows", "huge rows", "small rows again"],
+)
+def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
+    """A query has as many keys as fit its bytes, by the size of earlier rows, at least one."""
+    size = Batcher(BatchSettings(max_keys=500), FlightTable())
+    size.on_rows(0, 0, missing=9)
+    for each in row_bytes:
+        size.on_rows(10, 10 * each, missing=0)
+
+    assert size.max_keys == keys
+
+
+def test_missing_rows_enlarge_queries_again() -> None:
+    """One huge row does not shrink the queries for keys without rows forever."""
+    size, queries = Batcher(BatchSettings(max_keys=500), FlightTable()), 0
+    size.on_rows(10, 10 * QUERY_BYTES, missing=0)
+    while size.max_keys < 500:
+        size.on_rows(0, 0, missing=size.max_keys)
+        queries += 1
+
+    assert queries < 200
+
+
+@pytest.mark.parametrize(
+    ("max_keys", "channels", "batches"),
+    [
+        (6, [range(100, 109), range(1, 3)], [[100, 101, 102, 1, 2, 103], [*range(104, 109)]]),
+        (5, [range(10, 15), range(20, 25)], [[10, 11, 20, 21, 12], [13, 22, 23, 14, 24]]),
+        (2, [range(10, 12), range(20, 22), range(30, 32)], [[10, 20], [30, 11], [21, 31]]),
+    ],
+    ids=["a small channel", "a turn of two batches", "fewer places than channels"],
+)
+def test_channels_take_turns(
+    max_keys: int, channels: list[range], batches: list[list[int]]
+) -> None:
+    """Each channel gets an equal share of a batch in its turn; a turn may span two batches."""
+    assert drain(waiting_keys(max_keys, *channels)) == batches
+
+
+@hypothesis_settings(max_examples=15)
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4), max_keys=st.integers(1, 12))
+def test_channels_advance_together(sizes: list[int], max_keys: int) -> None:
+    """Keys leave once, in the order of their channel; no channel is a turn ahead of another."""
+    keys_of = [range(at * 100, at * 100 + size) for at, size in enumerate(sizes)]
+    batches = drain(waiting_keys(max_keys, *keys_of))
+    served = [0] * len(sizes)
+
+    assert sorted(key for batch in batches for key in batch) == [*(k for r in keys_of for k in r)]
+    assert all(len(batch) == max_keys for batch in batches[:-1])
+    for batch in batches:
+        for key in batch:
+            assert key % 100 == served[key // 100]
+            served[key // 100] += 1
+        if all(count < size for count, size in zip(served, sizes, strict=True)):
+            assert max(served) - min(served) <= max(1, max_keys // len(sizes))
+
+
+def test_abandoned_keys_take_no_place() -> None:
+    """A queued key without waiters is not queried, and the batch is as full as it can be."""
+    scenario = Scenario(settings(max_keys=2, max_in_flight=1))
+    first = scenario.query(1, 7)
+    scenario.look_up(2, 1, 3, 4, 5)
+    scenario.look_up(3, 3, 2, 5)
+    scenario.look_up(4, 6)
+
+    assert [scenario.leave(lookup) for lookup in (2, 4)] == [NOTHING, NOTHING]
+    scenario.land(first)
+    assert drain(scenario) == [[3, 5], [2]]
+    assert (scenario.next_deadline, scenario.statistics.queued_keys) == (None, 0)
+
+
+def test_former_waiters_are_forgotten() -> None:
+    """The waiters that came and left do not add up while one waiter stays."""
+    scenario = Scenario()
+    batch = scenario.query(1, 7)
+    for lookup in range(10, 100):
+        scenario.look_up(lookup, 7)
+        scenario.leave(lookup)
+
+    assert len(scenario.state._flights._waiters) < 20
+    assert scenario.land(batch, {7: "Ada"}) == ended(1, "fetched Ada")

@@ -1,0 +1,260 @@
+"""Changes: invalidations and feeds, what is cached while they arrive, and a feed that stalls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lookup_core.changelog.change_decoder import Change, TableChange
+from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.statistics import InvalidationOrigin
+from tests.lookup_core.dimension.scenario import (
+    FAULTY,
+    NOTHING,
+    Order,
+    Result,
+    Scenario,
+    columns_of,
+    ended,
+    row_changes,
+    settings,
+    typed,
+)
+
+BEFORE = TableSnapshot.parse("103:105:103")  # does not see transaction 103
+AFTER = TableSnapshot.parse("104:105:")
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    """A dimension without retries."""
+    return Scenario()
+
+
+@pytest.fixture
+def patient() -> Scenario:
+    """Missing keys are retried once, after 2 s."""
+    return Scenario(settings(missing_retries=1))
+
+
+def test_invalidated_entries_are_queried_again(scenario: Scenario) -> None:
+    """Rows and negative entries of the named keys go, each counted once; others stay."""
+    scenario.cache({7: "Ada", 8: "Bert"})
+    scenario.land(scenario.query(1, 9))
+
+    assert scenario.invalidate(7, 9, 5, None, FAULTY, 7) == 2
+    assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert"}
+
+
+def test_flush_forgets_everything(scenario: Scenario) -> None:
+    """Without keys all entries go, and nothing that is being read is cached."""
+    scenario.cache({7: "Ada", 8: "Bert"})
+    batch = scenario.query(1, 9)
+
+    assert scenario.invalidate() == 2
+    assert scenario.land(batch, {9: "old"}) == ended(1, "fetched old")
+    assert scenario.look_up(2, 7, 8, 9) == {}
+
+
+@pytest.mark.parametrize("is_newer_first", [True, False])
+@pytest.mark.parametrize("is_feed", [True, False])
+def test_overtaken_read_is_neither_kept_nor_joined(
+    scenario: Scenario, *, is_newer_first: bool, is_feed: bool
+) -> None:
+    """A read that a change overtakes answers its waiters; only a later read is joined or cached."""
+    old = scenario.query(1, 7)
+    assert (scenario.change(7, by=103) if is_feed else scenario.invalidate(7)) == 0
+    new = scenario.query(2, 7)
+
+    def land_old() -> Result:
+        return scenario.land(old, {7: "old"}, snapshot=BEFORE)
+
+    before = None if is_newer_first else land_old()
+    assert scenario.land(new, {7: "new"}, snapshot=AFTER) == ended(2, "fetched new")
+    assert (before or land_old()) == ended(1, "fetched old")
+    assert scenario.look_up(3, 7) == {0: "hit new"}
+
+
+def test_queued_key_survives_an_invalidation() -> None:
+    """A queued key was not read yet, so it may be joined and cached."""
+    scenario = Scenario(settings(max_in_flight=1))
+    first = scenario.query(1, 7)
+    scenario.look_up(2, 8)
+    scenario.invalidate(8)
+    scenario.look_up(3, 8)
+    scenario.land(first)
+
+    batch = scenario.resend()
+    assert scenario.land(batch, {8: "Bert"}).ended == [2, 3]
+    assert scenario.look_up(4, 8) == {0: "hit Bert"}
+
+
+def test_invalidations_count_by_origin(scenario: Scenario) -> None:
+    """Named keys count each, and a whole table by its cached entries."""
+    scenario.cache({7: "Ada", 8: "Bert"})
+    origins = InvalidationOrigin
+
+    assert scenario.state.invalidate(None, origins.FAILOVER) == 2
+    assert scenario.state.invalidate(typed(7), origins.ADMIN) == 0
+    scenario.cache({7: "Ada", 8: "Bert", 9: "Cora"})
+    changes: list[Change] = [row_changes({7: None, 5: None}), TableChange("truncated")]
+    assert scenario.state.on_changes(changes[:1], origins.NOTIFICATION, 0.0) == 1
+    assert scenario.look_up(1, 8) == {0: "hit Bert"}
+    assert scenario.state.on_changes(changes[1:], origins.NOTIFICATION, 0.0) == 2
+
+    expected = {origins.FAILOVER: 2, origins.ADMIN: 1, origins.NOTIFICATION: 4}
+    assert scenario.statistics.invalidations == dict.fromkeys(origins, 0) | expected
+
+
+def test_unproved_read_is_not_kept(scenario: Scenario) -> None:
+    """A row, or its absence, whose snapshot does not show a reported change is not cached."""
+    scenario.change(7, 9, by=103)
+    batch = scenario.query(1, 7, 8, 9)
+
+    result = scenario.land(batch, {7: "old", 8: "Bert"}, snapshot=BEFORE)
+
+    assert result == ended(1, "fetched old", "fetched Bert", "missing")
+    assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert"}
+    assert scenario.statistics.fenced_keys == 2
+
+
+@pytest.mark.parametrize(("sent_at", "is_kept"), [(4.9, False), (5.0, True)])
+def test_change_without_transaction_holds_off(
+    scenario: Scenario, sent_at: float, *, is_kept: bool
+) -> None:
+    """A change without a transaction keeps rows out that are read within 5 s of it."""
+    scenario.change(7)
+    scenario.now = sent_at
+    scenario.land(scenario.query(1, 7), {7: "Ada"}, snapshot=AFTER)
+
+    assert scenario.look_up(2, 7) == ({0: "hit Ada"} if is_kept else {})
+
+
+def test_changed_table_fences_all_keys(scenario: Scenario) -> None:
+    """After a truncation no earlier read is cached, nor one that does not see it."""
+    scenario.cache({7: "Ada", 8: "Bert"})
+    overtaken = scenario.query(1, 9)
+
+    assert scenario.change(by=103) == 2
+    scenario.land(overtaken, {9: "old"}, snapshot=AFTER)
+    scenario.land(scenario.query(2, 7), {7: "old"}, snapshot=BEFORE)
+
+    assert scenario.look_up(3, 7, 8, 9) == {}
+
+
+@pytest.mark.parametrize(("timeout_s", "age_s"), [(2.0, 60.0), (45.0, 90.0)])
+def test_fence_outlasts_the_longest_query(timeout_s: float, age_s: float) -> None:
+    """A change is remembered for 60 s after a read that saw it, or for two query timeouts."""
+    scenario = Scenario(replace(settings(), timeout_s=timeout_s))
+    fence = scenario.state._fence
+    scenario.change(7, by=103)
+    keys = np.zeros(0, np.uint64)
+    held = []
+    for now in (1.0, age_s, 1.0 + age_s):
+        fence.admits(keys, AFTER, sent_at=now, now=now)
+        held.append(len(fence))
+
+    assert held == [1, 1, 0]
+
+
+def test_many_changes_at_once(scenario: Scenario) -> None:
+    """Of a hundred thousand changes the cached ones are forgotten, and all are remembered."""
+    scenario.cache(dict.fromkeys(range(500), "row"))
+    changes = row_changes(dict.fromkeys(range(300, 100_300)), by=103)
+
+    assert scenario.apply(changes) == 200
+
+    canonical = scenario.state._resolver.canonical(columns_of(400), np.zeros(1, np.int32))
+    fence = scenario.state._fence
+    assert not fence.admits(canonical.hashes, BEFORE, sent_at=1.0, now=1.0).any()
+    assert len(fence) == 100_000
+
+
+def test_changed_missing_key_is_retried_at_once(patient: Scenario) -> None:
+    """A change ends the wait for the retry of its key, not of other keys of the same query."""
+    patient.land(patient.query(1, 7, 8))
+    patient.now = 1.0
+    patient.change(7, by=103)
+
+    assert patient.send() == Order(4, [7], attempt=2)
+    assert patient.send() is None
+    assert patient.land(4, {7: "Ada"}, snapshot=AFTER) == Result({1: {0: "fetched Ada"}})
+    assert patient.look_up(2, 7) == {0: "hit Ada"}
+    patient.now = 2.0
+    assert patient.send_all() == [[8]]
+
+
+@pytest.mark.parametrize(("landed_at", "retry_at"), [(1.5, 2.0), (3.0, 3.0)])
+def test_early_attempt_costs_no_retry(patient: Scenario, landed_at: float, retry_at: float) -> None:
+    """An attempt that a change causes uses up no retry: the planned one follows at its time."""
+    patient.land(patient.query(1, 7))
+    patient.now = 1.0
+    patient.change(7, by=103)
+    early = patient.resend()
+    patient.now = landed_at
+
+    assert patient.land(early, snapshot=BEFORE) == NOTHING
+    assert patient.next_deadline == retry_at
+    patient.now = retry_at
+    assert patient.land(patient.resend(), snapshot=AFTER) == ended(1, "missing")
+
+
+def test_second_change_adds_no_attempt(patient: Scenario) -> None:
+    """A key that is due already is queried once, for all of its changes and waiters."""
+    patient.now = 1.0
+    patient.land(patient.query(1, 7))
+    patient.change(7, by=103)
+    patient.change(7, by=104)
+    batch = patient.resend()
+    patient.look_up(2, 7)
+    assert patient.send() is None
+
+    result = patient.land(batch, {7: "Ada"}, snapshot=TableSnapshot.parse("105:105:"))
+
+    assert result == Result({1: {0: "fetched Ada"}, 2: {0: "fetched Ada"}}, [1, 2])
+
+
+def test_change_drops_abandoned_keys(patient: Scenario) -> None:
+    """Other keys of the same query without waiters are dropped, not retried."""
+    patient.look_up(1, 7)
+    patient.look_up(2, 8)
+    patient.land(patient.resend())
+    patient.leave(2)
+    patient.now = 1.0
+    patient.change(7, by=103)
+
+    result = patient.land(patient.resend(), {7: "Ada"})
+
+    assert result == ended(1, "fetched Ada")
+    assert patient.next_deadline is None
+
+
+def test_stalled_feed_bypasses_the_cache(scenario: Scenario) -> None:
+    """While the feed is stalled cached rows are not served, and nothing is cached."""
+    scenario.cache({7: "Ada"})
+    hit = scenario.state.hit(7, 0.0)
+    assert hit is not None
+    scenario.trust(is_trusted=False)
+
+    assert scenario.state.hit(7, 0.0) is None
+    assert scenario.state.revisit(hit.bookmark, 0.0) is None
+    batch = scenario.query(2, 7, 8, 9)
+    scenario.land(batch, {7: "Ada", 8: "Bert"}, snapshot=AFTER)
+    scenario.trust(is_trusted=True)
+    assert scenario.state.revisit(hit.bookmark, 0.0) == 0.0
+    assert scenario.look_up(3, 7, 8, 9) == {0: "hit Ada"}
+
+
+@pytest.mark.parametrize("if_error_s", [0.0, 9.0])
+def test_stalled_row_may_replace_an_error(if_error_s: float) -> None:
+    """While the feed is stalled a fresh row counts as stale: only `stale_if_error` serves it."""
+    scenario = Scenario(settings(revalidate_s=9.0, if_error_s=if_error_s))
+    scenario.cache({7: "Ada"})
+    scenario.land(scenario.query(1, 8))
+    scenario.trust(is_trusted=False)
+    batch = scenario.query(2, 7, 8)
+
+    result = scenario.fail(batch)
+
+    error = "error backend_unavailable"
+    assert result.answers == {2: {0: "stale Ada" if if_error_s else error, 1: error}}

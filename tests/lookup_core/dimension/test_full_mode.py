@@ -1,0 +1,191 @@
+"""Full mode: loads, lookups that wait for the first one, and what the table knows."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.settings import CacheMode
+from lookup_core.table.full_table import FullTable
+from lookup_core.table.table_load import TableLoad
+from tests.lookup_core.dimension.scenario import Order, Scenario, columns_of, row_changes, settings
+
+SEES_ALL = TableSnapshot.parse("900:900:")
+BEFORE_700 = TableSnapshot.parse("600:700:")
+
+
+class FullScenario(Scenario):
+    """A dimension in full mode, of which nothing is loaded."""
+
+    @property
+    def table(self) -> FullTable:
+        """Its table."""
+        assert self.state.table is not None
+        return self.state.table
+
+    def read(
+        self,
+        load: TableLoad,
+        names: Mapping[int, str | None],
+        snapshot: TableSnapshot | None = None,
+    ) -> None:
+        """A load reads some rows."""
+        load.take([row_changes(names)], snapshot, now=self.now)
+
+    def load(self, names: Mapping[int, str | None]) -> None:
+        """Load the whole table."""
+        load = self.state.begin_load(self.now)
+        self.read(load, names)
+        assert load.finish(self.now)
+        self.state.end_load()
+
+    def known(self, *keys: int) -> dict[int, str] | None:
+        """The names of the keys that have a row; None if some key is unknown."""
+        rows = self.state.known_rows(columns_of(*keys), self.now)
+        if rows is None:
+            return None
+        names = rows.rows.column("name").to_pylist()
+        return {keys[at]: name for at, name in zip(rows.ordinals.tolist(), names, strict=True)}
+
+
+@pytest.fixture
+def scenario() -> FullScenario:
+    """Nothing is loaded; it is 1 s."""
+    scenario = FullScenario(settings(mode=CacheMode.FULL))
+    scenario.now = 1.0
+    return scenario
+
+
+def test_load_counts_at_its_end(scenario: FullScenario) -> None:
+    """Before its end a load answers nothing; then all keys are known, missing ones included."""
+    load = scenario.state.begin_load(1.0)
+    scenario.read(load, {1: "Ada"}, SEES_ALL)
+    assert (scenario.table.is_whole, scenario.known(1)) == (False, None)
+    scenario.read(load, {2: "Bob"}, SEES_ALL)
+
+    assert load.finish(2.0)
+
+    assert (load.row_count, len(scenario.table)) == (2, 2)
+    assert scenario.known(2, 9, 1) == {2: "Bob", 1: "Ada"}
+    assert scenario.look_up(1, 1, 9) == {0: "hit Ada", 1: "missing"}
+    assert scenario.known() == {}
+
+
+def test_dropped_load_changes_nothing(scenario: FullScenario) -> None:
+    """A load that was dropped, or replaced by another one, cannot be finished."""
+    dropped = scenario.state.begin_load(1.0)
+    scenario.read(dropped, {1: "Ada"})
+    scenario.state.end_load()
+    replaced = scenario.state.begin_load(1.0)
+    scenario.state.begin_load(1.0)
+
+    assert not dropped.finish(2.0)
+    assert not replaced.finish(2.0)
+    assert scenario.known(1) is None
+
+
+def test_invisible_change_leaves_the_key_unknown(scenario: FullScenario) -> None:
+    """A reported change that the snapshot of the load does not show makes its key unknown."""
+    scenario.change(1, by=700)
+    load = scenario.state.begin_load(2.0)
+    scenario.read(load, {1: "Ada", 2: "Bob"}, BEFORE_700)
+    scenario.read(load, {3: "Cleo"}, SEES_ALL)  # all pieces have the snapshot of the first
+
+    assert load.finish(3.0)
+    assert [scenario.known(key) for key in (1, 2, 3)] == [None, {2: "Bob"}, {3: "Cleo"}]
+
+
+def test_change_during_a_load_wins(scenario: FullScenario) -> None:
+    """A change that is reported while a load runs is newer than what the load reads."""
+    load = scenario.state.begin_load(1.0)
+    scenario.apply(row_changes({1: "Zoe"}, by=700))
+    scenario.read(load, {1: "Ada"}, SEES_ALL)
+
+    assert load.finish(2.0)
+    assert scenario.known(1) == {1: "Zoe"}
+
+
+def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
+    """A load whose snapshot does not show a change of the whole table is discarded."""
+    load = scenario.state.begin_load(1.0)
+    scenario.change(by=700)
+    scenario.read(load, {1: "Ada"}, BEFORE_700)
+
+    assert not load.finish(2.0)
+    assert not scenario.table.is_whole
+
+
+def test_load_waits_for_unknown_changes(scenario: FullScenario) -> None:
+    """After a change of the table without a transaction a load has to start 5 s later."""
+    scenario.apply(TableChange("no transaction given"))
+
+    assert [scenario.state.load_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
+
+
+def test_stalled_feed_makes_all_unknown(scenario: FullScenario) -> None:
+    """While the feed is stalled no key is known; afterwards the rows are back."""
+    scenario.load({1: "Ada"})
+
+    scenario.trust(is_trusted=False)
+    stalled = (scenario.known(1), scenario.look_up(1, 1, 9))
+    scenario.trust(is_trusted=True)
+
+    assert (stalled, scenario.known(1)) == ((None, {}), {1: "Ada"})
+
+
+def test_unknown_key_is_fetched(scenario: FullScenario) -> None:
+    """A key that changed without its row is unknown until a query fetches it."""
+    scenario.load({1: "Ada", 2: "Bob"})
+    assert scenario.change(1, by=700) == 1
+    assert (scenario.known(1, 2), scenario.known(2)) == (None, {2: "Bob"})
+    assert scenario.look_up(1, 2, 1) == {0: "hit Bob"}
+    batch = scenario.resend()
+
+    scenario.land(batch, {1: "Zoe"}, snapshot=SEES_ALL)
+
+    assert scenario.known(1, 2) == {1: "Zoe", 2: "Bob"}
+
+
+def test_feed_confirms_the_age(scenario: FullScenario) -> None:
+    """Rows are as old as the load, or as the time up to which all changes are reported."""
+    scenario.load({1: "Ada"})
+    scenario.now = 5.0
+    loaded = scenario.state.known_rows(columns_of(1), 5.0)
+
+    scenario.table.confirm(4.0)
+
+    confirmed = scenario.state.known_rows(columns_of(1), 5.0)
+    assert [None if each is None else each.read_at for each in (loaded, confirmed)] == [1.0, 4.0]
+    assert scenario.state.oldest_row_age_s(5.0) == 1.0
+    empty = scenario.state.known_rows(pa.record_batch([pa.array([], pa.int64())], ["id"]), 5.0)
+    assert empty is not None
+    assert (empty.read_at, empty.rows.num_rows) == (5.0, 0)
+
+
+def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
+    """No query is sent while lookups wait for the first load; a failed load changes nothing."""
+    scenario.state.hold_until(10.0)
+    scenario.look_up(1, 1)
+    assert scenario.send() is None
+    scenario.state.begin_load(1.0)
+    scenario.state.end_load()
+    due_at = scenario.next_deadline
+
+    scenario.load({1: "Ada"})
+
+    assert (due_at, scenario.send()) == (10.0, Order(1, [1]))
+
+
+def test_waiting_for_the_load_ends(scenario: FullScenario) -> None:
+    """If the table cannot be loaded, lookups are fetched from that time on."""
+    scenario.state.hold_until(10.0)
+    scenario.look_up(1, 1)
+
+    sent = []
+    for scenario.now in (9.9, 10.0):
+        sent.append(scenario.send())
+
+    assert sent == [None, Order(1, [1])]
+    assert scenario.next_deadline == 100.0

@@ -1,0 +1,379 @@
+"""Retries: of failed queries, of keys without a row, and in search of a rejected key."""
+
+import pytest
+
+from lookup_core.backoff import NEVER
+from lookup_core.dimension.retries import RetryPolicy
+from lookup_core.errors import ErrorCode
+from lookup_core.settings import OnMissingSettings, RetrySettings
+from tests.lookup_core.dimension.scenario import (
+    AWAY,
+    NOTHING,
+    Order,
+    Result,
+    Scenario,
+    Words,
+    ended,
+    settings,
+)
+
+
+@pytest.fixture
+def retrying() -> Scenario:
+    """Failed queries are retried once, after 1 s."""
+    return Scenario(settings(retries=1))
+
+
+@pytest.fixture
+def patient() -> Scenario:
+    """Missing keys are retried twice, every 2 s."""
+    return Scenario(settings(missing_retries=2))
+
+
+def search(scenario: Scenario, rejected: set[int]) -> tuple[Words, int]:
+    """Let the backend reject queries with these keys; the words of lookup 1, and all queries."""
+    words: Words = {}
+    queries = 0
+    while (order := scenario.send()) is not None:
+        queries += 1
+        if rejected & set(order.keys):
+            result = scenario.fail(order.batch, ErrorCode.KEY_REJECTED)
+        else:
+            result = scenario.land(order.batch, {key: f"row {key}" for key in order.keys})
+        words |= result.answers.get(1, {})
+    return words, queries
+
+
+@pytest.mark.parametrize(
+    ("retries", "times"),
+    [
+        (RetrySettings(max_retries=0), [NEVER]),
+        (RetrySettings(max_retries=2, initial_s=0.5, multiplier=1.0), [10.5, 10.5, NEVER]),
+        (RetrySettings(max_retries=2, initial_s=0.5, max_s=9.0), [10.5, 11.0, NEVER]),
+        (RetrySettings(max_retries=3, initial_s=1.0, max_s=3.0), [11.0, 12.0, 13.0, NEVER]),
+    ],
+    ids=["none", "fixed", "exponential", "bounded"],
+)
+def test_failures_back_off(retries: RetrySettings, times: list[float]) -> None:
+    """Each delay is a multiple of the one before, up to `max_s`, for `max_retries` retries."""
+    policy = RetryPolicy(retries)
+    failures = range(1, len(times) + 1)
+
+    assert times == [
+        policy.after_failure(count, code=AWAY, now=10.0, jitter=1.0) for count in failures
+    ]
+
+
+@pytest.mark.parametrize(("jitter", "time_s"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
+def test_jitter_spreads_the_delay(retrying: Scenario, jitter: float, time_s: float) -> None:
+    """The delay lies between its half and its whole."""
+    retrying.fail(retrying.query(1, 7), jitter=jitter)
+
+    assert retrying.next_deadline == time_s
+
+
+def test_missing_keys_have_a_fixed_delay() -> None:
+    """A missing key has its own number of retries, always after the same delay; by default none."""
+    policy = RetryPolicy(RetrySettings(on_missing=OnMissingSettings(max_retries=2, delay_s=0.25)))
+
+    assert [policy.after_miss(count, now=10.0) for count in (1, 2, 3)] == [10.25, 10.25, NEVER]
+    assert RetryPolicy(RetrySettings()).after_miss(1, now=10.0) == NEVER
+
+
+def test_failed_query_is_retried(retrying: Scenario) -> None:
+    """A retriable failure keeps its waiters, and those that join meanwhile, for the retry."""
+    assert retrying.fail(retrying.query(1, 7)) == NOTHING
+    retrying.look_up(2, 7)
+
+    assert retrying.send() is None
+    retrying.now = 1.5
+    assert retrying.send() == Order(1, [7], attempt=2)
+    retrying.now = 1.75
+    result = retrying.land(1, {7: "Ada"})
+    assert result == Result({1: {0: "fetched Ada"}, 2: {0: "fetched Ada"}}, ended=[1, 2])
+    assert retrying.ages == {(1, 0): 0.25, (2, 0): 0.25}  # of the attempt that answered
+    assert (retrying.statistics.retries, retrying.outcomes) == (1, {"fetched": 2})
+
+
+def test_last_failure_is_reported(retrying: Scenario) -> None:
+    """After the last attempt each waiter gets the error, never `missing`; nothing is cached."""
+    retrying.fail(retrying.query(1, 7))
+    retrying.now = 1.0
+
+    assert retrying.fail(retrying.resend()) == ended(1, f"error {AWAY}")
+    assert retrying.look_up(2, 7) == {}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FORBIDDEN, ErrorCode.INTERNAL])
+def test_lasting_failure_is_final(retrying: Scenario, code: ErrorCode) -> None:
+    """A failure that a retry cannot mend is reported at once."""
+    batch = retrying.query(1, 7, 8)
+
+    assert retrying.fail(batch, code) == ended(1, f"error {code}", f"error {code}")
+
+
+def test_lost_connection_is_replaced_at_once(retrying: Scenario) -> None:
+    """The first lost connection costs no delay and no retry; the next one is a failure."""
+    batch = retrying.query(1, 7)
+    assert retrying.fail(batch, ErrorCode.CONNECTION_LOST) == NOTHING
+    assert retrying.send() == Order(1, [7], attempt=2)
+
+    assert retrying.fail(batch, ErrorCode.CONNECTION_LOST) == NOTHING
+
+    assert (retrying.send(), retrying.next_deadline) == (None, 1.0)
+    retrying.now = 1.0
+    assert retrying.send_all() == [[7]]
+
+
+@pytest.mark.parametrize(("deadline", "is_retried"), [(1.0, False), (1.001, True)])
+def test_retry_precedes_the_last_deadline(
+    retrying: Scenario, deadline: float, *, is_retried: bool
+) -> None:
+    """A query is retried only if one of its waiters has a deadline after the retry."""
+    retrying.look_up(1, 7, deadline=deadline)
+    retrying.look_up(2, 7, deadline=0.1)
+
+    assert (retrying.fail(retrying.resend()) == NOTHING) is is_retried
+
+
+@pytest.mark.parametrize(("keys", "halves"), [([1, 2, 3], [[1, 2], [3]]), ([1], [[1]])])
+def test_timed_out_query_is_halved(
+    retrying: Scenario, keys: list[int], halves: list[list[int]]
+) -> None:
+    """After a timeout the keys are retried in two smaller queries; a single key as it is."""
+    retrying.fail(retrying.query(1, *keys), ErrorCode.TIMEOUT)
+    assert retrying.send() is None
+    retrying.now = 1.0
+
+    assert retrying.send_all() == halves
+    result = retrying.fail(len(halves) + 1, ErrorCode.TIMEOUT)
+    assert result.answers == {1: {len(keys) - 1: "timeout timeout"}}
+
+
+def test_retries_spend_a_budget(retrying: Scenario) -> None:
+    """Without budget a failure is final; first attempts earn a fifth of a retry each."""
+    while retrying.state._guard.take_retry(0.0):
+        pass
+    result = retrying.fail(retrying.query(1, 7), ErrorCode.CONNECTION_LOST)
+    assert result == ended(1, "error connection_lost")
+
+    for key in range(4):
+        retrying.land(retrying.query(2, key))
+
+    assert retrying.fail(retrying.query(2, 8), ErrorCode.CONNECTION_LOST) == NOTHING
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_timeout_frees_a_waiting_key(*, is_missing: bool) -> None:
+    """The deadline covers all retries: after it nothing is left, and late rows are ignored."""
+    scenario = Scenario(settings(max_in_flight=1, retries=1, missing_retries=2))
+    first = scenario.query(1, 7, deadline=2.5)
+    scenario.land(first) if is_missing else scenario.fail(first)
+    second = scenario.query(2, 8, deadline=2.1)
+    scenario.now = 2.5
+
+    timeout = {0: "timeout timeout"}
+    assert scenario.expire() == Result({2: timeout, 1: timeout}, [2, 1], cancelled=[second])
+    statistics = scenario.statistics
+    assert (statistics.waiting_keys, statistics.queued_keys) == (0, 0)
+    assert (statistics.queries_in_flight, scenario.next_deadline) == (0, None)
+    assert scenario.land(first, {7: "late"}) == NOTHING
+
+
+def test_rejected_key_harms_no_other() -> None:
+    """Exactly the keys that the backend rejects have an error, whatever shares their query."""
+    scenario = Scenario()
+    keys, rejected = range(100), {3, 50, 51, 99}
+    scenario.look_up(1, *keys)
+
+    words, _ = search(scenario, rejected)
+
+    assert words == {
+        key: "error key_rejected" if key in rejected else f"fetched row {key}" for key in keys
+    }
+
+
+@pytest.mark.parametrize(("keys", "queries", "found"), [(33, 65, 33), (34, 65, 32), (80, 81, 13)])
+def test_search_for_rejected_keys_is_bounded(keys: int, queries: int, found: int) -> None:
+    """A search sends as many queries as the batch has keys, or 64; then it gives up."""
+    scenario = Scenario()
+    scenario.look_up(1, *range(keys))
+
+    words, sent = search(scenario, set(range(keys)))
+
+    counts = {word: list(words.values()).count(word) for word in words.values()}
+    rest = {"error backend_rejected": keys - found} if keys > found else {}
+    assert (counts, sent) == ({"error key_rejected": found} | rest, queries)
+
+
+@pytest.mark.parametrize("invalidated", [None, (7,), ()], ids=["none", "key", "all"])
+def test_rejected_key_is_quarantined(invalidated: tuple[int, ...] | None) -> None:
+    """For 30 s a rejected key is answered without a query, or until it is invalidated."""
+    scenario = Scenario()
+    scenario.look_up(1, 7)
+    search(scenario, {7})
+
+    scenario.now = 29.9
+    assert scenario.look_up(2, 8, 7) == {1: "error key_rejected"}
+    assert scenario.send() == Order(2, [8])
+    if invalidated is None:
+        scenario.now = 30.0
+    else:
+        scenario.invalidate(*invalidated)
+    assert scenario.look_up(3, 7) == {}
+
+
+def test_search_skips_abandoned_keys() -> None:
+    """The keys of a rejected batch that have no waiters are dropped from its parts."""
+    scenario = Scenario()
+    scenario.look_up(1, 1, 2)
+    scenario.look_up(2, 3, 4, 5)
+    batch = scenario.resend()
+    scenario.leave(1)
+    scenario.fail(batch, ErrorCode.KEY_REJECTED)
+
+    assert scenario.send_all() == [[3, 4], [5]]
+    assert scenario.fail(3, ErrorCode.KEY_REJECTED).answers == {2: {2: "error key_rejected"}}
+
+
+def test_late_row_is_found(patient: Scenario) -> None:
+    """A row that arrives after the first attempt is found by a retry."""
+    assert patient.land(patient.query(1, 7)) == NOTHING
+    assert patient.next_deadline == 2.0
+    patient.now = 1.999
+    assert patient.send() is None
+    patient.now = 2.0
+    assert patient.send() == Order(2, [7], attempt=2)
+    patient.look_up(2, 7, deadline=2.1)
+    assert patient.send() is None  # a retry that was sent takes lookups with any deadline
+    assert patient.land(2, {7: "Ada"}).ended == [1, 2]
+    assert patient.look_up(3, 7) == {0: "hit Ada"}
+    assert patient.outcomes == {"fetched": 2, "hit": 1}
+
+
+def test_missing_follows_the_last_attempt(patient: Scenario) -> None:
+    """A row that never arrives is missing after all retries, and only then a negative entry."""
+    assert patient.land(patient.query(1, 7)) == NOTHING
+    patient.now = 2.0
+    assert patient.land(patient.resend()) == NOTHING
+    patient.now = 4.0
+
+    assert patient.land(patient.resend()) == ended(1, "missing")
+    assert patient.look_up(2, 7) == {0: "missing"}
+    assert (patient.statistics.retries, patient.next_deadline) == (2, None)
+
+
+def test_only_missing_keys_wait(patient: Scenario) -> None:
+    """Rows and ambiguous keys of a query are answered at once; keys without a row are retried."""
+    patient.look_up(1, 7, 8, 9)
+    patient.look_up(2, 8)
+    batch = patient.resend()
+
+    assert patient.land(batch, {7: "Ada", 9: ["Cora", "Cleo"]}) == Result(
+        {1: {0: "fetched Ada", 2: "error ambiguous"}}
+    )
+    patient.now = 2.0
+    assert patient.send() == Order(2, [8], attempt=2)
+    assert patient.land(2, {8: "Bert"}) == Result(
+        {1: {1: "fetched Bert"}, 2: {0: "fetched Bert"}}, ended=[1, 2]
+    )
+
+
+@pytest.mark.parametrize(("deadline", "is_retried"), [(2.0, False), (2.001, True)])
+def test_missing_precedes_a_late_retry(
+    patient: Scenario, deadline: float, *, is_retried: bool
+) -> None:
+    """Lookups whose deadline precedes the retry return `missing` immediately; it is not cached."""
+    result = patient.land(patient.query(1, 7, deadline=deadline))
+
+    assert result == (NOTHING if is_retried else ended(1, "missing"))
+    assert (patient.next_deadline is None) is not is_retried
+    patient.leave(1)
+    assert patient.look_up(2, 7) == {}
+
+
+def test_each_waiter_decides_for_itself(patient: Scenario) -> None:
+    """Of the waiters of a key those with enough time wait for the retry."""
+    patient.look_up(1, 7, 8, deadline=1.0)
+    patient.look_up(2, 7, deadline=30.0)
+
+    assert patient.land(patient.resend(), {8: "Bert"}) == ended(1, "missing", "fetched Bert")
+    patient.now = 2.0
+    assert patient.send() == Order(2, [7], attempt=2)
+    assert patient.land(2, {7: "Ada"}) == ended(2, "fetched Ada")
+
+
+def test_answered_key_stays_answered() -> None:
+    """A lookup that got `missing` for one key and waits for another gets no second answer."""
+    scenario = Scenario(settings(max_keys=1, missing_retries=2))
+    scenario.look_up(1, 7, 8, deadline=1.0)
+    scenario.look_up(2, 7, deadline=30.0)
+    scenario.send_all()
+
+    assert scenario.land(1) == Result({1: {0: "missing"}})
+    assert scenario.leave(2) == NOTHING
+    scenario.now = 1.0
+    assert scenario.expire() == Result({1: {1: "timeout timeout"}}, ended=[1], cancelled=[2])
+    assert scenario.send() is None
+
+
+def test_lookup_joins_a_waiting_key(patient: Scenario) -> None:
+    """A lookup with enough time waits for the retry of a key; one without is queried at once."""
+    patient.land(patient.query(1, 7))
+    patient.now = 1.0
+    patient.look_up(2, 7, deadline=2.001)
+    assert patient.send() is None
+    assert patient.query(3, 7, 7, deadline=2.0) == 3
+
+    assert patient.land(3) == ended(3, "missing", "missing")
+    patient.now = 2.0
+    assert patient.send() == Order(2, [7], attempt=2)
+    assert patient.land(2, {7: "Ada"}).ended == [1, 2]
+
+
+@pytest.mark.parametrize("is_timeout", [True, False])
+def test_failed_retry_is_not_missing(patient: Scenario, *, is_timeout: bool) -> None:
+    """A retry that fails or times out is an error, although an earlier attempt found no row."""
+    patient.land(patient.query(1, 7, deadline=3.0))
+    patient.now = 2.0
+    retry = patient.resend()
+    patient.now = 3.0
+
+    result = patient.expire() if is_timeout else patient.fail(retry)
+
+    word = "timeout timeout" if is_timeout else f"error {AWAY}"
+    assert result == Result({1: {0: word}}, [1], cancelled=[retry] if is_timeout else [])
+    assert patient.land(retry, {7: "late"}) == NOTHING
+    assert patient.look_up(2, 7) == {}
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_failures_and_misses_count_apart(*, is_missing: bool) -> None:
+    """A failure uses up no retry of a missing key, and a missing key none of a failure."""
+    scenario = Scenario(settings(retries=1, missing_retries=1))
+    batch = scenario.query(1, 7)
+    for is_failure in (is_missing, not is_missing):
+        assert (scenario.fail(batch) if is_failure else scenario.land(batch)) == NOTHING
+        scenario.now += 2.0
+        batch = scenario.resend()
+
+    assert scenario.statistics.retries == 2
+    result = scenario.land(batch) if is_missing else scenario.fail(batch)
+    assert result == ended(1, "missing" if is_missing else f"error {AWAY}")
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_invalidated_key_is_read_again(patient: Scenario, *, is_read: bool) -> None:
+    """A lookup after an invalidation waits neither for the read nor for the retry before it."""
+    first = patient.query(1, 7)
+    if is_read:
+        patient.land(first)
+    patient.invalidate(7)
+    second = patient.query(2, 7)
+    if not is_read:
+        assert patient.land(first) == NOTHING
+
+    assert patient.land(second, {7: "new"}) == ended(2, "fetched new")
+    patient.now = 2.0
+    assert patient.land(patient.resend(), {7: "old"}) == ended(1, "fetched old")
+    assert patient.look_up(3, 7) == {0: "hit new"}

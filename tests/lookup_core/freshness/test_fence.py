@@ -1,0 +1,258 @@
+"""The fence: a read is cached only if it saw all changes that were reported before it landed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
+from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.table_snapshot import TableSnapshot
+
+WRAP = 2**32  # transaction ids have 32 bits, and start again
+
+
+class Fence(RecentChanges):
+    """A fence in plain values: changes are remembered for 60 s, and hold off reads for 5 s."""
+
+    def report(self, *keys: int, by: int | Sequence[int], at: float = 0.0) -> None:
+        """Keys were changed by one transaction, or by one each."""
+        ids = np.full(len(keys), by, np.uint32) if isinstance(by, int) else np.array(by, np.uint32)
+        self.note(np.array(keys, np.uint64), ids, at)
+        self.check_invariants()
+
+    def lets_in(
+        self,
+        *keys: int,
+        snapshot: TableSnapshot | str | None,
+        sent_at: float = 1.0,
+        now: float | None = None,
+    ) -> list[bool]:
+        """A read of keys (by default of key 9) lands, at once unless `now` is given."""
+        saw = TableSnapshot.parse(snapshot) if isinstance(snapshot, str) else snapshot
+        hashes = np.array(keys or [9], np.uint64)
+        landed_at = sent_at if now is None else now
+        admitted = self.admits(hashes, saw, sent_at=sent_at, now=landed_at)
+        self.check_invariants()
+        return admitted.tolist()
+
+
+@pytest.fixture
+def fence() -> Fence:
+    """No change is reported yet."""
+    return Fence()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_standby", "ids", "seen"),
+    [
+        ("100:105:100,103", False, range(99, 107), [99, 101, 102, 104]),
+        ("100:100:", False, [99, 100], [99]),
+        ("100:105:", True, range(99, 107), [99]),
+        (
+            f"{WRAP - 2}:{WRAP + 3}:{WRAP - 2},{WRAP + 1}",
+            *(False, [WRAP - 3, WRAP - 2, WRAP - 1, *range(4)], [WRAP - 3, WRAP - 1, 0, 2]),
+        ),
+    ],
+    ids=["some in progress", "none in progress", "standby", "wrapped"],
+)
+def test_snapshot_sees_ended_transactions(
+    text: str, ids: Sequence[int], seen: list[int], *, is_of_standby: bool
+) -> None:
+    """It sees all ids below `xmin`, and unlisted ones below `xmax`; a standby lists none."""
+    snapshot = TableSnapshot.parse(text, is_of_standby=is_of_standby)
+    short_ids = np.array(ids, np.uint32)
+
+    assert short_ids[snapshot.sees(short_ids)].tolist() == seen
+
+
+@pytest.mark.parametrize(
+    ("keys", "by", "snapshot", "admitted"),
+    [
+        ([], [], "100:100:", [True, True]),
+        ([], [], None, [True, True]),
+        ([1], [103], "103:105:103", [False, True]),
+        ([1], [103], "104:105:", [True, True]),
+        ([1, 1], [101, 103], "101:105:101", [False, True]),
+        ([1, 1], [101, 103], "102:105:103", [False, True]),
+        ([1, 1], [101, 103], "104:105:", [True, True]),
+        ([1, 2], [50, 103], "50:105:50", [False, True]),
+        ([1, 2], [WRAP - 1, 3], f"{WRAP}:{WRAP + 2}:", [True, False]),
+    ],
+    ids=[
+        *("no change", "no change, no snapshot", "invisible", "visible", "older is invisible"),
+        *("newer is invisible", "both visible", "long transaction", "wrapped"),
+    ],
+)
+def test_read_must_see_its_changes(
+    fence: Fence, keys: list[int], by: list[int], snapshot: str | None, admitted: list[bool]
+) -> None:
+    """A read of a key is let in if its snapshot shows each reported change of that key."""
+    fence.report(*keys, by=by)
+
+    assert fence.lets_in(1, 2, snapshot=snapshot) == admitted
+
+
+def test_late_read_is_checked_itself(fence: Fence) -> None:
+    """That one read saw a change proves nothing of another read, which was sent before it."""
+    fence.report(1, by=103)
+    assert fence.lets_in(1, snapshot="104:105:", sent_at=2.0) == [True]
+
+    assert fence.lets_in(1, snapshot="103:105:103", sent_at=1.0, now=61.9) == [False]
+
+
+def test_change_is_forgotten_after_its_age(fence: Fence) -> None:
+    """A change is remembered for 60 s after a read saw it; before that, without limit."""
+    fence.report(1, 2, by=[103, 109])
+    fence.lets_in(snapshot="104:109:", now=10.0)
+    fence.lets_in(snapshot="104:109:", now=69.9)
+    assert len(fence) == 2
+
+    fence.lets_in(snapshot="104:109:", now=71.0)
+
+    assert len(fence) == 1
+    assert fence.lets_in(2, snapshot="104:109:", sent_at=1e6) == [False]
+
+
+@pytest.mark.parametrize(("sent_at", "is_let_in"), [(4.9, False), (5.0, True)])
+def test_unproved_changes_hold_off(fence: Fence, sent_at: float, *, is_let_in: bool) -> None:
+    """Without an id, or without a snapshot, a read is let in if it is sent 5 s after the change."""
+    fence.report(1, 2, by=[UNKNOWN_TRANSACTION, 103])
+
+    assert fence.lets_in(1, 2, snapshot="200:200:", sent_at=sent_at) == [is_let_in, True]
+    assert fence.lets_in(1, 2, snapshot=None, sent_at=sent_at) == [is_let_in, is_let_in]
+    assert fence.lets_in(1, snapshot="200:200:", sent_at=4.9, now=9.0) == [False]
+
+
+@pytest.mark.parametrize(
+    ("ids", "snapshot", "is_let_in"),
+    [
+        ([103], "103:105:103", False),
+        ([103], "104:105:104", True),
+        ([100, 103], "90:110:90", True),
+        ([100, 103], "90:110:100", False),
+        ([100, 103], "90:102:90", False),
+        (range(100, 164), "90:200:90", True),
+        (range(100, 165), "90:200:90", False),
+        (range(100, 165), "101:200:", True),
+    ],
+)
+def test_read_must_see_table_changes(
+    fence: Fence, ids: Sequence[int], snapshot: str, *, is_let_in: bool
+) -> None:
+    """Each of the last 64 transactions must be visible; of older ones, all before them as well."""
+    for transaction_id in ids:
+        fence.note_table(transaction_id, 0.0)
+
+    assert fence.lets_in(snapshot=snapshot) == [is_let_in]
+
+
+@pytest.mark.parametrize(
+    ("ids", "snapshot", "is_let_in"),
+    [
+        ([], "7:9:7", True),
+        ([100, 103, 101, 102], "103:110:103", False),
+        ([100, 103, 101, 102], "104:110:104", True),
+        ([UNKNOWN_TRANSACTION, 103, 101], "103:110:103", False),
+        ([WRAP - 1, 3, WRAP - 2], f"{WRAP + 3}:{WRAP + 9}:", False),
+        ([WRAP - 1, 3, WRAP - 2], f"{WRAP + 4}:{WRAP + 9}:", True),
+    ],
+)
+@pytest.mark.parametrize("piece", [1, 9], ids=["one by one", "together"])
+def test_overflow_counts_for_the_table(
+    ids: list[int], snapshot: str, piece: int, *, is_let_in: bool
+) -> None:
+    """Of changes that are not remembered the latest, and all before it, must have ended."""
+    fence = Fence(capacity=0)
+    for start in range(0, len(ids), piece):
+        part = ids[start : start + piece]
+        fence.report(*part, by=part)
+
+    assert len(fence) == 0
+    assert fence.lets_in(snapshot=snapshot, sent_at=5.0) == [is_let_in]
+
+
+@pytest.mark.parametrize(("sent_at", "is_let_in"), [(7.9, False), (8.0, True)])
+@pytest.mark.parametrize("is_overflow", [True, False])
+def test_unproved_table_changes_hold_off(
+    sent_at: float, *, is_overflow: bool, is_let_in: bool
+) -> None:
+    """Without an id, or without a snapshot, reads hold off for 5 s after the latest change."""
+    unknown, known = Fence(capacity=0), Fence(capacity=0)
+    for at in (3.0, 1.0):
+        for fence, by in ((unknown, UNKNOWN_TRANSACTION), (known, 7)):
+            fence.report(1, by=by, at=at) if is_overflow else fence.note_table(by, at)
+
+    assert unknown.lets_in(snapshot="100:100:", sent_at=sent_at) == [is_let_in]
+    assert known.lets_in(snapshot=None, sent_at=sent_at) == [is_let_in]
+    assert [unknown.settled_from(now) for now in (2.0, 9.0)] == [8.0, 9.0]
+    assert known.settled_from(2.0) == 2.0
+
+
+def test_lagging_standby_is_held_off(fence: Fence) -> None:
+    """A standby that does not show a named change is refused, for however long it lags."""
+    lagging = TableSnapshot(800, 800, np.zeros(0, np.uint32), is_of_standby=True)
+    fence.note_table(900, 0.0)
+
+    assert fence.lets_in(snapshot=lagging, sent_at=1e6) == [False]
+
+
+@pytest.mark.parametrize("is_overflow", [True, False])
+def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
+    """It is forgotten 60 s after a read that saw it, before its id is in the future again."""
+    fence = Fence(capacity=0)
+    fence.report(1, by=100) if is_overflow else fence.note_table(100, 0.0)
+    later = f"{100 - 2**31 + 1 + WRAP}:{2 * WRAP}:"
+
+    assert fence.lets_in(snapshot="101:101:", now=10.0) == [True]
+    assert fence.lets_in(snapshot="100:101:100", now=69.0) == [False]
+    assert fence.lets_in(snapshot="101:101:", now=69.9) == [True]
+    assert fence.lets_in(snapshot=later, now=69.9) == [False]
+    assert fence.lets_in(snapshot="101:101:", now=70.0) == [True]
+    assert fence.lets_in(snapshot=later, now=71.0) == [True]
+
+
+def test_oldest_changes_leave_first() -> None:
+    """Beyond the capacity the oldest changes are not forgotten: they count for the whole table."""
+    fence = Fence(capacity=4)
+    fence.report(1, 2, by=[101, 102], at=1.0)
+    fence.report(3, 4, 5, by=[103, 104, 105], at=2.0)
+
+    assert len(fence) == 4
+    assert fence.lets_in(snapshot="101:109:101", sent_at=3.0) == [False]
+    assert fence.lets_in(9, 2, snapshot="102:109:102", sent_at=3.0) == [True, False]
+
+
+def test_surplus_counts_for_the_table() -> None:
+    """Of more changes at once than the capacity, the first count for the whole table."""
+    fence = Fence(capacity=2)
+    fence.report(1, 2, 3, by=[101, 102, 103])
+
+    assert len(fence) == 2
+    assert fence.lets_in(snapshot="101:109:101") == [False]
+    assert fence.lets_in(9, 1, 2, snapshot="102:109:102") == [True, True, False]
+
+
+def test_memory_grows_to_its_bound() -> None:
+    """Memory doubles as changes come, up to the capacity; then an eighth makes room at once."""
+    fence = Fence(capacity=5000)
+    few = fence.bytes
+    counts = []
+    for count in (1500, 3500, 1, 9000):
+        fence.report(*range(count), by=101)
+        counts.append((len(fence), fence.bytes * 1024 // few))
+
+    assert counts == [(1500, 2048), (5000, 5000), (4376, 5000), (5000, 5000)]
+
+
+def test_unseen_keys_are_named(fence: Fence) -> None:
+    """The keys whose changes a snapshot does not show are named; None if they may be any."""
+    fence.report(1, 2, by=[101, 103])
+    snapshot = TableSnapshot.parse("103:105:103")
+
+    unseen = fence.unseen(snapshot, sent_at=1.0, now=2.0)
+    fence.note_table(106, 1.0)
+
+    assert unseen is not None
+    assert unseen.tolist() == [2]
+    assert fence.unseen(snapshot, sent_at=1.0, now=2.0) is None

@@ -1,0 +1,195 @@
+"""No row stays stale: a dimension that follows changes, against a table with transactions.
+
+Transactions commit, become visible, are replayed by a standby and are reported in any order, and
+reads are sent, executed and landed in between. Single rules have scenarios in `test_fence`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import Phase, seed
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.keys.canonical_keys import Hashes
+from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
+from tests.lookup_core.dimension.scenario import Result, Scenario
+from tests.lookup_core.freshness.transactional_table import Transaction, TransactionalTable
+
+KEYS = range(4)
+AGE_S = 10.0
+SETTINGS = DimensionSettings(
+    "customers",
+    cache=CacheSettings(ttl_s=1e6, negative_ttl_s=1e6),  # nothing expires
+    batch=BatchSettings(max_keys=2, max_in_flight=3),
+    timeout_s=2.0,
+)
+
+
+class FenceMachine(RuleBasedStateMachine):
+    """Writers, a feed and readers; no cached row is older than a reported change."""
+
+    make_fence: Callable[..., RecentChanges] = RecentChanges
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = TransactionalTable(KEYS)
+        self.scenario = Scenario(SETTINGS)
+        self.lookups = 0
+        self.floor = dict.fromkeys(KEYS, 0)  # {key: the version that a new read finds}
+        self.floors: dict[tuple[int, int], int] = {}  # {(lookup, position): floor when submitted}
+        self.sent: dict[int, list[int]] = {}  # {query that has not read yet: its keys}
+        self.read: dict[int, tuple[dict[int, str], TableSnapshot]] = {}  # {query: what it saw}
+
+    @initialize(capacity=st.sampled_from([2, 100]), of_standby=st.booleans())
+    def begin(self, capacity: int, *, of_standby: bool) -> None:
+        """The fence overflows, or does not; reads go to the primary or to a standby."""
+        self.of_standby = of_standby
+        state = self.scenario.state
+        fence = type(self).make_fence(age_s=AGE_S, capacity=capacity)
+        state._fence = fence
+
+    @precondition(lambda self: self.table.free_keys())
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        """A transaction writes some rows."""
+        keys = st.lists(
+            st.sampled_from(self.table.free_keys()), min_size=1, max_size=3, unique=True
+        )
+        self.table.write(data.draw(keys))
+
+    @precondition(lambda self: self._some(is_logged=False))
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        """A transaction is in the log."""
+        self.table.commit(data.draw(st.sampled_from(self._some(is_logged=False))))
+
+    @precondition(lambda self: self._some(is_logged=True, is_visible=False))
+    @rule(data=st.data())
+    def show(self, data: st.DataObject) -> None:
+        """The rows of a transaction become visible."""
+        open_ones = self._some(is_logged=True, is_visible=False)
+        data.draw(st.sampled_from(open_ones)).is_visible = True
+
+    @precondition(lambda self: self._some(is_logged=True, is_replayed=False))
+    @rule()
+    def replay(self) -> None:
+        """The standby replays a transaction."""
+        self.table.replay()
+
+    @precondition(lambda self: self._some(is_logged=True, is_reported=False))
+    @rule(data=st.data(), is_of_table=st.booleans())
+    def report(self, data: st.DataObject, *, is_of_table: bool) -> None:
+        """The changes of a transaction are reported, by row or for the whole table."""
+        reported = data.draw(st.sampled_from(self._some(is_logged=True, is_reported=False)))
+        reported.is_reported = True
+        for key in reported.keys:
+            if self._version(key) >= reported.id:
+                self.floor[key] = max(self.floor[key], reported.id)
+        self.scenario.change(*([] if is_of_table else reported.keys), by=reported.id)
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True))
+    def look_up(self, keys: list[int]) -> None:
+        """A lookup comes, and all due queries are sent."""
+        self.lookups += 1
+        for position, key in enumerate(keys):
+            self.floors[self.lookups, position] = self.floor[key]
+        words = self.scenario.look_up(self.lookups, *keys, deadline=self.scenario.now + 2.0)
+        self._check(Result({self.lookups: words}))
+        while (order := self.scenario.send()) is not None:
+            self.sent[order.batch] = order.keys
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def execute(self, data: st.DataObject) -> None:
+        """A query reads the table."""
+        batch = data.draw(st.sampled_from(sorted(self.sent)))
+        keys = self.sent.pop(batch)
+        rows = {key: str(self._version(key)) for key in keys}
+        self.read[batch] = rows, self.table.snapshot(of_standby=self.of_standby)
+
+    @precondition(lambda self: self.read)
+    @rule(data=st.data())
+    def land(self, data: st.DataObject) -> None:
+        """A query returns its rows, early or late."""
+        batch = data.draw(st.sampled_from(sorted(self.read)))
+        rows, snapshot = self.read.pop(batch)
+        self._check(self.scenario.land(batch, rows, snapshot=snapshot))
+
+    @rule(seconds=st.sampled_from([0.5, 1.5, 6.0, 12.0]))
+    def wait(self, seconds: float) -> None:
+        """Time passes; overdue queries are cancelled."""
+        self.scenario.now += seconds
+        self._check(self.scenario.expire())
+
+    @invariant()
+    def nothing_stays_stale(self) -> None:
+        """No cached row is older than a reported change of its key."""
+        if self.scenario.state.statistics().cache.rows:
+            answers = self.scenario.look_up(0, *KEYS, deadline=self.scenario.now)
+            self._check(self.scenario.expire())
+            for key, word in answers.items():
+                assert int(word.removeprefix("hit ")) >= self.table.reported_version(key)
+
+    def _some(self, **states: bool) -> list[Transaction]:
+        return [
+            each
+            for each in self.table.transactions
+            if all(getattr(each, name) is value for name, value in states.items())
+        ]
+
+    def _version(self, key: int) -> int:
+        return self.table.version(key, of_standby=self.of_standby)
+
+    def _check(self, result: Result) -> None:
+        """No answer is older than the floor of its key when the lookup was submitted."""
+        for lookup, words in result.answers.items():
+            for position, word in words.items():
+                label, _, version = word.partition(" ")
+                is_failure = label in {"timeout", "error"}
+                assert is_failure or int(version) >= self.floors[lookup, position]
+        for batch in result.cancelled:
+            self.sent.pop(batch, None)
+            self.read.pop(batch, None)
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.full)])
+def test_no_row_stays_stale(examples: int) -> None:
+    """In any order of events no cached row is older than a reported change of its key."""
+    profile = hypothesis_settings(max_examples=examples, stateful_step_count=50)
+
+    run_state_machine_as_test(FenceMachine, settings=profile)
+
+
+class _AdmitsAll(RecentChanges):
+    def admits(
+        self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
+    ) -> npt.NDArray[np.bool_]:
+        """Require no proof."""
+        del snapshot, sent_at, now
+        return np.ones(len(hashes), np.bool_)
+
+
+def test_model_finds_unfenced_reads() -> None:
+    """The model fails a cache that keeps reads without a proof."""
+
+    class BrokenMachine(FenceMachine):
+        make_fence = _AdmitsAll
+
+    quick = hypothesis_settings(
+        max_examples=2000, stateful_step_count=40, phases=[Phase.generate], database=None
+    )
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(seed(2)(BrokenMachine), settings=quick)

@@ -1,0 +1,327 @@
+"""Protection of the backend: circuit breaker, concurrency limit, retry budget, quarantine."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lookup_core.errors import ErrorCode
+from lookup_core.protection.backend_guard import (
+    BackendGuard,
+    ConcurrencyLimit,
+    Quarantine,
+    RetryBudget,
+)
+from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
+
+AWAY = ErrorCode.BACKEND_UNAVAILABLE
+AUTH = ErrorCode.BACKEND_AUTH
+OF_THE_BACKEND = {ErrorCode.TIMEOUT, AWAY, AUTH, ErrorCode.CONNECTION_LOST}
+CLOSED, HALF_OPEN, OPEN = BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN
+
+
+def opened(code: ErrorCode = AWAY) -> CircuitBreaker:
+    """A breaker that opened at 0 s; the first probe is due at 0.1 s."""
+    breaker = CircuitBreaker()
+    for _ in range(3):
+        breaker.on_failure(code, 0.0)
+    return breaker
+
+
+def states_after(results: str, breaker: CircuitBreaker | None = None) -> list[BreakerState]:
+    """The state of a breaker after each of these successes (S) and failures (F)."""
+    breaker, states = breaker or CircuitBreaker(), []
+    for result in results:
+        breaker.on_success() if result == "S" else breaker.on_failure(AWAY, 0.0)
+        breaker.check_invariants()
+        states.append(breaker.state)
+    return states
+
+
+def failing(code: ErrorCode, times: int = 3) -> BackendGuard:
+    """A guard whose backend failed with this code, in one query after the other."""
+    guard = BackendGuard(10)
+    for now in range(times):
+        guard.on_failure(code, sent_at=float(now), now=now + 0.5)
+    return guard
+
+
+@given(st.text("SF", max_size=60))
+@example("FFSFFF")
+@example("SFSFSFSFSF")
+@example("SSSSSSSSSSFSSFSFSFSFSFSFSFSFSF")
+def test_breaker_follows_the_last_results(results: str) -> None:
+    """Three failures in a row open it, or half of the last 20 results if they are 10 or more."""
+
+    def is_bad(seen: str) -> bool:
+        latest = seen[-20:]
+        is_half = len(latest) >= 10 and 2 * latest.count("F") >= len(latest)
+        return seen.endswith("F") and (seen.endswith("FFF") or is_half)
+
+    first = next((at for at in range(len(results)) if is_bad(results[: at + 1])), len(results))
+
+    assert states_after(results[: first + 1]) == [CLOSED] * first + [OPEN] * (first < len(results))
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_only_backend_failures_open_it(code: ErrorCode) -> None:
+    """A backend that rejects a query or a key is alive."""
+    assert failing(code).is_open is (code in OF_THE_BACKEND)
+
+
+def test_refusals_are_signs_of_life() -> None:
+    """A refusal starts the count of failures again; an internal error does not."""
+    guard, states = failing(ErrorCode.TIMEOUT, 2), []
+    timeouts = [ErrorCode.TIMEOUT] * 2
+    for code in (ErrorCode.KEY_REJECTED, *timeouts, ErrorCode.INTERNAL, ErrorCode.TIMEOUT):
+        guard.on_failure(code, sent_at=3.0, now=3.0)
+        states.append(guard.breaker_state)
+
+    assert states == [CLOSED] * 4 + [OPEN]
+
+
+@pytest.mark.parametrize(
+    ("code", "pauses_s"),
+    [(AWAY, [0.1, 0.2, 0.4, 0.5, 0.5]), (AUTH, [0.1 * 2**n for n in range(9)] + [30.0, 30.0])],
+)
+def test_probe_pauses_double(code: ErrorCode, pauses_s: list[float]) -> None:
+    """Pauses between probes double up to 0.5 s, or to 30 s where the login is refused."""
+    breaker, now, found = opened(code), 0.0, []
+    for _ in pauses_s:
+        due_at = breaker.probe_due_at()
+        assert due_at is not None
+        found.append(due_at - now)
+        now = due_at
+        breaker.start_probe(now)
+        breaker.on_probe_failure(code, now, 1.0)
+
+    assert found == pytest.approx(pauses_s)
+
+
+@pytest.mark.parametrize(("jitter", "due_at"), [(0.0, 1.1), (0.5, 1.15), (1.0, 1.2)])
+def test_jitter_spreads_the_pause(jitter: float, due_at: float) -> None:
+    """Jitter shortens a pause by half of it at most."""
+    breaker = opened()
+    breaker.start_probe(0.1)
+    breaker.on_probe_failure(AWAY, 1.0, jitter)
+
+    assert breaker.probe_due_at() == due_at
+
+
+def test_next_outage_starts_with_short_pauses() -> None:
+    """The pauses of one outage do not lengthen those of the next one."""
+    breaker = opened()
+    breaker.start_probe(0.1)
+    breaker.on_probe_failure(AWAY, 0.1, 0.5)
+    breaker.on_success()
+    for _ in range(3):
+        breaker.on_failure(AWAY, 2.0)
+
+    assert breaker.probe_due_at() == 2.1
+
+
+def test_one_probe_at_a_time() -> None:
+    """While a probe is in progress no other is due, and no query is sent."""
+    assert not BackendGuard(1).start_probe_if_due(1e9)
+    guard = failing(AWAY)
+    due_at = guard.next_probe_at()
+    assert due_at == 2.6
+
+    assert [guard.start_probe_if_due(at) for at in (due_at - 0.01, due_at, due_at)] == [
+        *(False, True, False),
+    ]
+    assert (guard.breaker_state, guard.next_probe_at()) == (HALF_OPEN, None)
+    assert not guard.has_slot(0)
+
+
+def test_good_probe_closes_the_breaker() -> None:
+    """A failed probe gives the cause from then on; after a good one results count from zero."""
+    guard, seen = failing(AWAY), []
+    for now, error in ((10.0, AUTH), (20.0, None)):
+        assert guard.start_probe_if_due(now)
+        guard.on_probe(error, now=now, jitter=0.5)
+        seen.append((guard.breaker_state, guard.late_code))
+    assert seen == [(OPEN, AUTH), (CLOSED, ErrorCode.TIMEOUT)]
+
+    breaker = opened()
+    breaker.start_probe(0.1)
+    breaker.on_probe_success()
+    assert states_after("FFSFSFSFS", breaker) == [CLOSED] * 9
+
+
+def test_late_results_of_an_outage() -> None:
+    """A late success closes the breaker; a late failure, of a query or a probe, has no effect."""
+    breaker = opened()
+    breaker.on_failure(AUTH, 5.0)
+    assert (breaker.probe_due_at(), breaker.cause) == (0.1, AWAY)
+    breaker.start_probe(0.1)
+
+    breaker.on_success()
+    breaker.on_probe_failure(AWAY, 0.3, 0.0)
+
+    assert (breaker.allows_query, breaker.cause) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("failures", "code"),
+    [
+        ([], ErrorCode.TIMEOUT),
+        ([AUTH] * 2, ErrorCode.TIMEOUT),
+        ([AUTH] * 3, AUTH),
+        ([ErrorCode.TIMEOUT] * 3, AWAY),
+        ([ErrorCode.CONNECTION_LOST] * 3, AWAY),
+    ],
+)
+def test_deadline_reports_the_cause(failures: list[ErrorCode], code: ErrorCode) -> None:
+    """A lookup that ends during an outage reports a refused login, or an unreachable backend."""
+    guard = BackendGuard(10)
+    for each in failures:
+        guard.on_failure(each, sent_at=0.0, now=0.0)
+
+    assert guard.late_code is code
+
+
+def lowered() -> ConcurrencyLimit:
+    """A limit of 10 that was lowered to 7 at 1 s."""
+    limit = ConcurrencyLimit(10)
+    limit.on_overload(0.5, 1.0)
+    return limit
+
+
+def test_guard_limits_the_slots() -> None:
+    """There are as many slots as the limit says; timeouts lower it, successes raise it."""
+    assert [BackendGuard(2).has_slot(in_flight) for in_flight in (1, 2)] == [True, False]
+    assert (failing(AWAY, 1).limit, failing(ErrorCode.TIMEOUT, 1).limit) == (10, 7)
+    guard = failing(ErrorCode.TIMEOUT, 1)
+    for _ in range(30):
+        guard.on_success(5.0, 5.01, in_flight=guard.limit)
+    assert guard.limit == 10
+
+
+def test_overloads_lower_the_limit() -> None:
+    """Each overload takes three tenths away, down to one query at a time."""
+    limit = ConcurrencyLimit(10)
+    seen = [limit.limit]
+    for now in range(7):
+        limit.on_overload(float(now), now + 0.5)
+        seen.append(limit.limit)
+
+    assert seen == [10, 7, 4, 3, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("sent_at", "limit"), [(0.999, 7), (1.0, 4)])
+def test_earlier_overload_is_ignored(sent_at: float, limit: int) -> None:
+    """A query that was sent before the last decrease does not lower the limit again."""
+    lowered_again = lowered()
+    lowered_again.on_overload(sent_at, 1.1)
+
+    assert lowered_again.limit == limit
+
+
+def test_full_use_raises_the_limit() -> None:
+    """A round of queries that uses all slots raises it by about one, up to the maximum."""
+    limit, rounds = lowered(), []
+    for _ in range(6):
+        for _ in range(limit.limit):
+            limit.on_success(2.0, 2.001, limit.limit)
+        rounds.append(limit.limit)
+
+    assert rounds == [7, 8, 9, 10, 10, 10]
+
+
+@pytest.mark.parametrize(("sent_at", "in_flight"), [(2.0, 6), (0.9, 10)])
+def test_other_successes_leave_the_limit(sent_at: float, in_flight: int) -> None:
+    """Queries that do not use all slots, or were sent earlier, do not raise it."""
+    limit = lowered()
+    for _ in range(100):
+        limit.on_success(sent_at, sent_at + 0.001, in_flight)
+
+    assert limit.limit == 7
+
+
+@pytest.mark.parametrize(
+    ("alone_s", "seconds", "in_flight", "limit"),
+    [
+        (0.05, 0.149, 10, 10),
+        (0.05, 0.151, 10, 7),
+        (0.05, 0.151, 6, 7),
+        (0.05, 2.0, 5, 10),
+        (0.001, 0.099, 10, 10),
+        (0.001, 0.101, 10, 7),
+        (0.5, 0.9, 10, 10),
+        (None, 2.0, 10, 10),
+    ],
+)
+def test_slow_queries_lower_the_limit(
+    alone_s: float | None, seconds: float, in_flight: int, limit: int
+) -> None:
+    """A query is slow above 0.1 s, and three times what queries take almost alone."""
+    measured = ConcurrencyLimit(10)
+    for at in range(50 if alone_s else 0):
+        measured.on_success(float(at), at + (alone_s or 0.0), 5 if at % 2 else 1)
+
+    measured.on_success(100.0, 100.0 + seconds, in_flight)
+
+    assert measured.limit == limit
+
+
+def test_latency_is_averaged() -> None:
+    """A new latency counts for a tenth; those from before the last decrease do not count."""
+    limit = lowered()
+    limit.on_success(0.0, 10.0, 1)
+    limit.on_success(2.0, 2.05, 1)
+    limit.on_success(2.0, 3.05, 1)  # the average is now 0.15 s
+
+    limit.on_success(4.0, 4.44, 4)
+    assert limit.limit == 7
+    limit.on_success(5.0, 5.46, 4)
+    assert limit.limit == 4
+
+
+def spent(budget: RetryBudget, now: float = 0.0) -> int:
+    """How many retries the budget has now; takes them all."""
+    count = 0
+    while budget.take(now):
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("first_attempts", "now", "retries"),
+    [(0, 0.9, 0), (0, 2.5, 2), (6, 0.0, 1), (15, 0.0, 3), (1000, 0.0, 10), (0, 1e6, 10)],
+)
+def test_budget_is_earned(first_attempts: int, now: float, retries: int) -> None:
+    """After ten retries, each first attempt earns a fifth of one, and each second one; at most ten.
+
+    What is not used is not saved beyond that.
+    """
+    budget = RetryBudget()
+    assert spent(budget) == 10
+    for _ in range(first_attempts):
+        budget.on_first_try(0.0)
+
+    assert spent(budget, now) == retries
+
+
+def test_quarantine_ends_in_time() -> None:
+    """A rejected key is kept out for 30 s after its last rejection, and then takes no memory."""
+    quarantine = Quarantine()
+    for key, now in ((1, 0.0), (2, 10.0), (1, 20.0)):
+        quarantine.add(key, now)
+    keys = [1, 2, 3]
+
+    assert quarantine.is_in(keys, 39.9).tolist() == [True, True, False]
+    assert quarantine.is_in(keys, 40.0).tolist() == [True, False, False]
+    assert [quarantine.until(key, 49.9) for key in keys] == [50.0, None, None]
+    assert quarantine.until(1, 50.0) is None
+    assert quarantine.is_in(keys, 50.0).tolist() == [False, False, False]
+    assert len(quarantine) == 0
+
+
+def test_oldest_key_leaves_first() -> None:
+    """There is room for 10,000 keys."""
+    quarantine = Quarantine()
+    for key in range(10_001):
+        quarantine.add(key, 0.0)
+
+    assert len(quarantine) == 10_000
+    assert quarantine.is_in([0, 1, 10_000], 1.0).tolist() == [False, True, True]
