@@ -1,6 +1,6 @@
-"""Lookups as of a time on the client's side: whether they may be, and which columns they have.
+"""As-of lookups in the client: validation, and the schemas of the versions' columns.
 
-Which version a record gets is picked in the core (`operator.version_pick`).
+The version of a record is selected in `lookup_core.operator.as_of`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick, is_moment, m
 
 @dataclass(frozen=True, slots=True)
 class AsOfPlan:
-    """How the records of one partition find their versions."""
+    """The time column of one partition's records, and the selection of versions."""
 
     column: int  # of the times, position in the records
     pick: VersionPick
@@ -26,33 +26,31 @@ class AsOfPlan:
 
 
 def check_versions(versions: VersionColumns | None, *, is_as_of: bool, dimension: str) -> None:
-    """Raise InvalidRequest if only one of them knows of times, the lookup or the dimension."""
+    """Raise InvalidRequest unless the lookup has a time exactly if the dimension has versions."""
     if is_as_of and versions is None:
-        raise InvalidRequest(
-            ErrorCode.BAD_REQUEST,
-            f"{dimension!r} has no versions, or its sidecar is too old for them; leave as_of out",
-        )
+        detail = f"{dimension!r} has no versions, or its sidecar is too old for them; omit as_of"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
     if versions is not None and not is_as_of:
         raise InvalidRequest(
             ErrorCode.BAD_REQUEST,
-            f"{dimension!r} has versions ({', '.join(versions.names)}): say by"
-            " lookup_join(as_of=…) which column of the records has the time that they are for",
+            f"{dimension!r} has versions ({', '.join(versions.names)}); name the records' time"
+            " column with lookup_join(as_of=…)",
         )
 
 
 def single_columns(lists: pa.Schema) -> pa.Schema:
-    """What lists of versions become beside a record."""
+    """The columns of one version, from lists of versions."""
     return pa.schema([pa.field(field.name, _list_type(field).value_type) for field in lists])
 
 
 def list_columns(columns: pa.Schema, sent: pa.Schema) -> pa.Schema:
-    """The lists in which these columns come, and behind them what else is sent, as it is."""
+    """These columns as lists of versions, and behind them the other sent columns unchanged."""
     wanted = [pa.field(field.name, pa.list_(field.type)) for field in columns]
     return pa.schema([*wanted, *list(sent)[len(columns) :]])
 
 
 def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns) -> VersionPick:
-    """Where the times of the versions stand; raises ProtocolViolation if they do not."""
+    """The positions of the versions' times; ProtocolViolation if a column is no list of times."""
     for name in versions.names:
         if name not in lists.names or not is_moment(_list_type(lists.field(name)).value_type):
             raise ProtocolViolation(ErrorCode.BAD_FRAME, f"versions without times in {name!r}")
@@ -62,7 +60,6 @@ def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns)
 
 def _list_type(field: pa.Field) -> pa.ListType:
     if not types.is_list(field.type):
-        raise ProtocolViolation(
-            ErrorCode.BAD_FRAME, f"column {field.name!r} is no list of versions"
-        )
+        detail = f"column {field.name!r} is no list of versions"
+        raise ProtocolViolation(ErrorCode.BAD_FRAME, detail)
     return field.type

@@ -1,25 +1,110 @@
-"""In-memory sidecar for tests: a dimension in a dict, and a peer that checks the protocol."""
+"""In-memory sidecar for tests: a transport, a protocol peer and dimensions in Arrow tables.
+
+The peer checks the client's frames as the service does; it has no clock, network or thread.
+"""
 
 import random
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer, Outcome
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, ProtocolViolation, SidecarUnreachable, unknown_dimension
+from lookup_core.errors import (
+    ErrorCode,
+    ProtocolViolation,
+    SidecarUnreachable,
+    SidelookError,
+    unknown_dimension,
+)
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.transport.memory_transport import MemoryTransport
 
 AGE_MS = 7  # of every row
+AGENT = "fake-sidecar"
+URL = "memory:"
 
 Key = tuple[object, ...]
+
+
+class MemoryPeer(Protocol):
+    """The other end of a `MemoryTransport`; called by one thread at a time."""
+
+    def on_message(self, message: bytes) -> Sequence[bytes]:
+        """The immediate replies; raises ProtocolViolation to close the connection."""
+
+    def more(self) -> Sequence[bytes]:
+        """Later messages; called with each `receive`."""
+
+
+class MemoryTransport:
+    """A `Transport` to a peer in the same process; waits and wakes like a socket."""
+
+    def __init__(self, peer: MemoryPeer) -> None:
+        self._peer = peer
+        self._changed = threading.Condition()
+        self._inbox: list[bytes] = []
+        self._failure: SidelookError | None = None
+        self._is_woken = False
+
+    def send(self, message: bytes) -> None:
+        """See `Transport`."""
+        with self._changed:
+            if self._failure is None:
+                try:
+                    self._inbox.extend(self._peer.on_message(message))
+                except SidelookError as error:
+                    self._failure = error
+                self._wake()
+
+    def receive(self, timeout_s: float) -> Sequence[bytes]:
+        """See `Transport`."""
+        with self._changed:
+            self._changed.wait_for(self._has_something, timeout_s)
+            self._is_woken = False
+            inbox, self._inbox = self._inbox, []
+            if self._failure is not None and not inbox:
+                raise self._failure
+            return inbox
+
+    def wake(self) -> None:
+        """See `Transport`."""
+        with self._changed:
+            self._wake()
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self.lose("closed by the client")
+
+    def disown(self) -> None:
+        """See `Transport`; there are no descriptors."""
+
+    def deliver(self, messages: Sequence[bytes]) -> None:
+        """Send from the peer's side."""
+        with self._changed:
+            self._inbox.extend(messages)
+            self._changed.notify()
+
+    def lose(self, reason: str) -> None:
+        """Break the connection; messages that have arrived are still delivered."""
+        with self._changed:
+            self._failure = self._failure or SidecarUnreachable("memory", reason)
+            self._changed.notify()
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        self._changed.notify()
+
+    def _has_something(self) -> bool:
+        if self._failure is None:
+            self._inbox.extend(self._peer.more())
+        return bool(self._inbox or self._is_woken or self._failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +114,8 @@ class FakeDimension:
     table: pa.Table
     key: tuple[str, ...]
     errors: Mapping[Key, ErrorCode] = field(default_factory=dict)
-    versions: VersionColumns | None = None  # then a key has several rows, which are told as lists
-    waits: bool = False  # what it tells; it has nothing to wait for
+    versions: VersionColumns | None = None  # a key then has several rows, sent as lists
+    waits: bool = False  # sent in OPENED; it has nothing to wait for
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -38,23 +123,26 @@ class FakeDimension:
         return tuple(name for name in self.table.column_names if name not in self.key)
 
     def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
-        """Every key answered: those with a row, those without, those with an error."""
+        """Answers for all keys: those with a row, missing ones, and those with an error."""
         rows = self._rows_by_key()
-        asked = _keys(keys)
-        places = np.arange(len(asked), dtype=np.int32)
-        is_error = np.array([key in self.errors for key in asked], np.bool_)
-        is_hit = np.array([None not in key and key in rows for key in asked], np.bool_) & ~is_error
-        wanted = [rows[asked[place]] for place in places[is_hit].tolist()]
-        errors = {place: self.errors[asked[place]] for place in places[is_error].tolist()}
+        wanted = _keys(keys)
+        places = np.arange(len(wanted), dtype=np.int32)
+        is_error = np.array([key in self.errors for key in wanted], np.bool_)
+        is_hit = np.array([None not in key and key in rows for key in wanted], np.bool_) & ~is_error
+        hits, failed = places[is_hit], places[is_error]
+        found = self._rows([rows[wanted[place]] for place in hits.tolist()], columns)
+        outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
+        ages_ms = np.full(len(hits), AGE_MS, np.uint32)
+        errors = {place: self.errors[wanted[place]] for place in failed.tolist()}
         answers = [
-            _answer(places[is_hit], Outcome.HIT, rows=self._rows(wanted, columns)),
-            _answer(places[~is_hit & ~is_error], Outcome.MISSING),
-            _answer(places[is_error], Outcome.ERROR, errors=errors),
+            Answer(hits, outcomes, ages_ms, found),
+            rowless_answer(places[~is_hit & ~is_error], Outcome.MISSING),
+            replace(rowless_answer(failed, Outcome.ERROR), errors=errors),
         ]
         return [answer for answer in answers if answer.size]
 
     def schema(self, columns: tuple[str, ...]) -> pa.Schema:
-        """What rows of these columns consist of."""
+        """The schema of rows with these columns."""
         fields = [self.table.schema.field(name) for name in columns]
         if self.versions is None:
             return pa.schema(fields)
@@ -71,51 +159,31 @@ class FakeDimension:
         return found
 
     def _rows(self, rows: list[list[int]], columns: tuple[str, ...]) -> pa.RecordBatch:
-        schema = self.schema(columns)
-        values = [self.table.column(name).to_pylist() for name in columns]
-        told = [
-            [[column[row] for row in each] if self.versions else column[each[-1]] for each in rows]
-            for column in values
-        ]
-        arrays = [pa.array(column, each.type) for column, each in zip(told, schema, strict=True)]
-        return pa.record_batch(arrays, schema=schema)
-
-
-def _answer(
-    positions: npt.NDArray[np.int32],
-    outcome: Outcome,
-    *,
-    rows: pa.RecordBatch | None = None,
-    errors: dict[int, ErrorCode] | None = None,
-) -> Answer:
-    count = len(positions)
-    ages_ms = np.full(count, 0 if rows is None else AGE_MS, np.uint32)
-    return Answer(positions, np.full(count, outcome, np.uint8), ages_ms, rows, errors or {})
-
-
-def _keys(columns: pa.RecordBatch | pa.Table) -> list[Key]:
-    return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
-
-
-AGENT = "fake-sidecar"
+        arrays = []
+        for each in self.schema(columns):
+            column = self.table.column(each.name).to_pylist()
+            lists = [[column[row] for row in versions] for versions in rows]
+            values = lists if self.versions else [versions[-1] for versions in lists]
+            arrays.append(pa.array(values, each.type))
+        return pa.record_batch(arrays, schema=self.schema(columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How the fake answers."""
+    """Credit, and the size and order of the answers."""
 
     credit_records: int = 1_000
     credit_bytes: int = 1_000_000
-    part_size: int | None = None  # keys of one RESULT; None: as many as there are
+    part_size: int | None = None  # keys of one RESULT; None: one for each outcome
     seed: int | None = None  # shuffles the parts that wait; None: they come in order
     is_silent: bool = False  # takes lookups and never answers
-    returns_credit: bool = True  # False: other channels need it, so that CREDIT is of nothing
+    returns_credit: bool = True  # False: CREDIT is always 0, as if other channels needed it
     version: int = frames.PROTOCOL_VERSION
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a sidecar remembers over all its connections."""
+    """State of a sidecar over all its connections."""
 
     received: list[Frame] = field(default_factory=list)  # without HELLO
     refusals: list[frames.Failure] = field(default_factory=list)  # for the next OPENs, one each
@@ -161,12 +229,13 @@ class FakePeer:
 
     def more(self) -> Sequence[bytes]:
         """See `MemoryPeer`: the next part that waits, or all of them without a seed."""
-        if self._behaviour.is_silent or not self._waiting:
-            return []
-        if self._behaviour.seed is None:
-            return [encode_frame(frame) for frame in self._all_parts()]
-        waiting = self._memory.chance.choice(self._waiting)
-        return [encode_frame(frame) for frame in self._next_part(waiting)]
+        sent: list[Frame] = []
+        while self._waiting and not self._behaviour.is_silent:
+            if self._behaviour.seed is not None:
+                sent = self._next_part(self._memory.chance.choice(self._waiting))
+                break
+            sent += self._next_part(self._waiting[0])
+        return [encode_frame(frame) for frame in sent]
 
     def _replies(self, frame: Frame) -> list[Frame]:
         match frame:
@@ -174,8 +243,10 @@ class FakePeer:
                 return [self._open(frame)]
             case frames.Lookup():
                 self._take(frame)
-            case frames.Cancel():
-                return [self._end(each) for each in list(self._waiting) if _is_for(each, frame)]
+            case frames.Cancel(channel=channel, sequence=sequence):
+                for each in self._waiting:
+                    if (each.lookup.channel, each.lookup.sequence) == (channel, sequence):
+                        return [self._end(each)]
             case frames.Close():
                 is_open = self._channels.pop(frame.channel, None) is not None
                 return [frames.Closed(frame.channel)] if is_open else []
@@ -227,24 +298,16 @@ class FakePeer:
     def _split(self, answer: Answer) -> Iterator[Answer]:
         size = self._behaviour.part_size or answer.size
         for start in range(0, answer.size, size):
-            stop = start + size
-            positions = answer.positions[start:stop]
-            yield Answer(
-                positions,
-                answer.outcomes[start:stop],
-                answer.ages_ms[start:stop],
-                None if answer.rows is None else answer.rows.slice(start, size),
-                {place: code for place, code in answer.errors.items() if place in positions},
-            )
-
-    def _all_parts(self) -> Iterator[Frame]:
-        while self._waiting:
-            yield from self._next_part(self._waiting[0])
+            part = slice(start, start + size)
+            positions = answer.positions[part]
+            rows = None if answer.rows is None else answer.rows.slice(start, size)
+            errors = {place: code for place, code in answer.errors.items() if place in positions}
+            yield Answer(positions, answer.outcomes[part], answer.ages_ms[part], rows, errors)
 
     def _next_part(self, waiting: _Waiting) -> list[Frame]:
         part = waiting.parts.pop(0)
-        payload = encode_batch(_batch(part))
         lookup, is_last = waiting.lookup, not waiting.parts
+        payload = encode_batch(answer_batch(part))
         has_rows = part.rows is not None
         result = frames.Result(lookup.channel, lookup.sequence, is_last, has_rows, payload)
         return [result, self._end(waiting)] if is_last else [result]
@@ -252,14 +315,13 @@ class FakePeer:
     def _end(self, waiting: _Waiting) -> frames.Credit:
         self._waiting.remove(waiting)
         lookup = waiting.lookup
-        records, size = waiting.records, len(lookup.payload)
         if not self._behaviour.returns_credit:
-            records = size = 0
+            return frames.Credit(lookup.channel, 0, 0)
         channel = self._channels.get(lookup.channel)
         if channel is not None:
-            channel.records_left += records
-            channel.bytes_left += size
-        return frames.Credit(lookup.channel, records, size)
+            channel.records_left += waiting.records
+            channel.bytes_left += len(lookup.payload)
+        return frames.Credit(lookup.channel, waiting.records, len(lookup.payload))
 
     def _channel(self, number: int) -> _Channel:
         if number not in self._channels:
@@ -267,25 +329,8 @@ class FakePeer:
         return self._channels[number]
 
 
-def _batch(answer: Answer) -> pa.RecordBatch:
-    assert np.unique(answer.positions).size == answer.size
-    return answer_batch(answer)
-
-
-def _failure(opened: frames.Open, code: ErrorCode, detail: str) -> frames.Failure:
-    return frames.Failure(opened.channel, code, detail, code.is_retryable)
-
-
-def _is_for(waiting: _Waiting, cancel: frames.Cancel) -> bool:
-    lookup = waiting.lookup
-    return (lookup.channel, lookup.sequence) == (cancel.channel, cancel.sequence)
-
-
-URL = "memory:"
-
-
 class FakeSidecar:
-    """One sidecar process; `connect` as often as you like, from any thread."""
+    """One sidecar process; any thread may connect, any number of times."""
 
     def __init__(
         self, dimensions: Mapping[str, FakeDimension], behaviour: Behaviour | None = None
@@ -307,15 +352,23 @@ class FakeSidecar:
         return transport
 
     def new_peer(self) -> FakePeer:
-        """The service's side of a new connection, for whatever carries it."""
+        """The service's side of a new connection, for any transport."""
         return FakePeer(self._dimensions, self.behaviour, self.memory)
 
     def crash(self) -> None:
-        """All connections are lost; what was not answered never will be."""
+        """Break all connections; open lookups stay unanswered."""
         for transport in self._transports:
             transport.lose("crashed")
 
-    def tell(self, frame: Frame) -> None:
-        """Send a frame to everyone."""
+    def broadcast(self, frame: Frame) -> None:
+        """Send a frame on all connections."""
         for transport in self._transports:
             transport.deliver([encode_frame(frame)])
+
+
+def _keys(columns: pa.RecordBatch | pa.Table) -> list[Key]:
+    return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+
+
+def _failure(opened: frames.Open, code: ErrorCode, detail: str) -> frames.Failure:
+    return frames.Failure(opened.channel, code, detail, code.is_retryable)

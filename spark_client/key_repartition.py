@@ -1,7 +1,6 @@
-"""A repartitioning of a DataFrame by key group: equal keys come into the same partition.
+"""Repartitioning of a DataFrame by key group: equal keys come into the same partition.
 
-Moves rows only; what is looked up is `lookup_join`'s business. Rows of one input partition keep
-their order only as far as Spark's shuffle does.
+Only moves rows. Rows of one input partition keep their order only as far as Spark's shuffle does.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
-from pyspark.sql.types import DataType, DoubleType, FloatType, StructField
+from pyspark.sql.types import DoubleType, FloatType, StructField
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
@@ -25,19 +24,23 @@ class KeyRepartition:
 
     address: Address
     dimension: str
-    columns: tuple[str, ...] | None  # None: those that the dimension's key is called
+    columns: tuple[str, ...] | None  # None: the names of the dimension's key
     partitions: int | None  # None: `spark.sql.shuffle.partitions`
 
     def __call__(self, records: DataFrame) -> DataFrame:
         """The same rows, fields and metadata, in other partitions.
 
-        Raises InvalidRequest for columns that there are not or that are no keys, and, where the
-        key's columns are asked for, BackendError or SidecarUnreachable.
+        Raises InvalidRequest for unknown columns and columns that are no keys; without `columns`
+        also BackendError or SidecarUnreachable.
         """
         found = self._key_fields(records)
         for field in found:
-            _check_key(field.name, field.dataType)
-        count = self._partition_count(records)
+            _check_key(field)
+        count = self.partitions
+        if count is None:
+            usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
+            assert usual is not None  # it has a default
+            count = min(int(usual), KEY_GROUPS)
         shard = arrow_udf(_shards(count), returnType="int")
         keys = [records[_quoted(field.name)] for field in found]
         return records.repartitionById(count, shard(*keys))
@@ -49,31 +52,21 @@ class KeyRepartition:
             return [records.schema[names.position(name)] for name in columns]
         except InvalidRequest as error:
             if self.columns is None:
-                error.add_note(
-                    "So the dimension calls its key; name the records' columns with on=."
-                )
+                error.add_note("The dimension's key has this name; name the records' with on=.")
             raise
 
-    def _partition_count(self, records: DataFrame) -> int:
-        if self.partitions is not None:
-            return self.partitions
-        usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
-        assert usual is not None  # it has a default
-        return min(int(usual), KEY_GROUPS)
+
+def _check_key(field: StructField) -> None:
+    key_field(field.name, field.dataType)
+    if isinstance(field.dataType, (FloatType, DoubleType)):
+        kind = field.dataType.simpleString()
+        detail = f"column {field.name!r} is {kind}, which is no key to divide by; cast it"
+        raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
 
 
 def _quoted(name: str) -> str:
     # Unquoted, Spark reads dots and backticks in names as a path.
     return f"`{name.replace('`', '``')}`"
-
-
-def _check_key(name: str, kind: DataType) -> None:
-    key_field(name, kind)
-    if isinstance(kind, (FloatType, DoubleType)):
-        raise InvalidRequest(
-            ErrorCode.KEY_TYPE,
-            f"column {name!r} is {kind.simpleString()}, which is no key to divide by; cast it",
-        )
 
 
 def _shards(count: int) -> Callable[..., pa.Array]:

@@ -1,4 +1,7 @@
-"""Lookup joins and lookup functions on the driver, before a DataFrame is given."""
+"""Lookup joins and lookup functions on the driver: names, types and schemas of a DataFrame.
+
+Nothing is looked up here; `lookup_task` runs in the Python workers.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,62 +28,12 @@ from spark_client.schemas import (
 )
 from spark_client.transport.connections import Address
 
-
-class ColumnNames:
-    """The columns of the records, in order."""
-
-    def __init__(self, names: Sequence[str], *, is_case_sensitive: bool) -> None:
-        """Raises InvalidRequest if two of the names are the same to Spark."""
-        self._names = tuple(names)
-        self._is_case_sensitive = is_case_sensitive
-        self._check_distinct(self._names, "rename one of them before the lookup")
-
-    def position(self, name: str) -> int:
-        """Where a column stands; raises InvalidRequest naming what there is."""
-        known = [self._folded(each) for each in self._names]
-        if self._folded(name) not in known:
-            raise InvalidRequest(
-                ErrorCode.UNKNOWN_COLUMN,
-                f"the records have no column {name!r}; they have {', '.join(self._names)}",
-            )
-        return known.index(self._folded(name))
-
-    def check_with(self, added: Sequence[str]) -> None:
-        """Raise InvalidRequest if one of the added names is there already, or added twice."""
-        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
-
-    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
-        counts = Counter(self._folded(name) for name in names)
-        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
-        if clashing:
-            raise InvalidRequest(
-                ErrorCode.BAD_REQUEST,
-                f"columns of the same name: {', '.join(clashing)}; {remedy}",
-            )
-
-    def _folded(self, name: str) -> str:
-        return name if self._is_case_sensitive else name.lower()
-
-
 LookupFunction = Callable[..., Column]
-
-
-def lookup_udf(
-    address: Address, dimension: str, *, columns: StructType, settings: LookupSettings
-) -> LookupFunction:
-    """A function of the key's columns, in the order of the dimension's key."""
-    task = LookupFunctionTask(address, dimension, arrow_columns(columns), settings)
-
-    def lookup(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return task(keys)
-
-    lookup.__name__ = f"lookup_{dimension}"  # what a query plan shows
-    return arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
 
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The column of event times, and how watermarks are made of it."""
+    """The column of event times, and the delay and interval of its watermarks."""
 
     column: str
     delay_ms: int
@@ -103,7 +56,7 @@ class LookupJoin:
     settings: LookupSettings
 
     def __call__(self, records: DataFrame) -> DataFrame:
-        """The enriched DataFrame; nothing is looked up yet, but the dimension may be asked for.
+        """The enriched DataFrame. Without `schema` the driver reads the dimension's columns.
 
         Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
         driver has no sidecar and no `schema` was given.
@@ -111,48 +64,40 @@ class LookupJoin:
         names = column_names(records)
         positions = tuple(names.position(name) for name in self.keys.columns)
         columns = self._columns(records.schema, positions)
-        names.check_with(self._added(columns))
+        schema = output_schema(
+            records.schema, columns, prefix=self.prefix, status_column=self.status_column
+        )
+        names.check_with(schema.names[len(records.columns) :])
         target = LookupTarget(
             address=self.address,
             dimension=self.dimension,
             columns=arrow_columns(columns),
             keys=self.keys,
             key_columns=positions,
-            settings=self._settings(records.schema, names),
+            settings=replace(
+                self.settings,
+                watermarks=self._watermarks(records.schema, names),
+                as_of=self._as_of(records.schema, names),
+            ),
         )
         task = LookupJoinTask(target, self.prefix, self.status_column)
-        schema = output_schema(
-            records.schema, columns, prefix=self.prefix, status_column=self.status_column
-        )
         return _addressable(records).mapInArrow(task, schema)
 
     def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
         kinds = [records[position].dataType for position in positions]
         fields = [key_field(name, kind) for name, kind in zip(self.keys.names, kinds, strict=True)]
-        key = pa.schema(fields, metadata=self.keys.metadata)
         if self.schema is not None:
             return chosen_columns(as_struct(self.schema), self.columns)
         described = described_columns(
             self.address,
             self.dimension,
             columns=self.columns,
-            key=key,
+            key=pa.schema(fields, metadata=self.keys.metadata),
             is_as_of=self.as_of is not None,
         )
         return dimension_columns(described)
 
-    def _added(self, columns: StructType) -> list[str]:
-        status = [] if self.status_column is None else [self.status_column]
-        return [self.prefix + name for name in columns.names] + status
-
-    def _settings(self, records: StructType, names: ColumnNames) -> LookupSettings:
-        return replace(
-            self.settings,
-            watermarks=self._watermarks(records, names),
-            as_of=self._as_of(records, names),
-        )
-
-    def _watermarks(self, records: StructType, names: ColumnNames) -> WatermarkSettings | None:
+    def _watermarks(self, records: StructType, names: "ColumnNames") -> WatermarkSettings | None:
         event_time = self.event_time
         if event_time is None:
             return None
@@ -166,31 +111,78 @@ class LookupJoin:
             )
         return WatermarkSettings(position, event_time.delay_ms, event_time.interval_ms)
 
-    def _as_of(self, records: StructType, names: ColumnNames) -> int | None:
+    def _as_of(self, records: StructType, names: "ColumnNames") -> int | None:
         if self.as_of is None:
             return None
         position = names.position(self.as_of)
         kind = records[position].dataType
         if not is_moment(arrow_type(kind)):
-            detail = (
-                f"as_of {self.as_of!r} is {kind.simpleString()}; it must be a timestamp or date"
+            raise InvalidRequest(
+                ErrorCode.TYPE,
+                f"as_of {self.as_of!r} is {kind.simpleString()}; it must be a timestamp or date",
             )
-            raise InvalidRequest(ErrorCode.TYPE, detail)
         return position
 
 
+def lookup_udf(
+    address: Address, dimension: str, *, columns: StructType, settings: LookupSettings
+) -> LookupFunction:
+    """A function of the key's columns, in the order of the dimension's key."""
+    task = LookupFunctionTask(address, dimension, arrow_columns(columns), settings)
+
+    def lookup(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return task(keys)
+
+    lookup.__name__ = f"lookup_{dimension}"  # shown in query plans
+    return arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
+
+
+class ColumnNames:
+    """The columns of the records, in order."""
+
+    def __init__(self, names: Sequence[str], *, is_case_sensitive: bool) -> None:
+        """Raises InvalidRequest if Spark cannot distinguish two of the names."""
+        self._names = tuple(names)
+        self._is_case_sensitive = is_case_sensitive
+        self._check_distinct(self._names, "rename one of them before the lookup")
+
+    def position(self, name: str) -> int:
+        """The position of a column; raises InvalidRequest that lists the columns."""
+        known = [self._folded(each) for each in self._names]
+        if self._folded(name) not in known:
+            raise InvalidRequest(
+                ErrorCode.UNKNOWN_COLUMN,
+                f"the records have no column {name!r}; they have {', '.join(self._names)}",
+            )
+        return known.index(self._folded(name))
+
+    def check_with(self, added: Sequence[str]) -> None:
+        """Raise InvalidRequest if an added name exists already, or is added twice."""
+        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
+
+    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
+        counts = Counter(self._folded(name) for name in names)
+        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
+        if clashing:
+            detail = f"columns of the same name: {', '.join(clashing)}; {remedy}"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+
+    def _folded(self, name: str) -> str:
+        return name if self._is_case_sensitive else name.lower()
+
+
+def column_names(records: DataFrame) -> ColumnNames:
+    """The columns of a DataFrame, with the case sensitivity of its session."""
+    is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
+
+
 def as_struct(schema: str | StructType) -> StructType:
-    """A schema from its DDL, which needs a Spark session."""
+    """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
     parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(parsed, StructType):
         raise ValueError(f"schema= must list columns, not {schema!r}")  # noqa: TRY004 -- as documented
     return parsed
-
-
-def column_names(records: DataFrame) -> ColumnNames:
-    """The columns of a DataFrame, as its session resolves names."""
-    is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
 
 
 def _addressable(records: DataFrame) -> DataFrame:

@@ -1,4 +1,7 @@
-"""Lookup operator of one partition: records in, enriched records out, in the order of its mode."""
+"""Lookup operator of one partition: records in, enriched records out, in the order of its mode.
+
+Waits for answers and applies the failure policies; the order is decided by the element queue.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +19,18 @@ from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Rows, Run
-from lookup_core.operator.element_queue import KeyHashes, Positions
-from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS, Cut
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.encoded_keys import encoded_keys
+from lookup_core.operator.event_time_watermarks import (
+    MAX_WATERMARK_MS,
+    MIN_EVENT_TIME_MS,
+    Cut,
+    EventTimeWatermarks,
+)
+from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.sent_lookups import SentKeys
 from spark_client.as_of import AsOfPlan
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
@@ -29,38 +39,14 @@ from spark_client.transport.interface import LookupChannel
 
 EventTimes = npt.NDArray[np.int64]
 
-_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
-
-def event_times(column: pa.Array) -> EventTimes:
-    """Timestamps (rounded down) and whole milliseconds; NULL as the least of all times."""
-    milliseconds = _milliseconds(column)
-    if column.null_count:
-        milliseconds[column.is_null().to_numpy(zero_copy_only=False)] = MIN_EVENT_TIME_MS
-    return milliseconds
-
-
-def latest_event_time(times_ms: EventTimes) -> int | None:
-    """The largest of some event times, as `event_times` gives them; None if there is none."""
-    largest_ms = int(times_ms.max(initial=MIN_EVENT_TIME_MS))
-    return None if largest_ms == MIN_EVENT_TIME_MS else largest_ms
-
-
-def is_event_time(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds event times."""
-    return bool(types.is_timestamp(kind) or types.is_integer(kind))
-
-
-def _milliseconds(column: pa.Array) -> EventTimes:
-    ticks = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
-    if types.is_integer(column.type):
-        return ticks
-    per_second = _TICKS_PER_SECOND[column.type.unit]
-    return ticks * 1000 if per_second == 1 else ticks // (per_second // 1000)
-
-
+_QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]] = {
+    OutputMode.ORDERED: OrderedQueue,
+    OutputMode.UNORDERED: UnorderedQueue,
+    OutputMode.KEY_ORDERED: KeyOrderedQueue,
+}
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
-_POOLED = 8  # this part of the bytes that may be in flight is read ahead at most
+_POOLED = 8  # at most this part of `max_bytes` is read ahead
+_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Output(Protocol):
@@ -71,10 +57,13 @@ class Output(Protocol):
     ) -> pa.RecordBatch:
         """A batch of these rows, ascending."""
 
+    def empty(self) -> pa.RecordBatch:
+        """No rows, of the same schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """What one partition does with its records."""
+    """The lookup of one partition: its keys, casts, output and settings."""
 
     dimension: str
     key_columns: tuple[int, ...]  # positions in the records
@@ -86,7 +75,7 @@ class LookupPlan:
 
     @property
     def columns(self) -> pa.Schema:
-        """What a record gets where there is a row."""
+        """The columns of one row."""
         return self.casts.target if self.as_of is None else self.as_of.pick.columns
 
 
@@ -106,20 +95,19 @@ class LookupOperator:
         self._channel = channel
         self._clock = clock
         self._in_flight = RecordsInFlight(
-            settings.mode.new_queue(settings.capacity), ByteBudget(settings.max_bytes)
+            _QUEUES[settings.mode](settings.capacity), ByteBudget(settings.max_bytes)
         )
         self._pool = BatchPool(
             most_rows=settings.capacity, most_bytes=settings.max_bytes // _POOLED
         )
-        self._watermarks = (
-            None if settings.watermarks is None else settings.watermarks.new_watermarks()
-        )
+        self._watermarks: EventTimeWatermarks | None = None
+        if (marks := settings.watermarks) is not None:
+            self._watermarks = EventTimeWatermarks(marks.delay_ms, marks.interval_ms)
 
     def next_of(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batches of a quick input as one, None at its end.
 
-        While it waits with nothing at hand, the service may see the channel idle. Only this wait
-        counts: whoever is held up by what comes after it is not idle.
+        A long wait for the first of them makes the channel idle; waits for answers do not.
         """
         while self._pool.wants_more:
             begun_s = self._clock()
@@ -131,12 +119,12 @@ class LookupOperator:
         return self._pool.take()
 
     def take_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take all records of a batch in; what leaves meanwhile. Waits when there is no room.
+        """Take in all records of a batch, and yield what leaves; waits while there is no room.
 
-        Raises LookupFailed as the policies say, and what the channel raises.
+        Raises LookupFailed as the policies say, and the errors of the channel.
         """
-        times_ms = self._event_times(batch)
-        intake = BatchIntake(batch.num_rows, self._cuts(times_ms))
+        times_ms, cuts = self._cuts(batch)
+        intake = BatchIntake(batch.num_rows, cuts)
         row_bytes = batch.nbytes // batch.num_rows
         while intake.places_left:
             run = self._in_flight.next_run(intake, row_bytes=row_bytes)
@@ -146,7 +134,10 @@ class LookupOperator:
             yield from self._leaving()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """The input has ended: wait for all that is in flight, at most until its deadline."""
+        """End of the input: yield the records in flight, which waits at most until their deadline.
+
+        Raises as `take_in` does.
+        """
         while not self._in_flight.is_empty:
             self._absorb(self._time_left_s())
             yield from self._leaving()
@@ -154,32 +145,29 @@ class LookupOperator:
             self._channel.mark(MAX_WATERMARK_MS)
 
     def close(self) -> None:
-        """Give the channel back; what is still unanswered is cancelled."""
+        """Close the channel, which cancels the unanswered lookups."""
         self._channel.close()
 
-    def _event_times(self, batch: pa.RecordBatch) -> EventTimes | None:
+    def _cuts(self, batch: pa.RecordBatch) -> tuple[EventTimes | None, list[Cut]]:
         settings = self._settings.watermarks
-        return None if settings is None else event_times(batch.column(settings.column))
-
-    def _cuts(self, times_ms: EventTimes | None) -> list[Cut]:
-        if times_ms is None or self._watermarks is None:
-            return []
-        return self._watermarks.on_batch(times_ms)
+        if settings is None or self._watermarks is None:
+            return None, []
+        times_ms = event_times(batch.column(settings.column))
+        return times_ms, self._watermarks.on_batch(times_ms)
 
     def _put(self, run: Run, batch: pa.RecordBatch, times_ms: EventTimes | None) -> None:
+        plan = self._plan
         records = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
-        columns = [records.column(index) for index in self._plan.key_columns]
-        encoded = encoded_keys(columns, self._plan.key)
-        as_of = None if self._plan.as_of is None else self._plan.as_of.of(records)
-        question = Question(
-            encoded.codes,
-            key_count=encoded.keys.num_rows,
-            columns=self._plan.columns,
-            as_of=as_of,
-        )
+        encoded = encoded_keys([records.column(index) for index in plan.key_columns], plan.key)
+        hashes = None
+        if self._settings.mode is OutputMode.KEY_ORDERED:
+            hashes = key_hashes(encoded.keys)[encoded.codes]
+        as_of = None if plan.as_of is None else plan.as_of.of(records)
+        count = encoded.keys.num_rows
+        question = Question(encoded.codes, key_count=count, columns=plan.columns, as_of=as_of)
         deadline_s = self._clock() + self._settings.timeout_s
         question_id = self._in_flight.put(
-            run, records, question, deadline_s=deadline_s, key_hashes=self._key_hashes(encoded)
+            run, records, question, deadline_s=deadline_s, key_hashes=hashes
         )
         if records.num_rows:
             latest_ms = _latest_ms(as_of, times_ms, run.rows)
@@ -187,15 +175,10 @@ class LookupOperator:
             self._channel.ask(asked)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:
-            self._channel.mark(marks[-1].watermark_ms)  # the others stand before it
-
-    def _key_hashes(self, encoded: EncodedKeys) -> KeyHashes | None:
-        if self._settings.mode is not OutputMode.KEY_ORDERED:
-            return None
-        return key_hashes(encoded.keys)[encoded.codes]
+            self._channel.mark(marks[-1].watermark_ms)  # it implies the earlier ones
 
     def _absorb(self, timeout_s: float | None) -> None:
-        """Take in the answers that came; with none there, wait for some."""
+        """Take in the answers that have come; wait for some if there are none."""
         for answered in self._channel.answers(timeout_s):
             answer = answered.answer
             if answer.rows is not None:
@@ -208,8 +191,7 @@ class LookupOperator:
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:
         for leaving in self._in_flight.leaving():
-            parts = leaving.question.pieces(leaving.rows, max_bytes=self._settings.max_bytes)
-            for rows in parts:
+            for rows in leaving.question.pieces(leaving.rows, max_bytes=self._settings.max_bytes):
                 output = self._plan.output.build(leaving.records, leaving.question, rows)
                 if output.num_rows:
                     yield output
@@ -238,3 +220,25 @@ def _latest_ms(as_of: AsOf | None, times_ms: EventTimes | None, rows: Rows) -> i
 
 def _reasons(codes: Sequence[ErrorCode]) -> str:
     return ", ".join(f"{code}: {code.meaning}" for code in codes) or "no reason given"
+
+
+def event_times(column: pa.Array) -> EventTimes:
+    """Milliseconds of timestamps (rounded down) and whole numbers; NULL is the least time."""
+    times_ms = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    if types.is_timestamp(column.type):
+        per_second = _TICKS_PER_SECOND[column.type.unit]
+        times_ms = times_ms * 1000 if per_second == 1 else times_ms // (per_second // 1000)
+    if column.null_count:
+        times_ms[column.is_null().to_numpy(zero_copy_only=False)] = MIN_EVENT_TIME_MS
+    return times_ms
+
+
+def latest_event_time(times_ms: EventTimes) -> int | None:
+    """The largest of some event times, as `event_times` gives them; None if there is none."""
+    largest_ms = int(times_ms.max(initial=MIN_EVENT_TIME_MS))
+    return None if largest_ms == MIN_EVENT_TIME_MS else largest_ms
+
+
+def is_event_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds event times."""
+    return bool(types.is_timestamp(kind) or types.is_integer(kind))

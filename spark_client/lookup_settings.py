@@ -6,50 +6,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_core.keys.typed_keys import EXACT_NAMES
-from lookup_core.operator.element_queue import ElementQueue
-from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
-from lookup_core.operator.ordered_queue import OrderedQueue
-from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.trace_parent import TraceParent
+
+On = str | Sequence[str] | Mapping[str, str]
 
 
 class OutputMode(StrEnum):
-    """In which order records leave."""
+    """The order in which records leave."""
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
     KEY_ORDERED = "key_ordered"
 
-    def new_queue(self, capacity: int) -> ElementQueue:
-        """The element queue that holds this order."""
-        return _QUEUES[self](capacity)
-
 
 class FailurePolicy(StrEnum):
-    """What a lookup that ended without an answer does to its record."""
+    """The effect of a failed lookup on its record."""
 
     FAIL = "fail"  # the task fails
     NULL = "null"  # the dimension's columns are null
 
 
-_QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]] = {
-    OutputMode.ORDERED: OrderedQueue,
-    OutputMode.UNORDERED: UnorderedQueue,
-    OutputMode.KEY_ORDERED: KeyOrderedQueue,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class WatermarkSettings:
-    """Where event times stand, and how watermarks are made of them."""
+    """The column of event times, and the delay and interval of its watermarks."""
 
     column: int  # position in the input
     delay_ms: int
     interval_ms: int | None
-
-    def new_watermarks(self) -> EventTimeWatermarks:
-        """A generator for one partition."""
-        return EventTimeWatermarks(self.delay_ms, self.interval_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +47,8 @@ class LookupSettings:
     on_error: FailurePolicy = FailurePolicy.FAIL
     is_inner: bool = False
     watermarks: WatermarkSettings | None = None
-    as_of: int | None = None  # position in the input of the time that a record's version is for
-    trace: TraceParent | None = None  # that the lookups belong to; the job's own without it
+    as_of: int | None = None  # position in the input of the time of each record's version
+    trace: TraceParent | None = None  # None: the job's
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:
@@ -74,25 +57,22 @@ class LookupSettings:
             raise ValueError(f"timeout is seconds, more than 0, not {self.timeout_s!r}")
 
 
-On = str | Sequence[str] | Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
     """Pairs of a record's column and the name under which its value is sent."""
 
     columns: tuple[str, ...]  # of the records
     names: tuple[str, ...]  # of the key; the records' own names where the user gave no others
-    are_exact: bool = False  # whether the user gave them: then none may be wrong
+    are_exact: bool = False  # the user gave the names, so none may be wrong
 
     @property
     def metadata(self) -> dict[bytes, bytes] | None:
-        """Of the key's schema on the wire."""
+        """Metadata of the key's schema on the wire."""
         return EXACT_NAMES if self.are_exact else None
 
 
 def join_keys(on: On) -> JoinKeys:
-    """From `"column"`, `["a", "b"]` or `{"record's column": "key's column"}`; or ValueError."""
+    """Parse `"column"`, `["a", "b"]` or `{"record's column": "key's column"}`; or ValueError."""
     match on:
         case str():
             pairs = {on: on}

@@ -1,6 +1,8 @@
-"""Output of a lookup: casts of the dimension's columns, joined to the input or as one struct."""
+"""Output batches of a lookup: casts of the dimension's columns, joined to the input or as a struct.
 
-from collections.abc import Sequence
+Takes answered rows; which rows leave is decided by the operator.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +17,13 @@ from lookup_core.operator.question import STATUS_FIELDS, Question
 
 @dataclass(frozen=True, slots=True)
 class ColumnCasts:
-    """From the columns as the sidecar sends them to those of the output."""
+    """Exact casts from the columns that the sidecar sends to those of the output."""
 
     source: pa.Schema
     target: pa.Schema
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in the promised types; InvalidRequest names a column that does not fit."""
+        """The rows in the output's types; raises InvalidRequest if a value is not exact in them."""
         if self.source.equals(self.target):
             return rows
         columns = [
@@ -31,29 +33,30 @@ class ColumnCasts:
 
 
 def column_casts(source: pa.Schema, target: pa.Schema, *, dimension: str) -> ColumnCasts:
-    """Raises InvalidRequest unless each column is there and can be cast at all."""
+    """Raises InvalidRequest if names differ, or a type has no cast to the wanted one."""
     if source.names != target.names:
-        raise InvalidRequest(
-            ErrorCode.UNKNOWN_COLUMN,
-            f"{dimension!r} answers with ({_names(source.names)}), not ({_names(target.names)})",
-        )
-    for given, wanted in zip(source, target, strict=True):
-        _cast(pa.nulls(0, given.type), wanted)
+        sent, wanted = ", ".join(source.names), ", ".join(target.names)
+        detail = f"{dimension!r} answers with ({sent}), not ({wanted})"
+        raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
+    for given, field in zip(source, target, strict=True):
+        _cast(pa.nulls(0, given.type), field)
     return ColumnCasts(source, target)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type.equals(field.type):
         return column
+    cause: pa.ArrowException | None = None
     try:
         if _keeps_meaning(column.type, field.type):
             cast = column.cast(field.type)
-            # Arrow rounds floats and cuts decimals without a word: what comes back tells.
+            # Arrow rounds floats and cuts decimals without an error; the cast back shows it.
             if _is_same(cast.cast(column.type), column):
                 return cast
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _inexact(column, field) from error
-    raise _inexact(column, field)
+        cause = error
+    detail = f"column {field.name!r} is {column.type} and does not become {field.type} exactly"
+    raise InvalidRequest(ErrorCode.TYPE, detail) from cause
 
 
 def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -72,30 +75,19 @@ def _is_same(back: pa.Array, column: pa.Array) -> bool:
     same = pc.equal(back, column)
     if types.is_floating(column.type):
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(column)))
-    return pc.all(same).as_py() is not False  # nulls stay nulls; none at all is the same, too
-
-
-def _inexact(column: pa.Array, field: pa.Field) -> InvalidRequest:
-    return InvalidRequest(
-        ErrorCode.TYPE,
-        f"column {field.name!r} is {column.type} and does not become {field.type} exactly",
-    )
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return pc.all(same).as_py() is not False  # None if all are null, which a cast keeps
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedOutput:
-    """Builds output batches; every one of them has `schema`."""
+    """Builds batches of records and the dimension's columns, all with `schema`."""
 
     schema: pa.Schema
     has_status: bool
     is_inner: bool
 
     def build(self, records: pa.RecordBatch, question: Question, rows: Positions) -> pa.RecordBatch:
-        """These rows of the records that asked, which are all answered; ascending."""
+        """A batch of these answered rows of the records, ascending."""
         if self.is_inner:
             rows = rows[question.has_row_at(rows)]
         columns = _rows_of(records, rows).columns + question.columns_at(rows)
@@ -116,7 +108,7 @@ def joined_output(
     status_column: str | None,
     is_inner: bool,
 ) -> JoinedOutput:
-    """The output for records of this schema; names must not clash."""
+    """The output for records of this schema; the caller has checked that names are distinct."""
     fields = [*records, *(pa.field(prefix + field.name, field.type) for field in columns)]
     if status_column is not None:
         fields.append(pa.field(status_column, pa.struct(STATUS_FIELDS)))
@@ -131,25 +123,22 @@ def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
     return records.take(pa.array(rows.astype(np.int64)))
 
 
-_NAME = "row"
-
-
 @dataclass(frozen=True, slots=True)
 class StructOutput:
-    """Builds batches of a single struct column."""
+    """Builds batches of one struct column."""
 
     columns: pa.Schema
 
     def build(
         self, _records: pa.RecordBatch, question: Question, rows: Positions
     ) -> pa.RecordBatch:
-        """The structs for these rows, which are all answered."""
+        """The structs for these answered rows; NULL where there is no row."""
         is_absent = pa.array(~question.has_row_at(rows))
         structs = pa.StructArray.from_arrays(
             question.columns_at(rows), fields=list(self.columns), mask=is_absent
         )
-        return pa.record_batch([structs], [_NAME])
+        return pa.record_batch([structs], ["row"])
 
     def empty(self) -> pa.RecordBatch:
         """No structs."""
-        return pa.record_batch([pa.nulls(0, pa.struct(list(self.columns)))], [_NAME])
+        return pa.record_batch([pa.nulls(0, pa.struct(list(self.columns)))], ["row"])

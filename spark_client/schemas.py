@@ -1,11 +1,14 @@
-"""Schemas: the dimension's columns from a sidecar, their Spark types, the output schema."""
+"""Schemas of lookups: a dimension's columns from a sidecar, their Spark types, the output schema.
+
+The mapping of types between Arrow and Spark is the same for every version of Spark.
+"""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import types as spark
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
@@ -51,12 +54,14 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _MOST_DIGITS = 38  # of a decimal in Spark
+ANY_KEY = pa.schema([])  # of a channel that only reads the schema
+STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error", "string")
 
 
 def spark_type(column: pa.Field) -> spark.DataType:
-    """The type that a dimension's column has in Spark; raises InvalidRequest if it has none.
+    """The Spark type of a dimension's column; a list becomes an array.
 
-    A list of the values of several rows becomes an array.
+    Raises InvalidRequest for types whose values Spark cannot represent exactly.
     """
     if types.is_list(column.type):
         return spark.ArrayType(_flat_type(pa.field(column.name, column.type.value_type)))
@@ -81,7 +86,7 @@ def _flat_type(column: pa.Field) -> spark.DataType:
 
 
 def arrow_type(kind: spark.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes a column of this type; null if no dimension has one."""
+    """The Arrow type of a Spark column; null for types that no dimension has."""
     if isinstance(kind, spark.ArrayType):
         element = arrow_type(kind.elementType)
         if types.is_null(element):
@@ -93,7 +98,7 @@ def arrow_type(kind: spark.DataType) -> pa.DataType:
 
 
 def column_field(name: str, kind: spark.DataType) -> pa.Field:
-    """The field of a dimension's column; raises InvalidRequest for types that no dimension has."""
+    """The Arrow field of a dimension's column; InvalidRequest for types that no dimension has."""
     found = arrow_type(kind)
     if types.is_null(found):
         raise InvalidRequest(
@@ -103,16 +108,13 @@ def column_field(name: str, kind: spark.DataType) -> pa.Field:
 
 
 def key_field(name: str, kind: spark.DataType) -> pa.Field:
-    """A key's field on the wire; raises InvalidRequest for types that are no keys."""
+    """The field of a key on the wire; raises InvalidRequest for types that are no keys."""
     found = arrow_type(kind)
     if types.is_null(found) or types.is_list(found) or types.is_time(found):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"
         )
     return pa.field(name, found)
-
-
-ANY_KEY = pa.schema([])  # a channel that only describes
 
 
 def described_columns(
@@ -123,9 +125,10 @@ def described_columns(
     key: pa.Schema,
     is_as_of: bool = False,
 ) -> pa.Schema:
-    """The columns asked for, or all of them for None; as of a time those of a single version.
+    """Read a dimension's columns from a sidecar; `columns`: names, None for all.
 
-    Raises InvalidRequest, BackendError or SidecarUnreachable.
+    With `is_as_of` the types are those of one version. Raises InvalidRequest, BackendError or
+    SidecarUnreachable.
     """
     names = None if columns is None else tuple(columns)
     try:
@@ -133,15 +136,15 @@ def described_columns(
         check_versions(channel.versions, is_as_of=is_as_of, dimension=dimension)
         if not is_as_of:
             return channel.columns
-        asked = list(channel.columns)[: None if names is None else len(names)]
-        return single_columns(pa.schema(asked))
+        wanted = list(channel.columns)[: None if names is None else len(names)]
+        return single_columns(pa.schema(wanted))
     except SidecarUnreachable as error:
         error.add_note("Where the driver has no sidecar, give schema= with the columns' types.")
         raise
 
 
 def described_key(address: Address, dimension: str) -> tuple[str, ...]:
-    """The names of the key's columns, in order; raises as `described_columns` does."""
+    """Read the names of the key's columns, in order; raises as `described_columns` does."""
     try:
         return _opened(address, ChannelRequest(dimension, (), "driver", ANY_KEY)).key
     except SidecarUnreachable as error:
@@ -152,22 +155,13 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
 def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
     channel = connections.to(address).open(request)
     channel.close()
-    return channel  # what it was told stays
-
-
-STATUS = StructType(
-    [
-        StructField("outcome", StringType()),
-        StructField("age_ms", LongType()),
-        StructField("error", StringType()),
-    ]
-)
+    return channel  # it keeps the schema
 
 
 def output_schema(
     records: StructType, columns: StructType, *, prefix: str, status_column: str | None
 ) -> StructType:
-    """The records' fields as they are, the dimension's behind them, all of those nullable."""
+    """The records' fields unchanged, and behind them the added ones, which are nullable."""
     added = [StructField(prefix + field.name, field.dataType) for field in columns]
     if status_column is not None:
         added.append(StructField(status_column, STATUS))
@@ -175,12 +169,12 @@ def output_schema(
 
 
 def dimension_columns(described: pa.Schema) -> StructType:
-    """What a dimension offers, in Spark's types; raises InvalidRequest for what has none."""
+    """A dimension's columns in Spark's types; raises as `spark_type` does."""
     return StructType([StructField(field.name, spark_type(field)) for field in described])
 
 
 def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType:
-    """The columns of a schema given by the user, or those of them that are named."""
+    """The named columns of a given schema, None for all; ValueError if it lacks one."""
     if names is None:
         return given
     missing = [name for name in names if name not in given.names]
@@ -190,8 +184,5 @@ def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType
 
 
 def arrow_columns(columns: StructType) -> pa.Schema:
-    """The same columns as the answers are to be cast to.
-
-    Raises InvalidRequest for a type that no dimension has.
-    """
+    """The Arrow columns to which answers are cast; raises as `column_field` does."""
     return pa.schema([column_field(field.name, field.dataType) for field in columns])

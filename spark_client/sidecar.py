@@ -1,17 +1,21 @@
-"""Public entry point: a sidecar, and the lookups that it serves."""
+"""Public API of the client: a sidecar's address and options, and the lookups that it serves.
+
+Validates arguments; what is done with a DataFrame stands in `lookup_join` and `key_repartition`.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from enum import StrEnum
+from typing import Literal, TypeVar
 
 from pyspark.sql.types import StructType
 
 from lookup_core.keys.canonical_keys import KEY_GROUPS
+from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.key_repartition import KeyRepartition
 from spark_client.lookup_join import EventTime, LookupFunction, LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
-from spark_client.lookup_task import trace_parent
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
@@ -27,36 +31,26 @@ _MS = {
 _PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
 
 
-def duration_ms(text: str) -> int:
-    """Milliseconds; raises ValueError saying what is understood."""
-    position, total = 0, 0
-    words = text.strip().lower().removeprefix("interval ")
-    while part := _PART.match(words, position):
-        if part[2] not in _MS:
-            break
-        total += int(part[1]) * _MS[part[2]]
-        position = part.end()
-    if not words or position != len(words):
-        raise ValueError(
-            f"{text!r} is no duration; write whole numbers of milliseconds, seconds, minutes,"
-            " hours, days or weeks, as in '10 seconds'"
-        )
-    return total
+class _JoinType(StrEnum):
+    LEFT = "left"
+    INNER = "inner"
 
 
-_HOW = ("left", "inner")
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A sidecar as the executors reach it.
+    """The address of a sidecar, as the executors reach it. Nothing is connected before a lookup.
 
-    `url` is `unix:///path/of.sock`, `http://host:port` or `https://host:port`; `token_file` is
-    read where the connection is made; `connect_timeout` is in seconds: how long a task waits for
-    a sidecar that is not there (yet, or any more) before it fails. For https, read in the same
-    place: `ca_file`, the authorities to trust instead of the system's, and `cert_file` with
-    `key_file`, where the sidecar asks for a certificate. ValueError for another URL, or for files
-    without https.
+    `url`: `unix:///path/of.sock`, `http://host:port` or `https://host:port`.
+    `token_file`: path of the bearer token; each connection reads it again.
+    `connect_timeout`: seconds that a task waits for a missing sidecar before it fails.
+    `ca_file`, `cert_file`, `key_file`: PEM files for https, read with each connection. `ca_file`
+    replaces the system's authorities; the other two are the client's certificate and its key.
+
+    Raises ValueError for another URL, a timeout that is not positive, TLS files without https, or
+    only one of `cert_file` and `key_file`.
     """
 
     url: str
@@ -68,7 +62,7 @@ class Sidecar:
 
     def __post_init__(self) -> None:
         endpoint = endpoint_of(self.url)
-        if self._tls() != SYSTEMS_TLS and not endpoint.is_secure:
+        if self._address().tls != SYSTEMS_TLS and not endpoint.is_secure:
             raise ValueError("ca_file, cert_file and key_file need a url with https://")
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("give both or none of cert_file and key_file")
@@ -100,31 +94,33 @@ class Sidecar:
 
         `on`: the records' key column, a list of them in the order of the dimension's key, or
         `{"records' column": "key column"}`. A NULL in the key matches nothing.
-        `as_of`: a timestamp or date column, for a dimension with versions, and only for one: each
-        record gets the version of its row that is valid at that time (of several the one that began
-        last). Without one, and for NULL, it is as without a row, and its outcome is `missing`.
+        `as_of`: a timestamp or date column, required for a dimension with versions and refused for
+        others. Each record gets the version that is valid at that time; if several are, the one
+        with the latest start. A NULL, or a time without a version, gives `missing`.
         `columns`: of the dimension, default all but its key; `[]` adds none.
         `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them.
-        `mode`: `"ordered"` keeps the order of each partition, `"key_ordered"` that of the records
-        of each key in it; in `"unordered"` all overtake each other. Nothing overtakes a watermark.
-        `capacity`: records of a task in flight, sent and not yet emitted.
-        `timeout`: seconds for one lookup, retries included, from when its record has its place.
+        `mode`: `"ordered"` keeps the order of each partition, `"key_ordered"` the order of equal
+        keys in a partition, `"unordered"` none. Records never overtake a watermark.
+        `capacity`: most records of a task that are sent and not yet emitted.
+        `timeout`: seconds for one lookup, retries included, from its place in the capacity.
         `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
-        Whatever they say, a task without a sidecar fails with SidecarUnreachable after the
-        `connect_timeout` (60 s by default).
-        `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks,
-        `watermark_delay` (default none) behind the largest event time: one at the end of each
-        batch, or of several that come at once, and inside whenever the watermark advances by
-        `watermark_interval`. Where the dimension has `wait_for_dimension`, a lookup waits so long
-        for changes up to that time, or up to that of `as_of`; `timeout` must leave room for it.
+        Neither covers a missing sidecar: after `connect_timeout` the task raises
+        SidecarUnreachable.
+        `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks.
+        They lag the largest event time by `watermark_delay` (default 0) and are sent at the end of
+        each batch, or of several that come at once; also within a batch, whenever the watermark
+        advances by `watermark_interval`. If the dimension has `wait_for_dimension`, lookups wait
+        for the changes up to their event time (or `as_of` time); `timeout` includes that wait.
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
-        `schema`: DDL or StructType of the dimension's columns, where the driver has no sidecar to
-        ask; the answers are cast to it exactly.
-        `traceparent`: the W3C's text of the trace that the lookups belong to; default the job's,
-        its local property `traceparent`.
+        `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar;
+        the answers are cast to it exactly.
+        `traceparent`: W3C trace context of the lookups; default the job's local property
+        `traceparent`.
 
-        Raises ValueError for arguments that contradict each other. Applying the result to a
+        Cancelling the task, or reading only part of its output, cancels its open lookups.
+
+        Raises ValueError for invalid or contradictory arguments. Applying the result to a
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
@@ -139,12 +135,10 @@ class Sidecar:
             event_time=_event_time(event_time, watermark_delay, watermark_interval),
             as_of=as_of,
             settings=replace(
-                _policies(on_timeout, on_error),
-                mode=_mode(mode),
+                _settings(timeout, on_timeout, on_error, traceparent=traceparent),
+                mode=_chosen(OutputMode, "mode", mode),
                 capacity=capacity,
-                timeout_s=timeout,
-                is_inner=_is_inner(how),
-                trace=trace_parent(traceparent),
+                is_inner=_chosen(_JoinType, "how", how) is _JoinType.INNER,
             ),
         )
 
@@ -159,12 +153,12 @@ class Sidecar:
         schema: str | StructType | None = None,
         traceparent: str | None = None,
     ) -> LookupFunction:
-        """A function of the key's columns, in the order of the dimension's key.
+        """A function from the key's columns, in the dimension's order, to a struct column.
 
-        Not for dimensions with versions: see `as_of` of `lookup_join`.
-        Gives a struct of the dimension's columns, NULL where there is no row; always in order:
-        `name = sidecar.lookup_udf("customers", columns=["name"])`, then
-        `events.select(name("customer_id"))`. Options as in `lookup_join`.
+        The struct has the dimension's columns and is NULL where there is no row; order is kept.
+        Use: `name = sidecar.lookup_udf("customers", columns=["name"])`, then
+        `events.select(name("customer_id"))`. Options as in `lookup_join`. For dimensions with
+        versions use `lookup_join(as_of=…)`.
 
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
@@ -172,9 +166,7 @@ class Sidecar:
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        settings = replace(
-            _policies(on_timeout, on_error), timeout_s=timeout, trace=trace_parent(traceparent)
-        )
+        settings = _settings(timeout, on_timeout, on_error, traceparent=traceparent)
         if schema is None:
             described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
             offered = dimension_columns(described)
@@ -187,29 +179,41 @@ class Sidecar:
     ) -> KeyRepartition:
         """Bring equal keys into the same partition: `events.transform(…repartition_for(…))`.
 
-        Keys that many partitions share are then looked up, and cached, by one executor each. Work
-        is divided by key groups: another number of partitions moves whole groups of keys.
-        `on`: the records' key columns as in `lookup_join`, default those that the dimension's key
-        has; asked of a sidecar then. Which group a key has depends on their order.
-        `partitions`: default `spark.sql.shuffle.partitions`; at most 4096.
+        Each key is then looked up, and cached, by one executor. Work is divided by key groups:
+        another number of partitions moves whole groups of keys.
+        `on`: the records' key columns as in `lookup_join`; their order decides the group. The
+        default is the names of the dimension's key, which the driver reads from a sidecar.
+        `partitions`: 1 to 4096, default `spark.sql.shuffle.partitions`.
 
-        Raises ValueError; applying the result to a DataFrame raises InvalidRequest for columns that
-        there are not or that are no keys, BackendError, or SidecarUnreachable.
+        Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
+        columns and columns that are no keys, BackendError, or SidecarUnreachable.
         """
-        if partitions is not None and not _is_partition_count(partitions):
+        is_count = type(partitions) is int and 1 <= partitions <= KEY_GROUPS
+        if partitions is not None and not is_count:
             raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
         columns = None if on is None else join_keys(on).columns
         return KeyRepartition(self._address(), dimension, columns, partitions)
 
     def _address(self) -> Address:
-        return Address(self.url, self.token_file, self.connect_timeout, self._tls())
-
-    def _tls(self) -> ClientTls:
-        return ClientTls(self.ca_file, self.cert_file, self.key_file)
+        tls = ClientTls(self.ca_file, self.cert_file, self.key_file)
+        return Address(self.url, self.token_file, self.connect_timeout, tls)
 
 
-def _is_partition_count(count: int) -> bool:
-    return type(count) is int and 1 <= count <= KEY_GROUPS
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration such as `10 seconds` or `1h30m`; ValueError for other texts."""
+    position, total = 0, 0
+    words = text.strip().lower().removeprefix("interval ")
+    while part := _PART.match(words, position):
+        if part[2] not in _MS:
+            break
+        total += int(part[1]) * _MS[part[2]]
+        position = part.end()
+    if not words or position != len(words):
+        raise ValueError(
+            f"{text!r} is no duration; write whole numbers of milliseconds, seconds, minutes,"
+            " hours, days or weeks, as in '10 seconds'"
+        )
+    return total
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -218,25 +222,28 @@ def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if columns is None else tuple(columns)
 
 
-def _mode(mode: str) -> OutputMode:
-    _check_choice("mode", mode, tuple(OutputMode))
-    return OutputMode(mode)
+def _chosen(choices: type[_Choice], option: str, value: str) -> _Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        wanted = " or ".join(choices)
+        raise ValueError(f"{option} must be {wanted}, not {value!r}") from None
 
 
-def _is_inner(how: str) -> bool:
-    _check_choice("how", how, _HOW)
-    return how == "inner"
-
-
-def _policies(on_timeout: str, on_error: str) -> LookupSettings:
+def _settings(
+    timeout: float, on_timeout: str, on_error: str, *, traceparent: str | None
+) -> LookupSettings:
+    trace = None if traceparent is None else TraceParent(traceparent)
+    if trace is not None and not trace.is_well_formed:
+        raise ValueError(
+            f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {traceparent!r}"
+        )
     return LookupSettings(
-        on_timeout=_policy("on_timeout", on_timeout), on_error=_policy("on_error", on_error)
+        timeout_s=timeout,
+        on_timeout=_chosen(FailurePolicy, "on_timeout", on_timeout),
+        on_error=_chosen(FailurePolicy, "on_error", on_error),
+        trace=trace,
     )
-
-
-def _policy(option: str, policy: str) -> FailurePolicy:
-    _check_choice(option, policy, tuple(FailurePolicy))
-    return FailurePolicy(policy)
 
 
 def _event_time(column: str | None, delay: str | None, interval: str | None) -> EventTime | None:
@@ -248,9 +255,3 @@ def _event_time(column: str | None, delay: str | None, interval: str | None) -> 
     if interval_ms == 0:
         raise ValueError("watermark_interval must be at least 1 millisecond")
     return EventTime(column, 0 if delay is None else duration_ms(delay), interval_ms)
-
-
-def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        wanted = " or ".join(f"{choice!s}" for choice in choices)
-        raise ValueError(f"{option} must be {wanted}, not {value!r}")

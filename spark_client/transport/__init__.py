@@ -1,1 +1,1 @@
-"""Connections to sidecars: endpoints, handshake, WebSocket, channels."""
+"""Connections of the client to sidecars: endpoints, handshake, WebSocket, channels."""

@@ -1,7 +1,7 @@
-"""One channel of a connection: the blocking `LookupChannel` around the pure `ClientChannel`.
+"""Blocking session of one channel: the `LookupChannel` around the pure `ClientChannel`.
 
-Owns no thread: the connection's thread brings frames, the task's thread asks and waits. Both hold
-the connection's lock while they touch a channel.
+Has no thread: the connection's thread delivers frames, the task's thread sends lookups and waits.
+Both hold the connection's lock while they use the channel.
 """
 
 import threading
@@ -22,15 +22,14 @@ from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
-# So long a task may wait for its input before its channel is idle. Shorter, and the pauses between
-# the batches of a steady input would show; longer, and one silent partition holds the others'
-# watermark back for longer than people look at a figure that stands still.
+# Of waiting for input. Shorter, a steady input would be idle between its batches; longer, one
+# silent partition would hold back the watermark of the others for too long.
 IDLE_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What a session needs of its connection; all of it with the lock held."""
+    """The connection as a session uses it; all of it with the lock held."""
 
     lock: threading.Lock
     send: Callable[[Sequence[Frame]], None]
@@ -43,8 +42,8 @@ class ChannelSession:
 
     def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: Backoff) -> None:
         self.channel = channel
-        self.reopen_at_s: float | None = None  # after a refusal that may pass
-        self.refusal: SidelookError | None = None  # that one
+        self.reopen_at_s: float | None = None  # after a retriable refusal
+        self.refusal: SidelookError | None = None  # the last one, until the channel is open
         self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
@@ -83,10 +82,12 @@ class ChannelSession:
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
         """See `LookupChannel`."""
         with self._changed:
-            self._changed.wait_for(self._has_something, timeout_s)
+            self._changed.wait_for(
+                lambda: self._results or self._answers or self._failure, timeout_s
+            )
             if self._results:
                 self._decode()
-                # Not left to CREDIT: the service may need it elsewhere, and then none comes.
+                # Do not wait for CREDIT: if other channels need it, none comes.
                 self._wire.send(self.channel.resume(now_s=self._wire.clock()))
             answers, self._answers = self._answers, []
             if self._failure is not None and not answers:
@@ -115,30 +116,28 @@ class ChannelSession:
             self._wire.send(self.channel.close())
             self._wire.release(self.channel.number)
 
-    def is_decided_within(self, timeout_s: float) -> bool:
-        """Whether the service has answered OPEN, or never will, as soon as that is known."""
+    def is_open_within(self, timeout_s: float) -> bool:
+        """Wait until the channel is open; raises the error that ended it."""
         with self._changed:
-            return self._changed.wait_for(self._is_decided, timeout_s)
-
-    def check(self) -> None:
-        """Raises what ended the channel, if it has ended."""
-        with self._changed:
+            self._changed.wait_for(
+                lambda: self._failure or self.channel.columns is not None, timeout_s
+            )
             if self._failure is not None:
                 raise self._failure
+            return self.channel.columns is not None
 
     def reopen(self) -> None:
         """With the lock held: request the channel on a new connection, unless it has failed."""
         self.reopen_at_s = None
         try:
-            # Sequences begin at 1 again: what came on the old connection is told apart now.
-            self._decode()
-        except ProtocolViolation as violation:  # this channel's trouble is not the others'
+            self._decode()  # before the sequences restart at 1 on the new connection
+        except ProtocolViolation as violation:  # it must not end the other channels
             self.fail(violation)
         if self._failure is None:
             self._wire.send([self.channel.open()])
 
     def on_frame(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
-        """With the lock held: take what the service sent."""
+        """With the lock held: take a frame of the service."""
         match frame:
             case frames.Opened():
                 self._backoff.on_success()
@@ -153,7 +152,7 @@ class ChannelSession:
         self._changed.notify()
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
-        """With the lock held: the channel is gone; whether it is to be opened again."""
+        """With the lock held: the service refused the channel; whether it is opened again later."""
         self.channel.on_lost()
         now_s = self._wire.clock()
         delay_s = NEVER
@@ -166,12 +165,12 @@ class ChannelSession:
         return True
 
     def on_goaway(self) -> None:
-        """With the lock held: the connection is being left; what is due waits for the next one."""
+        """With the lock held: the connection is being left; due frames wait for the next one."""
         self.channel.pause()
         self.reopen_at_s = None
 
     def on_tick(self, now_s: float) -> None:
-        """With the lock held: do what is due."""
+        """With the lock held: send the frames that are due."""
         if self.reopen_at_s is not None and self.reopen_at_s <= now_s:
             self.reopen()
         since_s = self._awaits_input_since_s
@@ -179,16 +178,10 @@ class ChannelSession:
             self._wire.send(self.channel.on_silence(now_s=now_s))
 
     def fail(self, failure: SidelookError) -> None:
-        """With the lock held: the channel cannot go on; its task may still take what came."""
+        """With the lock held: end the channel; its task still gets the answers that have come."""
         self.channel.on_lost()
         self._failure = self._failure or failure
         self._changed.notify()
-
-    def _is_decided(self) -> bool:
-        return self.channel.columns is not None or self._failure is not None
-
-    def _has_something(self) -> bool:
-        return bool(self._results or self._answers or self._failure)
 
     def _decode(self) -> None:
         while self._results:

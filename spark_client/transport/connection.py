@@ -1,7 +1,7 @@
-"""The connection of a Python worker to one sidecar: many channels, one thread that keeps it up.
+"""Connection of a Python worker to one sidecar: many channels, and one thread for the network.
 
-The thread connects, reads, answers heartbeats and connects again; tasks never wait for the network
-itself. What a frame means to a channel is `channel_session`'s business.
+The thread connects, reads, answers heartbeats and reconnects, so tasks never block in the network.
+The effect of a frame on its channel stands in `channel_session`.
 """
 
 import logging
@@ -32,29 +32,28 @@ _log = logging.getLogger(__name__)
 
 AGENT = "sidelook-client"
 WELCOME_TIMEOUT_S = 10.0
-IDLE_S = 60.0  # without a channel; then the connection is closed until the next one is opened
-WARN_AFTER_S = 3.0  # people do not wait for much longer without a word
+_IDLE_S = 60.0  # without a channel; then the connection is closed
 _TICK_S = 1.0
-_STABLE_S = 10.0  # a connection that lasted so long ends the outage before it
+_STABLE_S = 10.0  # after which a connection resets the reconnect backoff
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Clock, chance and bounds, so that tests can choose them."""
+    """Clock, jitter and bounds, so that tests can choose them."""
 
     connect_timeout_s: float = 60.0
-    warn_after_s: float = WARN_AFTER_S  # of waiting for a channel
+    warn_after_s: float = 3.0  # of waiting for a channel
     open_margin_s: float = 5.0  # the thread gives up first, because it knows the reason
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
-    jitter: Callable[[], float] = random.SystemRandom().random  # a forked child has its own
+    jitter: Callable[[], float] = random.SystemRandom().random  # differs in forked children
 
 
 class Connection:
-    """Opens channels, from any thread; connects when the first one is asked for."""
+    """Opens channels, from any thread; connects when the first one is opened."""
 
     def __init__(self, connect: Callable[[], Transport], *, url: str, timing: Timing) -> None:
-        """`connect` raises SidecarUnreachable if it is worth trying again."""
+        """`connect` raises SidecarUnreachable if a retry may help."""
         self._connect = connect
         self._url = url
         self._timing = timing
@@ -62,16 +61,16 @@ class Connection:
         self._sessions: dict[int, ChannelSession] = {}  # {channel number: session}
         self._numbers = count(1)
         self._thread: threading.Thread | None = None
-        self._transport: Transport | None = None  # once the service has welcomed us
-        self._is_leaving = False  # the service asked us to go
+        self._transport: Transport | None = None  # after WELCOME
+        self._is_leaving = False  # after GOAWAY
         self._backoff = self._new_backoff()
         self._idle_since_s = 0.0
-        self._outage: SidecarUnreachable | None = None  # since the last welcome
+        self._outage: SidecarUnreachable | None = None  # since the last WELCOME
 
     def open(self, request: ChannelRequest) -> ChannelSession:
-        """A channel that stands; waits for at most about the connect timeout.
+        """An open channel; waits at most about the connect timeout.
 
-        Raises SidecarUnreachable, or what the service answered: InvalidRequest or BackendError.
+        Raises SidecarUnreachable, or the refusal of the service: InvalidRequest or BackendError.
         """
         wire = Wire(self._lock, self._send, self._release, self._timing.clock)
         with self._lock:
@@ -81,7 +80,9 @@ class Connection:
             if self._transport is not None and not self._is_leaving:
                 session.reopen()
             if self._thread is None:
-                self._start()
+                self._backoff = self._new_backoff()
+                self._thread = threading.Thread(target=self._run, name="sidelook", daemon=True)
+                self._thread.start()
         try:
             self._wait_until_open(session, request)
         except BaseException:
@@ -92,14 +93,14 @@ class Connection:
     def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:
         timeout_s = self._timing.connect_timeout_s
         quiet_s = min(self._timing.warn_after_s, timeout_s)
-        if not session.is_decided_within(quiet_s):
-            what = f"{request.dimension} at {self._url}"
-            _log.warning("waiting up to %g s for %s: %s", timeout_s, what, self._hindrance(session))
+        if session.is_open_within(quiet_s):
+            return
+        what = f"{request.dimension} at {self._url}"
+        _log.warning("waiting up to %g s for %s: %s", timeout_s, what, self._hindrance(session))
         most_s = timeout_s + self._timing.open_margin_s
-        if not session.is_decided_within(most_s - quiet_s):
+        if not session.is_open_within(most_s - quiet_s):
             late = f"it opened no channel within {most_s:g} s: {self._hindrance(session)}"
             raise SidecarUnreachable(self._url, f"{late}; see connect_timeout")
-        session.check()
 
     def _hindrance(self, session: ChannelSession) -> str:
         with self._lock:
@@ -108,7 +109,7 @@ class Connection:
             return "no answer yet" if self._outage is None else self._outage.reason
 
     def disown(self) -> None:
-        """After a fork, in the child: let go of the descriptors; nothing else is safe to touch."""
+        """In a forked child: close the descriptors. Nothing else is safe to use."""
         if self._transport is not None:
             self._transport.disown()
 
@@ -116,18 +117,13 @@ class Connection:
         give_up_after_s = self._timing.connect_timeout_s
         return Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=give_up_after_s)
 
-    def _start(self) -> None:
-        self._backoff = self._new_backoff()
-        self._thread = threading.Thread(target=self._run, name="sidelook", daemon=True)
-        self._thread.start()
-
     def _run(self) -> None:
         try:
             while self._is_needed(is_connected=False):
                 self._serve_or_pause()
         except SidelookError as error:
             self._fail_all(error)
-        except Exception as error:  # noqa: BLE001 -- the thread's border: tasks must not wait for it
+        except Exception as error:  # noqa: BLE001 -- the thread's border: waiting tasks must fail
             self._fail_all(SidelookError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"))
 
     def _serve_or_pause(self) -> None:
@@ -159,7 +155,7 @@ class Connection:
             transport.close()
 
     def _greet(self, transport: Transport) -> Sequence[bytes]:
-        """Say HELLO and wait for WELCOME; the messages that came with it."""
+        """Send HELLO and wait for WELCOME; returns the messages that came with it."""
         transport.send(encode_frame(frames.Hello((PROTOCOL_VERSION,), AGENT)))
         deadline_s = self._timing.clock() + WELCOME_TIMEOUT_S
         while (left_s := deadline_s - self._timing.clock()) > 0:
@@ -175,7 +171,7 @@ class Connection:
                 session.reopen()
 
     def _detach(self, transport: Transport) -> None:
-        """The connection is lost: no channel sends anything before its OPEN on the next one."""
+        """After a loss: no channel sends anything before its OPEN on the next connection."""
         with self._lock:
             if self._transport is transport:
                 self._transport = None
@@ -185,9 +181,9 @@ class Connection:
     def _is_needed(self, *, is_connected: bool) -> bool:
         with self._lock:
             if self._thread is not threading.current_thread():
-                return False  # another one has taken over
+                return False  # a newer thread has replaced it
             idle_s = self._timing.clock() - self._idle_since_s
-            if self._sessions or (is_connected and idle_s < IDLE_S):
+            if self._sessions or (is_connected and idle_s < _IDLE_S):
                 return True
             self._thread = self._transport = None
             return False
@@ -218,7 +214,7 @@ class Connection:
                 for session in self._sessions.values():
                     session.on_goaway()
             case frames.Closed():
-                pass  # the session was released when it was closed
+                pass  # `close` has released the session
             case _:
                 kind = type(frame).__name__.upper()
                 raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a sidecar never sends {kind} here")
@@ -230,11 +226,11 @@ class Connection:
                 self._backoff.on_success()
             try:
                 session.on_frame(frame)
-            except SidelookError as error:  # this channel's trouble is not the others'
+            except SidelookError as error:  # it must not end the other channels
                 self._sessions.pop(frame.channel).fail(error)
                 self._send([frames.Close(frame.channel)])
         elif isinstance(frame, frames.Opened):
-            self._send([frames.Close(frame.channel)])  # nobody waits for it any more
+            self._send([frames.Close(frame.channel)])  # its task has closed it
 
     def _on_failure(self, failure: frames.Failure) -> None:
         error = _error_of(failure)

@@ -1,7 +1,7 @@
-"""The connections of this process, one for each sidecar: the only state that lives between tasks.
+"""Connections of this process, one for each sidecar: the only state that outlives a task.
 
-Spark reuses Python workers and forks them, so the connections belong to a process, not to a task,
-and a forked child starts without any. Importing this starts nothing.
+Spark reuses and forks Python workers; a forked child starts without connections. The import
+starts nothing.
 """
 
 import os
@@ -21,7 +21,7 @@ _HANDSHAKE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How a sidecar is reached; plain values, so that it travels with a task."""
+    """URL, token file, connect timeout and TLS files of a sidecar; travels with a task."""
 
     url: str
     token_file: str | None = None
@@ -37,15 +37,17 @@ class Connections:
         self._open: dict[tuple[int, Address], Connection] = {}
 
     def to(self, address: Address) -> Connection:
-        """The connection of this process; nothing is connected before a channel is opened."""
+        """The connection of this process; it connects when a channel is opened."""
         with self._lock:
             key = (os.getpid(), address)
             if key not in self._open:
-                self._open[key] = _connection(address)
+                timing = Timing(connect_timeout_s=address.connect_timeout_s)
+                connect = partial(_connected, address)
+                self._open[key] = Connection(connect, url=address.url, timing=timing)
             return self._open[key]
 
     def forget(self) -> None:
-        """After a fork, in the child: what the parent has open is not ours."""
+        """In a forked child: close the descriptors of the parent's connections."""
         self._lock = threading.Lock()  # the parent may have held it
         for connection in self._open.values():
             connection.disown()
@@ -56,12 +58,8 @@ connections = Connections()
 os.register_at_fork(after_in_child=connections.forget)
 
 
-def _connection(address: Address) -> Connection:
-    timing = Timing(connect_timeout_s=address.connect_timeout_s)
-    return Connection(partial(_connected, address), url=address.url, timing=timing)
-
-
 def _connected(address: Address) -> Transport:
+    # Read for each connection, because tokens are rotated.
     token = None if address.token_file is None else _token(address.token_file)
     timeout_s = min(_HANDSHAKE_TIMEOUT_S, address.connect_timeout_s)
     endpoint = endpoint_of(address.url)
@@ -69,10 +67,8 @@ def _connected(address: Address) -> Transport:
 
 
 def _token(path: str) -> str:
-    # Read for each connection, because tokens are rotated.
     try:
         return Path(path).read_text().strip()
     except OSError as error:
-        raise InvalidRequest(
-            ErrorCode.UNAUTHORIZED, f"the token file {path} cannot be read: {error.strerror}"
-        ) from error
+        detail = f"the token file {path} cannot be read: {error.strerror}"
+        raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail) from error

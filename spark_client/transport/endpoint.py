@@ -1,4 +1,7 @@
-"""Address of a sidecar, a Unix socket or an HTTP address, and the client's TLS settings."""
+"""Endpoint of a sidecar, a Unix socket or an HTTP address, and the client's TLS files.
+
+Gives connected sockets; the WebSocket handshake stands in `handshake`.
+"""
 
 import os
 import socket
@@ -13,28 +16,29 @@ from lookup_core.protocol.tls_hints import TlsHint, words
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Names of files, so that it travels with a task; without any, the system's authorities."""
+    """Paths of PEM files; without `ca_file` the system's authorities. Travels with a task."""
 
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What the files hold now, because they are rotated; raises InvalidRequest naming one."""
+        """The TLS context, from the files as they are now; InvalidRequest names an unusable one."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
             raise _unreadable("ca_file", self.ca_file, error) from error
         if self.cert_file is not None:
             try:
-                context.load_cert_chain(self.cert_file, self.key_file, password=_refuse_password)
+                # Without a password the library would prompt for it at the terminal.
+                context.load_cert_chain(self.cert_file, self.key_file, password="")
             except OSError as error:
                 files = f"{self.cert_file}, {self.key_file}"
                 raise _unreadable("cert_file, key_file", files, error) from error
         return context
 
     def reason(self, error: OSError, host: str) -> str | None:
-        """What a handshake that failed means; None if it is nothing of TLS."""
+        """The reason of a failed handshake; None if it is not TLS."""
         refusal = TlsHint(host, self.ca_file, self.cert_file)
         match error:
             case ssl.SSLCertVerificationError():
@@ -49,20 +53,15 @@ class ClientTls:
 SYSTEMS_TLS = ClientTls()
 
 
-def _refuse_password() -> str:
-    return ""  # otherwise the library would ask for it at a terminal that nobody looks at
-
-
 def _unreadable(options: str, files: str | None, error: OSError) -> InvalidRequest:
-    # Of a key that does not fit the library knows no more than a short name.
+    # For the content of a file the library gives only a short name.
     is_of_content = isinstance(error, ssl.SSLError)
     reason = (getattr(error, "reason", None) or "not PEM") if is_of_content else error.strerror
-    return InvalidRequest(
-        ErrorCode.BAD_REQUEST, f"{options} {files} cannot be used: {words(str(reason))}"
-    )
+    detail = f"{options} {files} cannot be used: {words(str(reason))}"
+    return InvalidRequest(ErrorCode.BAD_REQUEST, detail)
 
 
-STREAM_PATH = "/v1/stream"
+_STREAM_PATH = "/v1/stream"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -78,16 +77,16 @@ class Endpoint:
 
     @property
     def web_socket_url(self) -> str:
-        """The URL of the streaming protocol, as the handshake wants it."""
+        """The URL of the streaming protocol."""
         if self.path is not None:
-            return f"ws://localhost{STREAM_PATH}"
+            return f"ws://localhost{_STREAM_PATH}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'wss' if self.is_secure else 'ws'}://{host}:{self.port}{STREAM_PATH}"
+        return f"{'wss' if self.is_secure else 'ws'}://{host}:{self.port}{_STREAM_PATH}"
 
     def connect(self, timeout_s: float, tls: ClientTls = SYSTEMS_TLS) -> socket.socket:
         """A connected blocking socket within `timeout_s`, with TLS for https.
 
-        Raises SidecarUnreachable saying what is wrong, InvalidRequest for files of TLS that are.
+        Raises SidecarUnreachable with the reason, InvalidRequest for unusable TLS files.
         """
         context = tls.context() if self.is_secure else None
         try:
@@ -99,15 +98,22 @@ class Endpoint:
             raise SidecarUnreachable(self.url, self._reason(error)) from error
 
     def _connect(self, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
-        if self.path is not None:
-            return _connected_unix(self.path, timeout_s)
         deadline_s = time.monotonic() + timeout_s
+        if self.path is not None:
+            connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connecting.settimeout(timeout_s)
+                connecting.connect(self.path)
+            except OSError:
+                connecting.close()
+                raise
+            return connecting
         plain = socket.create_connection((self.host, self.port), timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
             return plain
         try:
-            limit_wait(plain, deadline_s)  # TLS takes it for all of its handshake
+            limit_wait(plain, deadline_s)  # it bounds the whole TLS handshake
             return context.wrap_socket(plain, server_hostname=self.host)
         except OSError:
             plain.close()
@@ -138,22 +144,8 @@ def endpoint_of(url: str) -> Endpoint:
 
 
 def limit_wait(connected: socket.socket, deadline_s: float) -> None:
-    """Let the next wait of `connected` end at that time of the monotonic clock.
-
-    Raises TimeoutError if it has passed.
-    """
+    """Bound the next operation of a socket by a monotonic time; TimeoutError if it has passed."""
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("timed out")
     connected.settimeout(left_s)
-
-
-def _connected_unix(path: str, timeout_s: float) -> socket.socket:
-    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connecting.settimeout(timeout_s)
-        connecting.connect(path)
-    except OSError:
-        connecting.close()
-        raise
-    return connecting

@@ -1,6 +1,6 @@
-"""The opening handshake with a sidecar: a connected socket becomes a WebSocket.
+"""WebSocket opening handshake with a sidecar, over a Unix socket, TCP or TLS.
 
-Says whether a refusal is final; trying again is the connection's business.
+Classifies refusals as final or retriable; the connection retries.
 """
 
 import socket
@@ -25,9 +25,9 @@ MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 def handshake(
     endpoint: Endpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
 ) -> WebSocket:
-    """Connect and shake hands within `timeout_s`, however slowly the bytes of the answer come.
+    """Connect and shake hands; `timeout_s` bounds all of it, also a slow answer.
 
-    Raises SidecarUnreachable if trying again may help, InvalidRequest if it will not.
+    Raises SidecarUnreachable if a retry may help, InvalidRequest if it will not.
     """
     deadline_s = time.monotonic() + timeout_s
     connected = endpoint.connect(timeout_s, tls)
@@ -41,9 +41,9 @@ def handshake(
             _send_request(connected, protocol, token=token, deadline_s=deadline_s)
             _take_answer(connected, protocol, deadline_s=deadline_s)
         except OSError as error:
-            # With TLS 1.3 a refusal of our certificate comes only now.
-            told = tls.reason(error, endpoint.host) if endpoint.is_secure else None
-            reason = f"the handshake failed: {told or _with_remedy(str(error), endpoint.url)}"
+            # With TLS 1.3 a refusal of the client's certificate comes only now.
+            of_tls = tls.reason(error, endpoint.host) if endpoint.is_secure else None
+            reason = f"the handshake failed: {of_tls or _with_remedy(str(error), endpoint.url)}"
             raise SidecarUnreachable(endpoint.url, reason) from error
         _check_answer(protocol, endpoint.url, has_token=token is not None)
         connected.settimeout(0)
@@ -89,25 +89,22 @@ def _check_answer(protocol: ClientProtocol, url: str, *, has_token: bool) -> Non
 
 def _refusal(error: Exception, url: str, *, has_token: bool) -> SidelookError:
     if not isinstance(error, InvalidStatus):
-        return InvalidRequest(
-            ErrorCode.BAD_REQUEST, _with_remedy(f"{url} is no sidecar: {error}", url)
-        )
+        reason = _with_remedy(f"{url} is no sidecar: {error}", url)
+        return InvalidRequest(ErrorCode.BAD_REQUEST, reason)
     status = error.response.status_code
     if status in {401, 403}:
-        told = (
-            f"refused the token (HTTP {status}); see token_file"
-            if has_token
-            else f"wants a token (HTTP {status}); name its file: Sidecar({url!r}, token_file=…)"
+        detail = (
+            f"{url} wants a token (HTTP {status}); name its file: Sidecar({url!r}, token_file=…)"
         )
-        return InvalidRequest(ErrorCode.UNAUTHORIZED, f"{url} {told}")
+        if has_token:
+            detail = f"{url} refused the token (HTTP {status}); see token_file"
+        return InvalidRequest(ErrorCode.UNAUTHORIZED, detail)
     if status >= 500:
         return SidecarUnreachable(url, f"it answered HTTP {status}")
     reason = f"{url} is no sidecar: HTTP {status}"
-    # Many that listen with TLS answer plain HTTP with 400.
-    return InvalidRequest(
-        ErrorCode.BAD_REQUEST,
-        _with_remedy(reason, url) if status == HTTPStatus.BAD_REQUEST else reason,
-    )
+    if status == HTTPStatus.BAD_REQUEST:  # the answer of many TLS servers to plain HTTP
+        reason = _with_remedy(reason, url)
+    return InvalidRequest(ErrorCode.BAD_REQUEST, reason)
 
 
 def _with_remedy(reason: str, url: str) -> str:

@@ -1,7 +1,6 @@
-"""The ports of the client: what it needs of a connection, and what the operator needs of a channel.
+"""Ports of the client: `Transport` (messages to a sidecar) and `LookupChannel` (one channel).
 
-Behind `Transport` stand `web_socket` and, for tests, `fake_sidecar`; behind `LookupChannel` stands
-`channel_session`.
+`web_socket` and `fake_sidecar` implement the first, `channel_session` the second.
 """
 
 from collections.abc import Sequence
@@ -19,23 +18,23 @@ class Transport(Protocol):
     """Whole messages to and from one sidecar, over one connection."""
 
     def send(self, message: bytes) -> None:
-        """Send without waiting; from any thread. After a loss it does nothing."""
+        """Send without blocking; from any thread. A no-op after a loss or `close`."""
 
     def receive(self, timeout_s: float) -> Sequence[bytes]:
-        """The messages that came in, at the latest after `timeout_s`; from one thread only.
+        """The messages that have come; waits at most `timeout_s`; from one thread only.
 
         Raises SidecarUnreachable when the connection is lost, ProtocolViolation when the peer
-        closed it because of what we sent.
+        closed it because of the client's messages.
         """
 
     def wake(self) -> None:
-        """Let a `receive` that waits return early; from any thread."""
+        """End a waiting `receive`, or the next one; from any thread."""
 
     def close(self) -> None:
-        """Close, without waiting for the peer."""
+        """Close, without waiting for the peer; a no-op if closed."""
 
     def disown(self) -> None:
-        """After a fork, in the child: let go of the descriptors; the parent goes on using them."""
+        """In a forked child: close the descriptors; the parent continues to use them."""
 
 
 class LookupChannel(Protocol):
@@ -43,33 +42,31 @@ class LookupChannel(Protocol):
 
     @property
     def columns(self) -> pa.Schema:
-        """What an answer with rows consists of."""
+        """The columns of an answer with rows."""
 
     @property
     def versions(self) -> VersionColumns | None:
-        """Which of the columns say when a version is valid; None if rows have no versions."""
+        """The columns with the validity of a version; None if rows have no versions."""
 
     def ask(self, asked: SentKeys) -> None:
-        """Look up distinct keys; the answers come out of `answers`. Does not wait."""
+        """Look up distinct keys, without blocking; `answers` returns the results."""
 
     def mark(self, watermark_ms: int) -> None:
-        """Tell a watermark, behind what was asked before it. Does not wait."""
+        """Send a watermark behind the earlier lookups, without blocking."""
 
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
-        """Answers that came in; waits for some, at most `timeout_s`, None for as long as it takes.
+        """Answers that have come; waits for some, at most `timeout_s`, None without limit.
 
-        Raises SidelookError when the channel cannot go on: InvalidRequest, ProtocolViolation,
-        BackendError, or SidecarUnreachable after the connect timeout without a connection.
+        Raises the SidelookError that ended the channel, once all answers are returned:
+        InvalidRequest, ProtocolViolation, BackendError, or SidecarUnreachable after the connect
+        timeout without a connection.
         """
 
     def abandon(self, question: QuestionId) -> None:
-        """Nobody waits for this question any more."""
+        """Cancel this question; a no-op if it is answered."""
 
     def awaiting_input(self) -> AbstractContextManager[None]:
-        """While the task waits for its input; after some time that makes the channel idle.
-
-        It is active again before the next `ask` or `mark`.
-        """
+        """Around a wait for input; a long one makes the channel idle until `ask` or `mark`."""
 
     def close(self) -> None:
-        """Give the channel back; cancels what is unanswered. Does not wait; harmless twice."""
+        """Close the channel and cancel its lookups, without blocking; a no-op if closed."""

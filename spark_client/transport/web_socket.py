@@ -1,7 +1,7 @@
-"""Messages over one WebSocket that is never waited for in `send`; heartbeats are built in.
+"""Non-blocking WebSocket transport with heartbeats.
 
-Bytes become frames in the protocol core of the websockets library; this is the socket around it. A
-peer that stops reading must not stop the task: the blocking client of that library would.
+The protocol core of the websockets library parses frames; its blocking client is not used, because
+a peer that stops reading would block the task in `send`.
 """
 
 import selectors
@@ -19,11 +19,12 @@ from websockets.protocol import State
 
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidecarUnreachable, SidelookError
 
-PING_AFTER_S = 5.0  # without hearing anything
-LOST_AFTER_S = 15.0  # without hearing anything after a ping
+PING_AFTER_S = 5.0  # without a byte from the peer
+LOST_AFTER_S = 15.0  # after a ping, without a byte from the peer
 RECEIVE_BYTES = 1024 * 1024
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-_OUR_FAULT = {
+_DATA = {Opcode.BINARY, Opcode.TEXT, Opcode.CONT}
+_CLIENT_FAULTS = {
     CloseCode.PROTOCOL_ERROR,
     CloseCode.UNSUPPORTED_DATA,
     CloseCode.INVALID_DATA,
@@ -47,7 +48,7 @@ class WebSocket:
         self._protocol = protocol
         self._url = url
         self._clock = clock
-        self._lock = threading.Lock()  # of socket, protocol and what waits to be sent
+        self._lock = threading.Lock()  # of socket, protocol and outgoing bytes
         self._outgoing: deque[memoryview] = deque()
         self._received: list[bytes] = []
         self._fragments: list[bytes] = []
@@ -89,7 +90,7 @@ class WebSocket:
 
     def wake(self) -> None:
         """See `Transport`."""
-        with suppress(OSError):  # full: it will wake anyhow; closed: nobody waits
+        with suppress(OSError):  # full: it wakes anyway; closed: no `receive` waits
             self._waker.send(b"\0")
 
     def close(self) -> None:
@@ -116,13 +117,13 @@ class WebSocket:
                 self._heard_s, self._pinged_s = self._clock(), None
             else:
                 self._check_heartbeat()
-        except SidelookError as error:  # what came in before it is delivered first
+        except SidelookError as error:  # earlier messages are delivered first
             self._failure = error
 
     def _read(self) -> bool:
-        """Feed what has arrived to the protocol; whether anything had."""
+        """Feed received bytes to the protocol; whether there were any."""
         has_heard = False
-        while True:  # to the end, because TLS may hold what no selector sees
+        while True:  # to the end: a selector does not see bytes that TLS holds
             try:
                 chunk = self._socket.recv(RECEIVE_BYTES)
             except _WOULD_BLOCK:
@@ -137,23 +138,18 @@ class WebSocket:
         return has_heard
 
     def _take_events(self) -> None:
-        for event in self._protocol.events_received():
-            if isinstance(event, Frame):
-                self._take_frame(event)
+        for frame in self._protocol.events_received():
+            if isinstance(frame, Frame) and frame.opcode in _DATA:
+                self._fragments.append(bytes(frame.data))
+                if frame.fin:
+                    self._received.append(b"".join(self._fragments))
+                    self._fragments.clear()
         self._flush()  # pongs
         if self._protocol.state is not State.OPEN:
             raise self._closed_by_peer()
 
-    def _take_frame(self, frame: Frame) -> None:
-        if frame.opcode not in {Opcode.BINARY, Opcode.TEXT, Opcode.CONT}:
-            return
-        self._fragments.append(bytes(frame.data))
-        if frame.fin:
-            self._received.append(b"".join(self._fragments))
-            self._fragments.clear()
-
     def _flush(self) -> bool:
-        """Send what the socket takes; whether something is left. Errors show when reading."""
+        """Send what the socket accepts; whether bytes are left. Errors show when reading."""
         self._outgoing.extend(memoryview(data) for data in self._protocol.data_to_send() if data)
         while self._outgoing:
             try:
@@ -179,14 +175,13 @@ class WebSocket:
             self._flush()
 
     def _closed_by_peer(self) -> SidelookError:
-        fault, close = self._protocol.parser_exc, self._protocol.close_rcvd
-        if close is None:
-            reason = f"{self._url} does not speak WebSocket: {fault}"
-            return ProtocolViolation(ErrorCode.BAD_FRAME, reason)
-        if close.code in _OUR_FAULT:
-            reason = f"{self._url} closed with {close.code}: {close.reason}"
-            return ProtocolViolation(ErrorCode.BAD_FRAME, reason)
-        return self._lost(f"closed with {close.code}: {close.reason}")
+        close = self._protocol.close_rcvd
+        reason = f"does not speak WebSocket: {self._protocol.parser_exc}"
+        if close is not None:
+            reason = f"closed with {close.code}: {close.reason}"
+        if close is None or close.code in _CLIENT_FAULTS:
+            return ProtocolViolation(ErrorCode.BAD_FRAME, f"{self._url} {reason}")
+        return self._lost(reason)
 
     def _lost(self, reason: str) -> SidecarUnreachable:
         return SidecarUnreachable(self._url, reason)

@@ -17,7 +17,7 @@ from spark_client.transport.connections import Address, Connections
 from tests.service.engine import running
 from tests.service.engine.late_backend import LateBackend
 from tests.service.stream.streaming import Setting, streaming
-from tests.spark_client.partition import Partition, batch
+from tests.spark_client.builders import Partition, batch
 
 Row = tuple[int, str | None]  # key, name
 

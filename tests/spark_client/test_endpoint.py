@@ -1,29 +1,50 @@
-"""Where a sidecar listens."""
+"""Endpoints, TLS files and the opening handshake: deadlines, and reasons with a remedy."""
 
 import os
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
-from lookup_core.errors import SidecarUnreachable
-from spark_client.transport.endpoint import Endpoint, endpoint_of, limit_wait
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from spark_client.fake_sidecar import FakeSidecar
+from spark_client.transport.endpoint import (
+    SYSTEMS_TLS,
+    ClientTls,
+    Endpoint,
+    endpoint_of,
+    limit_wait,
+)
+from spark_client.transport.handshake import handshake
+from tests.service.tls.certificates import authority
+from tests.spark_client.fake_server import FakeServer
 
 
-def test_urls_of_all_kinds_are_parsed() -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "web_socket_url"),
+    [
+        (
+            Endpoint("unix:///run/a.sock", "/run/a.sock", "localhost", 0, is_secure=False),
+            "ws://localhost/v1/stream",
+        ),
+        (
+            Endpoint("http://127.0.0.1:8815", None, "127.0.0.1", 8815, is_secure=False),
+            "ws://127.0.0.1:8815/v1/stream",
+        ),
+        (Endpoint("http://a", None, "a", 80, is_secure=False), "ws://a:80/v1/stream"),
+        (Endpoint("https://[::1]/", None, "::1", 443, is_secure=True), "wss://[::1]:443/v1/stream"),
+    ],
+)
+def test_urls_are_parsed(endpoint: Endpoint, web_socket_url: str) -> None:
     """A socket's path, or host and port with the usual defaults."""
-    path = endpoint_of("unix:///run/a.sock")
-    plain = endpoint_of("http://127.0.0.1:8815")
-    secure = endpoint_of("https://[::1]/")
-
-    assert path == Endpoint("unix:///run/a.sock", "/run/a.sock", "localhost", 0, is_secure=False)
-    assert plain == Endpoint("http://127.0.0.1:8815", None, "127.0.0.1", 8815, is_secure=False)
-    assert secure == Endpoint("https://[::1]/", None, "::1", 443, is_secure=True)
-    assert path.web_socket_url == "ws://localhost/v1/stream"
-    assert plain.web_socket_url == "ws://127.0.0.1:8815/v1/stream"
-    assert secure.web_socket_url == "wss://[::1]:443/v1/stream"
+    assert endpoint_of(endpoint.url) == endpoint
+    assert endpoint.web_socket_url == web_socket_url
 
 
 @pytest.mark.parametrize(
@@ -31,47 +52,41 @@ def test_urls_of_all_kinds_are_parsed() -> None:
     ["", "/run/a.sock", "unix:relative", "unix://host/path", "ftp://a", "http://", "http://a/b"],
 )
 def test_other_urls_are_refused(url: str) -> None:
-    """An error names the three forms there are."""
+    """The error has the three forms of a URL."""
     with pytest.raises(ValueError, match="unix:///path"):
         endpoint_of(url)
 
 
-def test_missing_socket_names_its_path(tmp_path: Path) -> None:
-    """Whoever forgot the volume reads which path was looked for."""
-    url = f"unix://{tmp_path}/none.sock"
+def test_unusable_sockets_are_distinguished(tmp_path: Path) -> None:
+    """A missing socket file is not the same as one that a dead sidecar left behind."""
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(tmp_path / "stale.sock"))
 
     with pytest.raises(SidecarUnreachable, match=r"none\.sock: no such socket.*mounted"):
-        endpoint_of(url).connect(1.0)
-
-
-def test_socket_without_listener_is_told(tmp_path: Path) -> None:
-    """A socket file that a dead sidecar left behind is told from a missing one."""
-    path = tmp_path / "stale.sock"
-    with socket.socket(socket.AF_UNIX) as left_behind:
-        left_behind.bind(str(path))
-
+        endpoint_of(f"unix://{tmp_path}/none.sock").connect(1.0)
     with pytest.raises(SidecarUnreachable, match="nothing listens"):
-        endpoint_of(f"unix://{path}").connect(1.0)
+        endpoint_of(f"unix://{tmp_path}/stale.sock").connect(1.0)
 
 
-def test_forbidden_socket_names_who_asks(tmp_path: Path) -> None:
-    """Without permission the message says which uid and gid asked, in vain."""
-    url = f"unix://{tmp_path}/other.sock"
-    reason = endpoint_of(url)._reason(PermissionError(13, "Permission denied"))
-
-    assert reason == f"uid {os.getuid()}, gid {os.getgid()} may not open it (Permission denied)"
-
-
-def test_other_errors_speak_for_themselves() -> None:
-    """A timeout is named, whatever else happened is quoted."""
-    endpoint = endpoint_of("http://127.0.0.1:1")
-
-    assert endpoint._reason(TimeoutError()) == "it did not answer in time"
-    assert endpoint._reason(OSError("no route")) == "no route"
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            PermissionError(13, "Permission denied"),
+            f"uid {os.getuid()}, gid {os.getgid()} may not open it (Permission denied)",
+        ),
+        (TimeoutError(), "it did not answer in time"),
+        (OSError("no route"), "no route"),
+    ],
+)
+def test_reasons_name_the_remedy(error: OSError, reason: str) -> None:
+    """A forbidden socket has the user and group; a timeout is no fault of TLS."""
+    assert endpoint_of("unix:///a")._reason(error) == reason
+    assert SYSTEMS_TLS.reason(error, "host") is None
 
 
 def test_waits_share_a_deadline() -> None:
-    """Each wait has what the ones before it have left; after the last there is none."""
+    """Each wait gets the time that the earlier ones left; after the deadline there is none."""
     with socket.socket() as waiting:
         limit_wait(waiting, time.monotonic() + 60.0)
         left_s = waiting.gettimeout()
@@ -82,27 +97,237 @@ def test_waits_share_a_deadline() -> None:
     assert 0.0 < left_s <= 60.0
 
 
-def test_https_without_tls_is_unreachable() -> None:
-    """A port that speaks something else than TLS is told from one that is closed."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def test_hosts_are_always_checked(tmp_path: Path) -> None:
+    """With or without files, the server needs a certificate for its host; `ca_file` trusts one."""
+    signer = authority(tmp_path)
+    files = signer.issue()
+    tls = ClientTls(str(signer.file), str(files.cert_file), str(files.key_file))
 
-        def answer() -> None:
-            connection, _ = server.accept()
+    for context in (SYSTEMS_TLS.context(), tls.context()):
+        assert context.check_hostname
+        assert context.verify_mode is ssl.CERT_REQUIRED
+    assert len(tls.context().get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("ca_content", "reason"),
+    [(None, "no such file or directory"), ("nonsense", "no certificate or crl found")],
+)
+def test_unusable_authority_is_named(tmp_path: Path, ca_content: str | None, reason: str) -> None:
+    """An unusable `ca_file` is an error at once, without retries."""
+    file = tmp_path / "ca"
+    if ca_content is not None:
+        file.write_text(ca_content)
+
+    with pytest.raises(InvalidRequest) as caught:
+        ClientTls(str(file)).context()
+
+    assert caught.value.detail == f"ca_file {file} cannot be used: {reason}"
+
+
+def test_unusable_certificate_is_named(tmp_path: Path) -> None:
+    """The error has both files, since either may be the wrong one."""
+    signer = authority(tmp_path)
+    mine, other = signer.issue(), signer.issue(name="other")
+    files = f"{mine.cert_file}, {other.key_file}"
+
+    with pytest.raises(InvalidRequest) as caught:
+        ClientTls(None, str(mine.cert_file), str(other.key_file)).context()
+
+    assert caught.value.detail == f"cert_file, key_file {files} cannot be used: key values mismatch"
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    """A sidecar that is not served yet."""
+    return FakeServer(FakeSidecar({}))
+
+
+def refusal(
+    url: str, *, token: str | None = None, timeout_s: float = 5.0, tls: ClientTls = SYSTEMS_TLS
+) -> SidelookError:
+    """The error of a handshake."""
+    with pytest.raises(SidelookError) as caught:
+        handshake(endpoint_of(url), token=token, timeout_s=timeout_s, tls=tls)
+    return caught.value
+
+
+def test_handshake_sends_token_and_protocol(server: FakeServer, tmp_path: Path) -> None:
+    """The request has the subprotocol and the token, no compression and no origin."""
+    with server.at(tmp_path / "s.sock") as url:
+        handshake(endpoint_of(url), token="secret", timeout_s=5.0).close()
+
+    (request,) = server.requests
+    headers = {name.lower(): value for name, value in request.headers.raw_items()}
+    assert request.path == "/v1/stream"
+    assert headers["sec-websocket-protocol"] == "sidelook.v1"
+    assert headers["authorization"] == "Bearer secret"
+    assert not {"sec-websocket-extensions", "origin"} & headers.keys()
+
+
+WANTED = "{url} wants a token (HTTP 401); name its file: Sidecar({url!r}, token_file=…)"
+REFUSED = "{url} refused the token (HTTP {status}); see token_file"
+NO_SIDECAR = "{url} is no sidecar: HTTP {status}"
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "error", "code", "detail"),
+    [
+        (401, "wrong", InvalidRequest, ErrorCode.UNAUTHORIZED, REFUSED),
+        (403, "wrong", InvalidRequest, ErrorCode.UNAUTHORIZED, REFUSED),
+        (401, None, InvalidRequest, ErrorCode.UNAUTHORIZED, WANTED),
+        (404, None, InvalidRequest, ErrorCode.BAD_REQUEST, NO_SIDECAR),
+        (500, None, SidecarUnreachable, ErrorCode.BACKEND_UNAVAILABLE, "it answered HTTP {status}"),
+        (503, None, SidecarUnreachable, ErrorCode.BACKEND_UNAVAILABLE, "it answered HTTP {status}"),
+    ],
+)
+def test_status_decides_about_retries(
+    server: FakeServer,
+    tmp_path: Path,
+    *,
+    status: int,
+    token: str | None,
+    error: type[SidelookError],
+    code: ErrorCode,
+    detail: str,
+) -> None:
+    """A refused or missing token and another service are final; a status from 500 is not."""
+    server.status = HTTPStatus(status)
+
+    with server.at(tmp_path / "s.sock") as url:
+        found = refusal(url, token=token)
+
+    assert (type(found), found.code) == (error, code)
+    assert found.detail.endswith(detail.format(url=url, status=status))
+
+
+@pytest.mark.parametrize("subprotocol", ["chat", None])
+def test_other_subprotocol_is_final(
+    server: FakeServer, tmp_path: Path, subprotocol: str | None
+) -> None:
+    """A WebSocket without the subprotocol is refused."""
+    with server.at(tmp_path / "s.sock", subprotocol=subprotocol) as url:
+        assert isinstance(refusal(url), InvalidRequest)
+
+
+def serve_one(listening: socket.socket, serve: Callable[[socket.socket], None]) -> threading.Thread:
+    """Serve one connection in a thread, after its first bytes."""
+
+    def run() -> None:
+        with listening, listening.accept()[0] as connection:
+            connection.recv(65536)
+            serve(connection)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (b"", SidecarUnreachable, "closed the connection"),
+        (b"220 mail ready\r\n", InvalidRequest, "no sidecar"),
+    ],
+)
+def test_odd_answers_are_distinguished(
+    tmp_path: Path, answer: bytes, error: type[SidelookError], text: str
+) -> None:
+    """A broken connection is retriable; a peer of another protocol is final."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "s.sock"))
+    listening.listen()
+    thread = serve_one(listening, lambda connection: connection.sendall(answer))
+
+    found = refusal(f"unix://{tmp_path}/s.sock")
+
+    thread.join()
+    assert isinstance(found, error)
+    assert text in found.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", SidecarUnreachable),
+        (b"\x15\x03\x01\x00\x02\x02\x46", SidecarUnreachable),  # an alert of TLS
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", InvalidRequest),
+    ],
+)
+def test_plain_address_suggests_tls(answer: bytes, error: type[SidelookError]) -> None:
+    """Any answer of a TLS port to plain HTTP leads to the https address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    thread = serve_one(listening, lambda connection: connection.sendall(answer))
+
+    found = refusal(f"http://127.0.0.1:{port}")
+
+    thread.join()
+    assert isinstance(found, error)
+    assert found.detail.endswith(
+        f"; if it listens with TLS, its address is https://127.0.0.1:{port}"
+    )
+
+
+def test_secure_address_suggests_plain_http() -> None:
+    """A port that does not speak TLS is not the same as a closed one."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+    answer = b"HTTP/1.1 400 Bad Request"
+    thread = serve_one(listening, lambda connection: connection.sendall(answer))
+
+    assert "does not speak TLS" in refusal(url).detail
+    thread.join()
+
+
+HTTP_START = b"HTTP/1.1 101 Switching Protocols\r\nX-Long: "
+TLS_START = b"\x16\x03\x03\x40\x00"  # a long record
+
+
+@pytest.mark.parametrize(
+    ("scheme", "start", "has_tls"),
+    [
+        ("http", None, False),
+        ("http", HTTP_START, False),
+        ("https", TLS_START, False),
+        ("https", HTTP_START, True),
+    ],
+    ids=["never", "http", "tls", "http in tls"],
+)
+def test_slow_answers_share_a_deadline(
+    tmp_path: Path,
+    scheme: str,
+    start: bytes | None,
+    has_tls: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    """A peer that never answers, or sends a byte now and then, is left at the deadline."""
+    signer = authority(tmp_path)
+    context = signer.server_context() if has_tls else None
+
+    def drip(connection: socket.socket) -> None:
+        connection.settimeout(0.05)
+        while True:
+            if start is not None:
+                connection.sendall(b"x")
+            with suppress(TimeoutError):
+                if not connection.recv(4096):
+                    return  # the client has left
+
+    def serve() -> None:
+        accepted = listening.accept()[0]
+        with suppress(OSError), accepted:  # the client may leave at any time
+            connection = context.wrap_socket(accepted, server_side=True) if context else accepted
             with connection:
-                connection.recv(4096)
-                connection.sendall(b"HTTP/1.1 400 Bad Request")
+                connection.recv(65536)
+                connection.sendall(start or b"")
+                drip(connection)
 
-        thread = threading.Thread(target=answer)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
         thread.start()
-        url = f"https://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(SidecarUnreachable, match="does not speak TLS"):
-            endpoint_of(url).connect(5.0)
+        url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+        found = refusal(url, timeout_s=0.5, tls=ClientTls(ca_file=str(signer.file)))
         thread.join()
 
-
-def test_http_endpoint_connects() -> None:
-    """A TCP endpoint gives a connected socket."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with endpoint_of(f"http://127.0.0.1:{port}").connect(1.0) as connected:
-            assert connected.getpeername()[1] == port
+    assert isinstance(found, SidecarUnreachable)
+    assert "timed out" in found.detail or "in time" in found.detail

@@ -1,56 +1,96 @@
-"""The sidecar in memory: connections come and go, its memory stays."""
+"""Contract of the sidecar in memory: it answers as the service does, and refuses violations."""
 
 import pyarrow as pa
 import pytest
 
-from lookup_core.errors import SidecarUnreachable
+from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
-from spark_client.fake_sidecar import FakeSidecar
+from lookup_core.protocol.frames import Frame
+from spark_client.fake_sidecar import Behaviour, FakeDimension, FakePeer, Memory
+from tests.spark_client.builders import KEY
+
+TABLE = pa.table({"id": [1, 2], "name": ["one", "two"]})
+OPEN = frames.Open(1, "d", None, "a test", KEY)
 
 
-def test_connections_share_one_memory() -> None:
-    """What clients send is remembered over all connections."""
-    sidecar = FakeSidecar({})
-    first, second = sidecar.connect(), sidecar.connect()
-
-    first.send(encode_frame(frames.Open(1, "x", None, "a", _no_key())))
-    second.send(encode_frame(frames.Open(2, "x", None, "b", _no_key())))
-
-    assert [
-        frame.channel for frame in sidecar.memory.received if isinstance(frame, frames.Open)
-    ] == [
-        1,
-        2,
-    ]
-    assert sidecar.connection_count == 2
+def peer(behaviour: Behaviour | None = None) -> FakePeer:
+    """A peer with one dimension."""
+    return FakePeer({"d": FakeDimension(TABLE, ("id",))}, behaviour or Behaviour(), Memory())
 
 
-def test_crash_loses_all_connections() -> None:
-    """Everyone who listens learns of it; new connections are possible unless it is down."""
-    sidecar = FakeSidecar({})
-    lost = sidecar.connect()
-
-    sidecar.crash()
-
-    with pytest.raises(SidecarUnreachable, match="crashed"):
-        lost.receive(1.0)
-    sidecar.connect()
-    sidecar.is_down = True
-    with pytest.raises(SidecarUnreachable, match="down"):
-        sidecar.connect()
+def said(peer: FakePeer, *sent: Frame) -> list[Frame]:
+    """The immediate replies."""
+    messages = [message for frame in sent for message in peer.on_message(encode_frame(frame))]
+    return [decode_frame(message) for message in messages]
 
 
-def test_frames_are_told_to_everyone() -> None:
-    """A frame that nobody asked for reaches each connection."""
-    sidecar = FakeSidecar({})
-    transports = [sidecar.connect(), sidecar.connect()]
-
-    sidecar.tell(frames.Goaway("drain"))
-
-    heard = [decode_frame(message) for each in transports for message in each.receive(1.0)]
-    assert heard == [frames.Goaway("drain")] * 2
+def more(peer: FakePeer) -> list[Frame]:
+    """The later messages."""
+    return [decode_frame(message) for message in peer.more()]
 
 
-def _no_key() -> pa.Schema:
-    return pa.schema([])
+def lookup(sequence: int, *ids: int) -> frames.Lookup:
+    """A LOOKUP frame."""
+    payload = encode_batch(pa.record_batch([pa.array(ids, pa.int64())], KEY))
+    return frames.Lookup(1, sequence, 1000, 0, payload)
+
+
+@pytest.mark.parametrize(
+    ("opening", "code"),
+    [
+        (frames.Open(1, "x", None, "", KEY), ErrorCode.UNKNOWN_DIMENSION),
+        (frames.Open(1, "d", ("nope",), "", KEY), ErrorCode.UNKNOWN_COLUMN),
+        (frames.Open(1, "d", None, "", KEY, is_as_of=True), ErrorCode.BAD_REQUEST),
+        (
+            frames.Open(1, "d", None, "", pa.schema({"a": pa.int8(), "b": pa.int8()})),
+            ErrorCode.KEY_TYPE,
+        ),
+    ],
+)
+def test_impossible_channels_are_refused(opening: frames.Open, code: ErrorCode) -> None:
+    """An unknown dimension or column, versions that it lacks, a key of another length."""
+    (refusal,) = said(peer(), opening)
+
+    assert isinstance(refusal, frames.Failure)
+    assert refusal.code == code
+
+
+def test_results_precede_their_credit() -> None:
+    """Parts come in order, the last one is marked, and its credit follows."""
+    speaking, sent = peer(Behaviour(part_size=1)), lookup(1, 2, 1)
+
+    assert said(speaking, OPEN, sent)[1:] == []
+    first, last, credit = more(speaking)
+
+    assert isinstance(first, frames.Result)
+    assert isinstance(last, frames.Result)
+    assert (first.is_last, last.is_last) == (False, True)
+    assert credit == frames.Credit(1, 2, len(sent.payload))
+    assert more(speaking) == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        ([lookup(1, 1)], "not open"),
+        ([OPEN, lookup(1, 1, 2)], "credit"),
+        ([OPEN, lookup(5, 1)], "seq_gap"),
+        ([frames.Goaway("x")], "client's frame"),
+    ],
+)
+def test_violations_are_errors(sent: list[Frame], text: str) -> None:
+    """A closed channel, more than the credit, a gap, or a frame of the service is refused."""
+    with pytest.raises(ProtocolViolation, match=text):
+        said(peer(Behaviour(credit_records=1)), *sent)
+
+
+def test_cancelled_lookup_returns_its_credit() -> None:
+    """A cancelled lookup is not answered; cancelling again is a no-op."""
+    speaking, sent = peer(), lookup(1, 1)
+    said(speaking, OPEN, sent)
+
+    assert said(speaking, frames.Cancel(1, 1)) == [frames.Credit(1, 1, len(sent.payload))]
+    assert said(speaking, frames.Cancel(1, 1)) == []
+    assert more(speaking) == []

@@ -1,0 +1,281 @@
+"""One channel between the connection's thread and the task's thread, and malformed answers."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.backoff import Backoff
+from lookup_core.errors import (
+    BackendError,
+    ErrorCode,
+    InvalidRequest,
+    ProtocolViolation,
+    SidecarUnreachable,
+)
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.frames import Frame
+from spark_client.fake_sidecar import Behaviour, FakeSidecar
+from spark_client.transport.channel_session import IDLE_AFTER_S, ChannelSession, Wire
+from spark_client.transport.connection import Connection
+from tests.spark_client.builders import (
+    DIMENSIONS,
+    KEY,
+    REQUEST,
+    WAIT_S,
+    answered,
+    ask,
+    connection_to,
+    result,
+)
+from tools.fuzz import forged_arrow
+from tools.fuzz.forged_arrow import ForgedBatch
+
+OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
+GONE = SidecarUnreachable("x", "gone")
+
+
+class Line:
+    """A session, and the frames that it sends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sent: list[Frame] = []
+        self.released: list[int] = []
+        self.now_s = 0.0
+        channel = ClientChannel(1, ChannelRequest("d", None, "a test", KEY))
+        wire = Wire(self.lock, self._send, self.released.append, lambda: self.now_s)
+        self.session = ChannelSession(
+            channel, wire, backoff=Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=1.0)
+        )
+
+    def _send(self, sending: Sequence[Frame]) -> None:
+        assert self.lock.locked()
+        self.sent.extend(sending)
+
+    def tick(self, now_s: float) -> None:
+        """As the connection's thread does each second."""
+        self.now_s = now_s
+        with self.lock:
+            self.session.on_tick(now_s)
+
+    def hear(self, *heard: frames.Opened | frames.Credit | frames.Result) -> None:
+        """As the connection's thread does with frames."""
+        with self.lock:
+            for frame in heard:
+                self.session.on_frame(frame)
+
+    def reopen(self) -> None:
+        """As on a new connection."""
+        with self.lock:
+            self.session.reopen()
+        self.hear(OPENED)
+
+
+@pytest.fixture
+def line() -> Line:
+    """A session whose channel is open, with one question of two keys sent."""
+    line = Line()
+    line.reopen()
+    ask(line.session, 1, 1, 2)
+    line.sent.clear()
+    return line
+
+
+def answers(session: ChannelSession) -> list[tuple[int, list[int]]]:
+    """Questions and positions of the answers that have come."""
+    return [(each.question, each.answer.positions.tolist()) for each in session.answers(0.0)]
+
+
+def test_answers_are_returned_once_in_order(line: Line) -> None:
+    """Answers are returned in the order in which they came."""
+    line.hear(result(1, 1), result(1, 0, is_last=True))
+
+    assert answers(line.session) == [(1, [1]), (1, [0])]
+    assert answers(line.session) == []
+
+
+def test_answers_survive_their_connection(line: Line) -> None:
+    """Answers of the old connection count; only open lookups are sent again, from sequence 1."""
+    ask(line.session, 2, 2)
+    ask(line.session, 3, 3)
+    line.hear(result(1, 0, 1, is_last=True))
+    assert answers(line.session) == [(1, [0, 1])]
+    line.hear(result(2, 0, is_last=True))  # not fetched before the loss
+
+    line.reopen()
+
+    assert answers(line.session) == [(2, [0])]
+    line.hear(result(1, 0, is_last=True))
+    assert answers(line.session) == [(3, [0])]
+
+
+def test_failure_follows_the_answers(line: Line) -> None:
+    """Answers that came before a failure are returned first; then the first failure is raised."""
+    assert line.session.is_open_within(0.0)
+    line.hear(result(1, 0))
+    with line.lock:
+        line.session.fail(GONE)
+        line.session.fail(SidecarUnreachable("x", "a second reason"))
+
+    assert answers(line.session) == [(1, [0])]
+    for _ in range(2):
+        with pytest.raises(SidecarUnreachable, match="gone"):
+            line.session.answers(None)
+    with pytest.raises(SidecarUnreachable, match="gone"):
+        line.session.is_open_within(0.0)
+
+
+def test_refused_channel_is_opened_later() -> None:
+    """After its delay a refused channel is requested again; OPENED clears the refusal."""
+    line, refusal = Line(), BackendError(ErrorCode.TABLE_UNAVAILABLE, "later")
+    with line.lock:
+        assert line.session.on_refusal(refusal, jitter=0.0)
+    assert (line.session.refusal, line.session.reopen_at_s) == (refusal, 0.025)
+    assert not line.session.is_open_within(0.0)
+
+    line.tick(0.024)
+    assert line.sent == []
+    line.tick(0.025)
+    line.hear(OPENED)
+
+    assert [type(frame) for frame in line.sent] == [frames.Open]
+    assert (line.session.refusal, line.session.is_open_within(0.0)) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [InvalidRequest(ErrorCode.TYPE, "final"), BackendError(ErrorCode.OVERLOADED, "lasts too long")],
+)
+def test_final_refusals_end_the_channel(line: Line, refusal: InvalidRequest | BackendError) -> None:
+    """A refusal that is not retriable, or lasts for the connect timeout, ends the channel."""
+    with line.lock:
+        line.session.on_refusal(BackendError(ErrorCode.OVERLOADED, "full"), jitter=0.0)
+        line.now_s = 1.0
+        assert not line.session.on_refusal(refusal, jitter=0.0)
+
+    with pytest.raises(type(refusal), match=refusal.detail):
+        line.session.answers(None)
+
+
+def test_long_wait_for_input_is_idleness(line: Line) -> None:
+    """After `IDLE_AFTER_S` the channel is idle, once, until the next frame of the task."""
+    with line.session.awaiting_input():
+        line.tick(IDLE_AFTER_S - 0.001)
+        assert line.sent == []
+        line.tick(IDLE_AFTER_S)
+        line.tick(IDLE_AFTER_S + 1)
+    line.tick(IDLE_AFTER_S + 2)
+    line.session.mark(5)
+
+    assert line.sent == [
+        frames.Status(1, is_idle=True),
+        frames.Status(1, is_idle=False),
+        frames.Watermark(1, 5),
+    ]
+
+
+def test_waits_for_input_do_not_add_up(line: Line) -> None:
+    """Each batch restarts the wait; without a wait the channel is never idle."""
+    with line.session.awaiting_input():
+        line.now_s = 3.0
+    line.tick(100.0)
+    with line.session.awaiting_input():
+        line.tick(100.0 + IDLE_AFTER_S - 0.001)
+
+    assert line.sent == []
+
+
+NO_BATCH = "the payload is not a record batch of the channel's schema"
+CONTRADICTION = "outcomes and rows contradict each other"
+POSITIONS = "positions must be distinct and below 2"
+
+
+def payload(*positions: int, outcome: int = Outcome.MISSING, has_row: bool = False) -> bytes:
+    """The payload of a RESULT."""
+    outcomes = np.full(len(positions), outcome, np.uint8)
+    rows = pa.record_batch({"name": ["Ann"] * len(positions)}) if has_row else None
+    ages_ms = np.zeros(len(positions), np.uint32)
+    answer = Answer(np.array(positions, np.int32), outcomes, ages_ms, rows)
+    return bytes(encode_batch(answer_batch(answer)))
+
+
+def unknown_code() -> bytes:
+    """The payload of a RESULT with an error code that does not exist."""
+    batch = answer_batch(rowless_answer(np.zeros(1, np.int32), Outcome.ERROR))
+    column = pa.array(["of tomorrow"], pa.utf8())
+    return bytes(encode_batch(batch.set_column(3, batch.schema.field(3), column)))
+
+
+COMPRESSED = ForgedBatch(codec=forged_arrow.LZ4).message()
+ANSWERS = {
+    "nothing": (b"", False, "an Arrow message was expected"),
+    "garbage": (b"\xff" * 99, True, "an Arrow message was expected"),
+    "rows as none": (payload(0, outcome=Outcome.HIT, has_row=True), False, "error code is unknown"),
+    "none as rows": (payload(0, 1), True, CONTRADICTION),
+    "cut": (payload(0, 1)[:-8], False, NO_BATCH),
+    "compressed": (COMPRESSED, False, "compressed buffers are refused"),
+    "terabyte": (ForgedBatch(body_bytes=2**40).message(), False, NO_BATCH),
+    "missing row": (payload(0, has_row=True), True, CONTRADICTION),
+    "unknown outcome": (payload(0, 1, outcome=99), False, CONTRADICTION),
+    "unknown code": (unknown_code(), False, "error code is unknown"),
+    "position outside": (payload(0, 2), False, POSITIONS),
+    "negative position": (payload(0, -1), False, POSITIONS),
+    "position twice": (payload(1, 1), False, POSITIONS),
+    "too few": (payload(1), False, "the last answer leaves 1 of 2 keys without one"),
+    "none at all": (payload(), False, "the last answer leaves 2 of 2 keys without one"),
+}
+
+
+@pytest.fixture
+def sidecar() -> FakeSidecar:
+    """A sidecar that takes lookups and never answers; the tests answer for it."""
+    return FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+
+
+@pytest.fixture
+def connection(sidecar: FakeSidecar) -> Connection:
+    """A connection to it."""
+    return connection_to(sidecar)
+
+
+@pytest.mark.parametrize(("sent", "has_rows", "why"), ANSWERS.values(), ids=list(ANSWERS))
+def test_malformed_answer_fails_its_channel(
+    sidecar: FakeSidecar,
+    connection: Connection,
+    sent: bytes,
+    has_rows: bool,  # noqa: FBT001 -- a parameter
+    why: str,
+) -> None:
+    """The task's error has the reason; other channels continue."""
+    channel, other = connection.open(REQUEST), connection.open(REQUEST)
+    ask(channel, 1, 1, 2)
+    ask(other, 1, 1)
+
+    sidecar.broadcast(frames.Result(1, 1, is_last=True, has_rows=has_rows, payload=sent))
+
+    with pytest.raises(ProtocolViolation, match=why) as caught:
+        channel.answers(WAIT_S)
+    assert caught.value.code is ErrorCode.BAD_FRAME
+    sidecar.broadcast(result(1, 0, is_last=True, channel=2))
+    assert answered(other, 1) == {1: [0]}
+
+
+@pytest.mark.parametrize("sequence", [0, 7, 2**63 - 1])
+def test_answers_without_lookup_are_ignored(
+    sidecar: FakeSidecar, connection: Connection, sequence: int
+) -> None:
+    """A RESULT of a sequence that is not open is dropped, whatever its payload is."""
+    channel = connection.open(REQUEST)
+    ask(channel, 1, 1)
+
+    sidecar.broadcast(frames.Result(1, sequence, is_last=True, has_rows=True, payload=b"nonsense"))
+    sidecar.broadcast(result(1, 0, is_last=True))
+
+    found = channel.answers(WAIT_S) or channel.answers(WAIT_S)  # the first wakes for nothing
+    assert [each.answer.positions.tolist() for each in found] == [[0]]

@@ -1,0 +1,290 @@
+"""Joins, functions and repartitioning in Spark: names, types, metadata, values and traces."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client import Sidecar
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.lookup_task import task_trace
+from tests.spark_client.builders import DIMENSIONS
+from tests.spark_client.fake_server import FakeServer
+
+pytestmark = pytest.mark.full
+
+DAY_US = 86_400_000_000
+SINCE = pa.array([0, DAY_US, 2 * DAY_US], pa.timestamp("us", "UTC"))
+HISTORY = pa.table({"id": [1, 1, 1], "name": ["a", "b", "c"], "since": SINCE})
+COMPOSITE = pa.table({"a": [1, 2], "b": ["x", "y"], "name": ["one", "two"]})
+TYPES = pa.table(
+    {
+        "id": pa.array([1], pa.int64()),
+        "u": pa.array([2**63], pa.uint64()),
+        "text": pa.array(["x"], pa.large_utf8()),
+        "at": pa.array([10**18], pa.timestamp("ns", "Europe/Berlin")),
+        "local": pa.array([1000], pa.timestamp("ms")),
+        "half": pa.array([1.5], pa.float32()),
+    }
+)
+NOWHERE = Sidecar("unix:///nowhere", connect_timeout=0.01)
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    """A sidecar that the driver and the workers reach."""
+    dimensions = {
+        **DIMENSIONS,
+        "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
+        "composite": FakeDimension(COMPOSITE, ("a", "b")),
+        "types": FakeDimension(TYPES, ("id",)),
+    }
+    with FakeServer(FakeSidecar(dimensions)).at(tmp_path / "s.sock") as url:
+        yield Sidecar(url, connect_timeout=20.0)
+
+
+@pytest.fixture
+def records(spark_session: SparkSession) -> DataFrame:
+    """Four records in one partition."""
+    return spark_session.createDataFrame(
+        [(1, "a"), (9, "b"), (None, "c"), (3, "d")], "id long, n string"
+    ).coalesce(1)
+
+
+def collected(enriched: DataFrame) -> list[dict[str, Any]]:
+    """All rows."""
+    return [row.asDict(recursive=True) for row in enriched.collect()]
+
+
+def refusal(sidecar: Sidecar, records: DataFrame, **options: Any) -> InvalidRequest:  # noqa: ANN401
+    """The error on the driver."""
+    with pytest.raises(InvalidRequest) as caught:
+        records.transform(sidecar.lookup_join("customers", **{"on": "id", **options}))
+    return caught.value
+
+
+def test_records_are_enriched(sidecar: Sidecar, records: DataFrame) -> None:
+    """The columns in their order and types, then the status, as the driver read them."""
+    enriched = records.transform(
+        sidecar.lookup_join("customers", on="id", prefix="c_", status_column="_s")
+    )
+
+    hit = {"outcome": "hit", "age_ms": 7, "error": None}
+    none = {"outcome": "missing", "age_ms": None, "error": None}
+    assert enriched.schema.simpleString() == (
+        "struct<id:bigint,n:string,c_name:string,c_tier:int,"
+        "_s:struct<outcome:string,age_ms:bigint,error:string>>"
+    )
+    assert collected(enriched) == [
+        {"id": 1, "n": "a", "c_name": "Ann", "c_tier": 1, "_s": hit},
+        {"id": 9, "n": "b", "c_name": None, "c_tier": None, "_s": none},
+        {"id": None, "n": "c", "c_name": None, "c_tier": None, "_s": none},
+        {"id": 3, "n": "d", "c_name": "Ćirić", "c_tier": None, "_s": hit},
+    ]
+
+
+def test_given_schema_needs_no_driver_sidecar(sidecar: Sidecar, records: DataFrame) -> None:
+    """With `schema` the driver reads nothing, and answers are cast; empty inputs do not connect."""
+    schema = "name string, tier bigint"
+
+    promised = records.transform(NOWHERE.lookup_join("customers", on="id", schema=schema))
+    enriched = records.repartition(7).transform(
+        sidecar.lookup_join("customers", on="id", columns=["tier"], schema=schema)
+    )
+
+    assert promised.schema.names == ["id", "n", "name", "tier"]
+    assert collected(promised.where("false")) == []
+    assert enriched.schema["tier"].dataType.simpleString() == "bigint"
+    assert Counter(row["tier"] for row in collected(enriched)) == {1: 1, None: 3}
+    for options in ({"schema": "bigint"}, {"schema": "a string", "columns": ["b"]}):
+        with pytest.raises(ValueError, match="schema="):
+            records.transform(NOWHERE.lookup_join("customers", on="id", **options))
+
+
+def test_metadata_and_odd_names_survive(sidecar: Sidecar, records: DataFrame) -> None:
+    """Fields keep their metadata, which carries event-time watermarks, and names with dots."""
+    marked = F.col("n").alias("n.of`it", metadata={"spark.watermarkDelayMs": 1})
+
+    enriched = records.select("id", marked).transform(
+        sidecar.lookup_join("customers", on="ID", columns=["name"])
+    )
+
+    assert enriched.columns == ["id", "n.of`it", "name"]
+    assert enriched.schema[1].metadata == {"spark.watermarkDelayMs": 1}
+    assert [row["n.of`it"] for row in collected(enriched)] == ["a", "b", "c", "d"]
+
+
+def test_driver_refuses_impossible_joins(sidecar: Sidecar, records: DataFrame) -> None:
+    """Unknown columns, clashes and wrong types are errors before any task, with the remedy."""
+    dated = records.withColumn("ts", F.lit("2013-01-01").cast("date"))
+    refusals = {
+        "they have id, n": refusal(sidecar, records, on="customer"),
+        "no column nope": refusal(sidecar, records, columns=["nope"]),
+        "choose another prefix": refusal(sidecar, records, status_column="N"),
+        "Name, name": refusal(sidecar, records.withColumnRenamed("n", "Name")),
+        "rename one of them": refusal(sidecar, dated.toDF("id", "n", "ID")),
+        "no key type": refusal(sidecar, records.withColumn("id", F.array("id"))),
+        "event_time 'n' is string; it must be a timestamp, or whole milliseconds": refusal(
+            sidecar, records, event_time="n"
+        ),
+        "as_of 'n' is string; it must be a timestamp or date": refusal(
+            NOWHERE, records, as_of="n", schema="name string"
+        ),
+        "no column 'ts'": refusal(NOWHERE, records, as_of="ts", schema="name string"),
+        "no versions": refusal(sidecar, dated, as_of="ts"),
+    }
+
+    assert [text for text, error in refusals.items() if text not in error.detail] == []
+    codes = [error.code for error in refusals.values()]
+    assert codes == [
+        *(ErrorCode.UNKNOWN_COLUMN, ErrorCode.UNKNOWN_COLUMN),
+        *(ErrorCode.BAD_REQUEST, ErrorCode.BAD_REQUEST, ErrorCode.BAD_REQUEST),
+        *(ErrorCode.KEY_TYPE, ErrorCode.TYPE, ErrorCode.TYPE),
+        *(ErrorCode.UNKNOWN_COLUMN, ErrorCode.BAD_REQUEST),
+    ]
+
+
+def test_records_get_the_version_of_their_time(
+    sidecar: Sidecar, spark_session: SparkSession
+) -> None:
+    """Timestamps with and without a zone, and dates, in UTC."""
+    records = spark_session.sql("SELECT 1L AS id, DATE '1970-01-02' AS day").selectExpr(
+        "id", "day", "cast(day AS timestamp_ntz) AS local", "cast(day AS timestamp) AS at"
+    )
+
+    for name in ("day", "local", "at"):
+        join = sidecar.lookup_join("history", on="id", as_of=name, columns=["name"])
+        assert [row["name"] for row in records.transform(join).collect()] == ["b"]
+
+
+def test_values_arrive_in_spark_types(sidecar: Sidecar, spark_session: SparkSession) -> None:
+    """Types that Spark has only in another form arrive as the value that they were."""
+    ids = spark_session.range(1, 2).withColumnRenamed("id", "key")
+
+    (row,) = (
+        ids.transform(sidecar.lookup_join("types", on="key", event_time="key"))
+        .select(
+            F.col("u").cast("string"),
+            "text",
+            F.unix_micros("at").alias("at"),
+            F.col("local").cast("string"),
+            "half",
+        )
+        .collect()
+    )
+
+    assert tuple(row) == (str(2**63), "x", 10**15, "1970-01-01 00:00:01", 1.5)
+
+
+def test_functions_give_struct_columns(sidecar: Sidecar, records: DataFrame) -> None:
+    """A struct for each record in order, NULL without a row; also of composite keys."""
+    customer = sidecar.lookup_udf("customers", columns=["name"])
+    name = sidecar.lookup_udf("composite", schema="name string")
+    both = (F.lit(2), F.when(F.col("id") == 1, "y").otherwise("x"))
+
+    rows = records.select("id", customer("id").alias("c"), name(*both).alias("d")).collect()
+
+    assert [(row["id"], row["c"] and row["c"]["name"], row["d"]) for row in rows] == [
+        (1, "Ann", ("two",)),
+        (9, None, None),
+        (None, None, None),
+        (3, "Ćirić", None),
+    ]
+
+
+@pytest.fixture
+def keyed(spark_session: SparkSession) -> DataFrame:
+    """A thousand records of a hundred keys in four partitions, with NULLs among them."""
+    key = F.when(F.col("id") % 97 != 0, F.col("id") % 100)
+    return spark_session.range(0, 1000, 1, 4).select(key.alias("id"), F.col("id").alias("n"))
+
+
+def partitions_of(records: DataFrame) -> dict[Any, set[int]]:
+    """{key: the partitions that have records with it}."""
+    found: dict[Any, set[int]] = {}
+    for row in records.select("id", F.spark_partition_id()).collect():
+        found.setdefault(row[0], set()).add(row[1])
+    return found
+
+
+def test_equal_keys_share_a_partition(sidecar: Sidecar, keyed: DataFrame) -> None:
+    """Each key, NULL too, is in one of five partitions, also if its column is narrower."""
+    divide = sidecar.repartition_for("customers", partitions=5)
+
+    divided = keyed.transform(divide)
+    narrow = keyed.withColumn("id", F.col("id").cast("smallint")).transform(divide)
+
+    found = partitions_of(divided)
+    assert all(len(partitions) == 1 for partitions in found.values())
+    assert set.union(*found.values()) == set(range(5))
+    assert Counter(divided.collect()) == Counter(keyed.collect())
+    assert partitions_of(narrow) == found
+
+
+def test_repartition_keeps_fields(sidecar: Sidecar, spark_session: SparkSession) -> None:
+    """Odd names and metadata stay; the default number of partitions is the session's."""
+    odd = F.col("id").alias("a.b`c", metadata={"spark.watermarkDelayMs": 10_000})
+    records = spark_session.range(10).select(odd, F.lit("x").alias("`x`"))
+
+    divided = records.transform(sidecar.repartition_for("customers", on=["a.b`c", "`x`"]))
+
+    usual = int(spark_session.conf.get("spark.sql.shuffle.partitions") or 0)
+    assert divided.schema == records.schema
+    assert divided.schema[0].metadata == {"spark.watermarkDelayMs": 10_000}
+    assert sorted(divided.collect()) == sorted(records.collect())
+    assert divided.rdd.getNumPartitions() == usual
+
+
+@pytest.mark.parametrize(
+    ("column", "code", "detail"),
+    [
+        ("nope", ErrorCode.UNKNOWN_COLUMN, "no column 'nope'; they have key, n, x, a"),
+        ("x", ErrorCode.KEY_TYPE, "'x' is double, which is no key to divide by; cast it"),
+        ("a", ErrorCode.KEY_TYPE, "'a' is array<bigint>, which is no key type"),
+        (None, ErrorCode.UNKNOWN_COLUMN, "no column 'id'"),
+    ],
+)
+def test_driver_refuses_impossible_repartitions(
+    sidecar: Sidecar, keyed: DataFrame, column: str | None, code: ErrorCode, detail: str
+) -> None:
+    """Unknown columns and columns that are no keys are errors before any job."""
+    wider = keyed.select(
+        F.col("id").alias("key"), "n", F.lit(1.5).alias("x"), F.array("n").alias("a")
+    )
+
+    with pytest.raises(InvalidRequest, match=code) as caught:
+        wider.transform(sidecar.repartition_for("customers", on=column))
+
+    assert detail in caught.value.detail
+    assert ["with on=" in note for note in getattr(caught.value, "__notes__", [])] == (
+        [True] if column is None else []
+    )
+
+
+def test_tasks_have_the_trace_of_their_job(spark_session: SparkSession) -> None:
+    """The local properties of the job are its trace in the tasks, with the vendor's state."""
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+
+    def texts(_batches: object) -> object:
+        trace = task_trace(None)
+        found = [] if trace is None else [trace.traceparent, trace.tracestate]
+        yield pa.record_batch({"text": pa.array(found, pa.utf8())})
+
+    context = spark_session.sparkContext
+    context.setLocalProperty("traceparent", traceparent)
+    context.setLocalProperty("tracestate", "vendor=1")
+    try:
+        one = spark_session.range(1).coalesce(1)
+        rows = one.mapInArrow(texts, "text string").collect()  # type: ignore[arg-type]
+    finally:
+        context.setLocalProperty("traceparent", None)  # type: ignore[arg-type]
+        context.setLocalProperty("tracestate", None)  # type: ignore[arg-type]
+
+    assert [row.text for row in rows] == [traceparent, "vendor=1"]

@@ -1,0 +1,222 @@
+"""Options of the public API: the resulting values, and the refused ones."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from lookup_core.errors import InvalidRequest
+from lookup_core.keys.typed_keys import EXACT_NAMES
+from lookup_core.protocol.trace_parent import TraceParent
+from spark_client import Sidecar
+from spark_client.lookup_join import ColumnNames, EventTime, LookupJoin
+from spark_client.lookup_settings import FailurePolicy, JoinKeys, LookupSettings, OutputMode
+from spark_client.sidecar import duration_ms
+from spark_client.transport.connections import Address
+from spark_client.transport.endpoint import ClientTls
+
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+URL = "unix:///run/sidelook/sidelook.sock"
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    """A lookup join with nothing but its key."""
+    join = Sidecar(URL).lookup_join("customers", on="customer_id")
+
+    assert join == LookupJoin(
+        address=Address(URL, None, 60.0),
+        dimension="customers",
+        keys=JoinKeys(("customer_id",), ("customer_id",)),
+        columns=None,
+        schema=None,
+        prefix="",
+        status_column=None,
+        event_time=None,
+        as_of=None,
+        settings=LookupSettings(OutputMode.ORDERED, 20_000, timeout_s=5.0),
+    )
+
+
+def test_options_are_carried_over() -> None:
+    """Each option ends in its value, durations in milliseconds."""
+    sidecar = Sidecar("https://h:1", "/t", 1.5, ca_file="ca", cert_file="crt", key_file="key")
+
+    join = sidecar.lookup_join(
+        "d",
+        on={"a": "b"},
+        columns=["x"],
+        how="inner",
+        mode="unordered",
+        capacity=7,
+        timeout=0.5,
+        on_timeout="null",
+        on_error="null",
+        event_time="ts",
+        as_of="at",
+        watermark_delay="10 seconds",
+        watermark_interval="1 minute",
+        prefix="p_",
+        status_column="_s",
+        schema="x string",
+        traceparent=TRACEPARENT,
+    )
+
+    assert join == LookupJoin(
+        address=Address("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
+        dimension="d",
+        keys=JoinKeys(("a",), ("b",), are_exact=True),
+        columns=("x",),
+        schema="x string",
+        prefix="p_",
+        status_column="_s",
+        event_time=EventTime("ts", 10_000, 60_000),
+        as_of="at",
+        settings=LookupSettings(
+            OutputMode.UNORDERED,
+            7,
+            timeout_s=0.5,
+            on_timeout=FailurePolicy.NULL,
+            on_error=FailurePolicy.NULL,
+            is_inner=True,
+            trace=TraceParent(TRACEPARENT),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mode": "sorted"}, "mode must be ordered or unordered or key_ordered, not 'sorted'"),
+        ({"how": "outer"}, "how must be left or inner"),
+        ({"on_timeout": "ignore"}, "on_timeout must be fail or null"),
+        ({"on_error": ""}, "on_error must be fail or null"),
+        ({"columns": "name"}, r"write \['name'\]"),
+        ({"capacity": 0}, "capacity is whole records, at least 1"),
+        ({"capacity": 1.0}, "capacity"),
+        ({"timeout": 0}, "timeout is seconds, more than 0"),
+        ({"timeout": -1.0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"watermark_delay": "1 s"}, "need event_time"),
+        ({"watermark_interval": "1 s"}, "need event_time"),
+        ({"event_time": "t", "watermark_delay": "soon"}, "no duration"),
+        ({"event_time": "t", "watermark_interval": "0 ms"}, "at least 1 millisecond"),
+        ({"on": []}, "at least one column"),
+        ({"on": 5}, "not 5"),
+        ({"on": ["a", "a"]}, "twice: a, a"),
+        ({"traceparent": ""}, "traceparent is 00-"),
+        ({"traceparent": "00-1-2-01"}, "traceparent is 00-"),
+        ({"traceparent": TRACEPARENT + "0"}, "traceparent is 00-"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
+    """An impossible option is an error in the call, not in a task."""
+    with pytest.raises(ValueError, match=text):
+        Sidecar(URL).lookup_join("d", **{"on": "k", **options})
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "text"),
+    [
+        ("/run/sidelook.sock", {}, "neither unix"),
+        (URL, {"connect_timeout": 0}, "connect_timeout"),
+        (URL, {"ca_file": "ca"}, "need a url with https://"),
+        ("http://h:1", {"cert_file": "c", "key_file": "k"}, "need a url with https://"),
+        ("https://h:1", {"cert_file": "crt"}, "both or none of cert_file and key_file"),
+        ("https://h:1", {"key_file": "key"}, "both or none of cert_file and key_file"),
+    ],
+)
+def test_wrong_addresses_are_refused(url: str, options: dict[str, Any], text: str) -> None:
+    """Another URL, no time to connect, and TLS files without effect are refused."""
+    with pytest.raises(ValueError, match=text):
+        Sidecar(url, **options)
+
+
+@pytest.mark.parametrize("partitions", [0, 4097, True, 2.0, "8"])
+def test_partitions_need_key_groups(partitions: Any) -> None:  # noqa: ANN401 -- also wrong ones
+    """The number is whole, and at most the number of key groups."""
+    with pytest.raises(ValueError, match=f"a number from 1 to 4096, not {partitions!r}"):
+        Sidecar(URL).repartition_for("d", partitions=partitions)
+
+
+def test_functions_need_a_column() -> None:
+    """A struct without fields is refused."""
+    with pytest.raises(ValueError, match="at least one column"):
+        Sidecar(URL).lookup_udf("d", columns=[])
+
+
+@pytest.mark.parametrize(
+    ("on", "keys"),
+    [
+        ("id", JoinKeys(("id",), ("id",))),
+        (["b", "a"], JoinKeys(("b", "a"), ("b", "a"))),
+        (
+            {"customer": "id", "shop": "store"},
+            JoinKeys(("customer", "shop"), ("id", "store"), are_exact=True),
+        ),
+    ],
+)
+def test_forms_of_on_are_pairs(on: Any, keys: JoinKeys) -> None:  # noqa: ANN401 -- three forms
+    """A name, names, or a mapping, whose names must be those of the key."""
+    join = Sidecar(URL).lookup_join("d", on=on)
+
+    assert join.keys == keys
+    assert join.keys.metadata == (EXACT_NAMES if keys.are_exact else None)
+
+
+def test_joins_travel_by_value() -> None:
+    """A sidecar and a join can be pickled, so that a Connect server gets them."""
+    sidecar = Sidecar(URL)
+    join = sidecar.lookup_join("d", on="k", event_time="t")
+
+    assert pickle.loads(pickle.dumps((sidecar, join))) == (sidecar, join)  # noqa: S301 -- our own
+    assert join.event_time == EventTime("t", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("10 seconds", 10_000),
+        ("1 second", 1_000),
+        ("500ms", 500),
+        ("250 milliseconds", 250),
+        ("1 hour 30 minutes", 5_400_000),
+        ("1h30m", 5_400_000),
+        (" 2 Days ", 172_800_000),
+        ("interval 1 week", 604_800_000),
+        ("0 seconds", 0),
+    ],
+)
+def test_durations_are_parsed(text: str, milliseconds: int) -> None:
+    """Numbers and units, long and short, alone and added up."""
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "seconds", "1.5 s", "-1 second", "1 month", "10 secs!"])
+def test_other_durations_are_refused(text: str) -> None:
+    """The error has the known units."""
+    with pytest.raises(ValueError, match="no duration"):
+        duration_ms(text)
+
+
+def test_session_decides_about_case() -> None:
+    """Names are compared with the case sensitivity of the session."""
+    names = ColumnNames(["Id", "name"], is_case_sensitive=False)
+
+    assert (names.position("id"), names.position("NAME")) == (0, 1)
+    assert ColumnNames(["a", "A"], is_case_sensitive=True).position("A") == 1
+    with pytest.raises(InvalidRequest, match="no column 'id'; they have Id, name"):
+        ColumnNames(["Id", "name"], is_case_sensitive=True).position("id")
+
+
+def test_clashing_names_are_refused() -> None:
+    """Two records' columns, an added name that exists, and one added twice clash."""
+    names = ColumnNames(["id", "name"], is_case_sensitive=False)
+
+    names.check_with(["tier"])
+    with pytest.raises(InvalidRequest, match="A, a; rename"):
+        ColumnNames(["a", "b", "A"], is_case_sensitive=False)
+    with pytest.raises(InvalidRequest, match="Name, name; choose another prefix"):
+        names.check_with(["Name"])
+    with pytest.raises(InvalidRequest, match="same name: x; choose"):
+        names.check_with(["x", "x"])

@@ -1,0 +1,373 @@
+"""The operator of one partition, against a sidecar in memory."""
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import decode_batch
+from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.as_of import check_versions, version_pick
+from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
+from spark_client.lookup_operator import event_times, is_event_time, latest_event_time
+from spark_client.lookup_settings import (
+    FailurePolicy,
+    LookupSettings,
+    OutputMode,
+    WatermarkSettings,
+)
+from spark_client.transport.channel_session import IDLE_AFTER_S
+from spark_client.transport.connection import Connection, Timing
+from tests.spark_client.builders import (
+    CUSTOMERS,
+    DIMENSIONS,
+    KEY,
+    Partition,
+    batch,
+    connection_to,
+    received,
+)
+
+FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
+
+
+def test_records_leave_with_their_rows() -> None:
+    """Each record gets the columns of its key; a missing row and a NULL key give nulls."""
+    rows = Partition(FakeSidecar(DIMENSIONS)).rows(batch(1, 9, None, 3), batch(1))
+
+    assert rows == [
+        {"id": 1, "n": 0, "name": "Ann", "tier": 1},
+        {"id": 9, "n": 1, "name": None, "tier": None},
+        {"id": None, "n": 2, "name": None, "tier": None},
+        {"id": 3, "n": 3, "name": "Ćirić", "tier": None},
+        {"id": 1, "n": 0, "name": "Ann", "tier": 1},
+    ]
+
+
+def test_distinct_keys_travel_once() -> None:
+    """A batch sends each of its distinct keys once, without an event time if it has none."""
+    sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
+
+    Partition(sidecar).rows(batch(*[1, 2] * 500))
+
+    (lookup,) = received(sidecar, frames.Lookup)
+    assert decode_batch(lookup.payload, KEY).to_pydict() == {"id": [1, 2]}
+    assert lookup.event_time_ms is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "batches", "outputs"),
+    [
+        (("name",), [batch(1, 9), batch(9, 9), batch(2)], [[1], [2]]),
+        ((), [batch(1, 9, 4)], [[1, 4]]),  # a semi join
+    ],
+)
+def test_inner_join_drops_missing_rows(
+    columns: tuple[str, ...], batches: list[pa.RecordBatch], outputs: list[list[int]]
+) -> None:
+    """Records without a row do not leave; batches that become empty are not yielded."""
+    partition = Partition(FakeSidecar(DIMENSIONS), LookupSettings(is_inner=True), columns=columns)
+
+    found = list(partition.run(batches))
+
+    assert [output.column("id").to_pylist() for output in found] == outputs
+
+
+@pytest.mark.parametrize("mode", OutputMode)
+def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
+    """A long batch is sent in parts that fit into the capacity."""
+    sidecar = FakeSidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
+
+    rows = Partition(sidecar, LookupSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
+
+    sizes = [decode_batch(each.payload, KEY).num_rows for each in received(sidecar, frames.Lookup)]
+    assert sum(sizes) == len(rows) == 25
+    assert max(sizes) <= 4
+
+
+def test_timeouts_fail_the_task() -> None:
+    """The error has the count and the dimension; the channel is cancelled and closed."""
+    sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+
+    with pytest.raises(LookupFailed, match="3 lookups of 'customers' timed out") as caught:
+        Partition(sidecar, LookupSettings(timeout_s=0.02)).rows(batch(1, 2, 2))
+
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert isinstance(sidecar.memory.received[-2], frames.Cancel)
+    assert sidecar.memory.received[-1] == frames.Close(1)
+
+
+def test_timeouts_may_give_nulls() -> None:
+    """With `on_timeout="null"` the records leave with nulls and the status `timeout`."""
+    settings = LookupSettings(timeout_s=0.02, on_timeout=FailurePolicy.NULL)
+    sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+
+    rows = Partition(sidecar, settings, status_column="_s").rows(batch(1), batch(2))
+
+    status = {"outcome": "timeout", "age_ms": None, "error": "timeout"}
+    expected = {"n": 0, "name": None, "tier": None, "_s": status}
+    assert rows == [{"id": 1, **expected}, {"id": 2, **expected}]
+
+
+def test_errors_fail_the_task() -> None:
+    """The error has the count, the code and its meaning, and never the key."""
+    with pytest.raises(LookupFailed) as caught:
+        Partition(FakeSidecar(FAILING)).rows(batch(1, 3, 3))
+
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
+    assert caught.value.detail == (
+        "2 lookups of 'customers' failed"
+        " (backend_unavailable: the database cannot be reached); on_error is 'fail'"
+    )
+
+
+def test_errors_may_give_nulls() -> None:
+    """With `on_error="null"` only the records with that key have nulls."""
+    settings = LookupSettings(on_error=FailurePolicy.NULL)
+
+    rows = Partition(FakeSidecar(FAILING), settings, status_column="_s").rows(batch(1, 3))
+
+    status = {"outcome": "error", "age_ms": None, "error": "backend_unavailable"}
+    assert [row["name"] for row in rows] == ["Ann", None]
+    assert rows[1]["_s"] == status
+
+
+def test_watermarks_reach_the_sidecar() -> None:
+    """One watermark for each batch, behind its lookups, and the maximal one at the end."""
+    sidecar = FakeSidecar(DIMENSIONS)
+    watermarks = WatermarkSettings(column=1, delay_ms=10, interval_ms=None)
+
+    Partition(sidecar, LookupSettings(watermarks=watermarks)).rows(batch(1, 2), batch(*range(9)))
+
+    sent = [each.watermark_ms for each in received(sidecar, frames.Watermark)]
+    kinds = [type(each) for each in sidecar.memory.received]
+    lookup_and_mark = [frames.Lookup, frames.Watermark]
+    assert sent == [1 - 11, 8 - 11, MAX_WATERMARK_MS]
+    assert kinds == [frames.Open, *lookup_and_mark * 2, frames.Watermark, frames.Close]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 100])
+def test_watermarks_never_overtake_lookups(capacity: int) -> None:
+    """With any capacity a watermark is sent behind the records before it."""
+    sidecar = FakeSidecar(DIMENSIONS)
+    watermarks = WatermarkSettings(column=1, delay_ms=0, interval_ms=2)
+
+    # Each row is its own event time.
+    Partition(sidecar, LookupSettings(capacity=capacity, watermarks=watermarks)).rows(
+        batch(*range(7))
+    )
+
+    records, marks = 0, []
+    for frame in sidecar.memory.received:
+        if isinstance(frame, frames.Lookup):
+            records += decode_batch(frame.payload, KEY).num_rows
+        elif isinstance(frame, frames.Watermark):
+            marks.append((records, frame.watermark_ms))
+    assert marks[-2:] == [(7, 5), (7, MAX_WATERMARK_MS)]
+    assert all(watermark_ms + 2 <= rows for rows, watermark_ms in marks[:-1])
+
+
+@pytest.mark.parametrize(("waits", "sent"), [(True, [9, 7, None]), (False, [None] * 3)])
+def test_lookups_carry_the_latest_event_time(
+    waits: bool,  # noqa: FBT001 -- a parameter
+    sent: list[int | None],
+) -> None:
+    """Each lookup has the latest time of its records, if the dimension waits; none for NULLs."""
+    sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
+    times = pa.array([5, 9, 7, None, None, None], pa.int64())
+    settings = LookupSettings(capacity=2, watermarks=WatermarkSettings(1, 0, None))
+
+    Partition(sidecar, settings).rows(pa.record_batch([pa.array(range(6)), times], ["id", "ts"]))
+
+    assert [each.event_time_ms for each in received(sidecar, frames.Lookup)] == sent
+
+
+def let_pass(connection: Connection, now_s: list[float]) -> None:
+    """Enough time to be idle, and a channel opened, so that the connection's thread saw it."""
+    now_s[0] += IDLE_AFTER_S
+    connection.open(ChannelRequest("customers", (), "another", KEY)).close()
+
+
+def test_only_waiting_for_input_is_idleness() -> None:
+    """The channel is idle during a long wait for input, not while it has records to look up."""
+    sidecar, now_s = FakeSidecar(DIMENSIONS), [0.0]
+    connection = connection_to(sidecar, Timing(clock=lambda: now_s[0]))
+    partition = Partition(sidecar, connection=connection, clock=lambda: now_s[0])
+    operator = partition.operator(batch(1).schema)
+
+    def silent_input() -> Iterator[pa.RecordBatch]:
+        let_pass(connection, now_s)
+        yield batch(1)
+        yield batch(2)
+        let_pass(connection, now_s)
+        yield batch(3)
+        let_pass(connection, now_s)
+
+    batches = silent_input()
+    first = operator.next_of(batches)
+    assert first is not None
+    list(operator.take_in(first))
+    let_pass(connection, now_s)
+    pooled = operator.next_of(batches)
+    operator.close()
+
+    assert [each.is_idle for each in received(sidecar, frames.Status)] == [True, False]
+    assert first.column("id").to_pylist() == [1]
+    assert pooled is not None
+    assert pooled.column("id").to_pylist() == [2, 3]
+
+
+def test_large_answers_leave_in_pieces() -> None:
+    """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
+    table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
+    sidecar = FakeSidecar({"customers": FakeDimension(table, ("id",))})
+    partition = Partition(sidecar, LookupSettings(max_bytes=10_000), columns=("name",))
+
+    outputs = list(partition.run([batch(*[1] * 100)]))
+
+    assert sum(output.num_rows for output in outputs) == 100
+    assert all(output.num_rows <= 10 for output in outputs)
+
+
+def test_crashes_do_not_change_the_output() -> None:
+    """A sidecar that crashes before each batch loses and repeats no record."""
+    sidecar = FakeSidecar(DIMENSIONS)
+    operator = Partition(sidecar).operator(batch(1).schema)
+
+    outputs: list[pa.RecordBatch] = []
+    for number in range(20):
+        sidecar.crash()
+        outputs += operator.take_in(batch(number, 1))
+    outputs += operator.drain()
+    operator.close()
+
+    rows = [row for output in outputs for row in output.to_pylist()]
+    assert [row["id"] for row in rows] == [key for number in range(20) for key in (number, 1)]
+    assert [row["name"] for row in rows[1::2]] == ["Ann"] * 20
+
+
+MOMENT = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", None])
+def test_timestamps_become_milliseconds(unit: str, zone: str | None) -> None:
+    """The unit and the zone of a column do not change the moment."""
+    column = pa.array([MOMENT, None], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, zone))
+
+    assert event_times(column).tolist() == [1_357_016_400_000, MIN_EVENT_TIME_MS]
+
+
+def test_event_times_round_down() -> None:
+    """Also before the epoch, so that no watermark precedes its record; integers are exact."""
+    whole = pa.array([1, 5, None], pa.int64()).slice(1)
+
+    assert event_times(pa.array([-1, 999, 1_000], pa.timestamp("us"))).tolist() == [-1, 0, 1]
+    assert event_times(whole).tolist() == [5, MIN_EVENT_TIME_MS]
+    assert event_times(pa.array([3], pa.int32())).tolist() == [3]
+
+
+def test_only_some_columns_have_event_times() -> None:
+    """Timestamps and integers are event times; NULLs alone, or no records, have no latest one."""
+    kinds = [pa.timestamp("us"), pa.int64(), pa.utf8(), pa.float64(), pa.date32()]
+    times_ms = event_times(pa.array([None, 5, -1], pa.int64()))
+
+    latest = [latest_event_time(each) for each in (times_ms, times_ms[:1], times_ms[:0])]
+
+    assert [is_event_time(kind) for kind in kinds] == [True, True, False, False, False]
+    assert latest == [5, None, None]
+
+
+TIME = pa.timestamp("us", "UTC")
+HISTORY = pa.table(
+    {
+        "id": pa.array([1, 1, 2], pa.int64()),
+        "name": ["Ann II", "Ann", "Bob"],
+        "since": pa.array([10, None, 5], TIME),
+        "until": pa.array([None, 8, 7], TIME),
+    }
+)
+VERSIONS = VersionColumns("since", "until")
+VERSIONED = FakeDimension(HISTORY, ("id",), versions=VERSIONS)
+NAME = pa.schema({"name": pa.utf8()})
+SENT = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(TIME), "until": pa.list_(TIME)})
+# Key, time in microseconds, and the name of the version that is valid then.
+TIMED = [
+    *[(1, 7, "Ann"), (1, 8, None), (1, 10, "Ann II"), (2, 6, "Bob")],
+    *[(2, None, None), (9, 6, None), (None, 6, None), (1, -5, "Ann")],
+]
+NAMES = [name for _, _, name in TIMED]
+
+
+def timed(sidecar: FakeSidecar, settings: LookupSettings, **options: Any) -> list[Any]:  # noqa: ANN401
+    """The output for the timed records."""
+    ids, times, _ = zip(*TIMED, strict=True)
+    columns = [pa.array(ids, pa.int64()), pa.array(times, TIME), pa.array(range(len(ids)))]
+    records = pa.record_batch(columns, ["id", "ts", "n"])
+    return Partition(sidecar, settings, "history", ("name",), **options).rows(records)
+
+
+@pytest.mark.parametrize("mode", OutputMode)
+@pytest.mark.parametrize("capacity", [2, 100])
+@pytest.mark.parametrize("part_size", [None, 1])
+def test_records_get_the_version_of_their_time(
+    mode: OutputMode, capacity: int, part_size: int | None
+) -> None:
+    """Before, between and after versions, without a time or a row, with any parts."""
+    sidecar = FakeSidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
+
+    rows = timed(sidecar, LookupSettings(mode, capacity, as_of=1))
+
+    found = [(each["n"], each["name"]) for each in rows]
+    assert sorted(found) == list(enumerate(NAMES))
+    assert mode is not OutputMode.ORDERED or found == list(enumerate(NAMES))
+
+
+def test_records_without_a_version_are_missing() -> None:
+    """An inner join drops them; their status is `missing`."""
+    sidecar = FakeSidecar({"history": VERSIONED})
+
+    inner = timed(sidecar, LookupSettings(is_inner=True, as_of=1))
+    left = timed(sidecar, LookupSettings(as_of=1), status_column="_s")
+
+    assert [row["name"] for row in inner] == [name for name in NAMES if name]
+    assert [row["_s"]["outcome"] == "missing" for row in left] == [not name for name in NAMES]
+
+
+def test_versioned_keys_travel_once() -> None:
+    """Records of one key at different times are one key, with the latest of the times."""
+    sidecar = FakeSidecar({"history": replace(VERSIONED, waits=True)})
+
+    timed(sidecar, LookupSettings(as_of=1))
+
+    (opening,), (lookup,) = received(sidecar, frames.Open), received(sidecar, frames.Lookup)
+    assert (opening.columns, opening.is_as_of) == (("name",), True)
+    assert lookup.event_time_ms == 0  # 10 microseconds
+    assert decode_batch(lookup.payload, KEY).to_pydict() == {"id": [1, 2, 9, None]}
+
+
+def test_as_of_needs_versions() -> None:
+    """A sidecar that ignores `as_of`, because it is too old for it, is refused."""
+    with pytest.raises(InvalidRequest, match="'d' has no versions, or its sidecar is too old"):
+        check_versions(None, is_as_of=True, dimension="d")
+
+
+@pytest.mark.parametrize(
+    ("sent", "versions"),
+    [
+        (SENT, VersionColumns("nope")),
+        (SENT, VersionColumns("name")),
+        (pa.schema({"since": TIME}), VersionColumns("since")),
+    ],
+)
+def test_versions_without_times_are_violations(sent: pa.Schema, versions: VersionColumns) -> None:
+    """A sidecar that names columns which are no lists of times is refused."""
+    with pytest.raises(ProtocolViolation):
+        version_pick(sent, NAME, versions)

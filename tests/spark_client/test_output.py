@@ -1,0 +1,169 @@
+"""Output batches: joined columns, structs, and exact casts of the dimension's columns."""
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.errors import InvalidRequest
+from lookup_core.operator.question import Question
+from spark_client.output_columns import JoinedOutput, StructOutput, column_casts, joined_output
+
+COLUMNS = pa.schema({"name": pa.utf8()})
+RECORDS = pa.record_batch({"id": [7, 8, 7, 9], "n": [0, 1, 2, 3]})
+ROWS = [
+    {"id": 7, "n": 0, "c_name": "seven"},
+    {"id": 8, "n": 1, "c_name": None},
+    {"id": 7, "n": 2, "c_name": "seven"},
+    {"id": 9, "n": 3, "c_name": None},
+]
+
+
+@pytest.fixture
+def question() -> Question:
+    """Four records with three keys: a row, a missing one, and a row of nulls."""
+    question = Question(np.array([0, 1, 0, 2]), key_count=3, columns=COLUMNS)
+    names = pa.record_batch([pa.array(["seven", None])], COLUMNS)
+    hit = np.full(2, Outcome.HIT, np.uint8)
+    question.answer(Answer(np.array([0, 2], np.int32), hit, np.array([1, 2], np.uint32), names))
+    question.answer(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
+    return question
+
+
+def output(*, status: str | None = None, inner: bool = False) -> JoinedOutput:
+    """An output with the dimension's column prefixed."""
+    return joined_output(RECORDS.schema, COLUMNS, prefix="c_", status_column=status, is_inner=inner)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [1, 2], [0, 3], []])
+def test_columns_stand_next_to_the_records(question: Question, rows: list[int]) -> None:
+    """All rows, a range of them, or some: each record has the row of its key."""
+    built = output().build(RECORDS, question, np.array(rows, np.intp))
+
+    assert built.to_pylist() == [ROWS[row] for row in rows]
+    assert built.schema == output().schema
+
+
+def test_inner_output_drops_missing_rows(question: Question) -> None:
+    """A record without a row does not leave; one with a row of nulls does."""
+    built = output(inner=True).build(RECORDS, question, np.array([0, 1, 3]))
+
+    assert built.column("id").to_pylist() == [7, 9]
+
+
+def test_status_stands_last(question: Question) -> None:
+    """The status column has the outcome and the age of each lookup."""
+    built = output(status="_s").build(RECORDS, question, np.array([1, 3]))
+
+    assert built.schema.names == ["id", "n", "c_name", "_s"]
+    assert built.column("_s").to_pylist() == [
+        {"outcome": "missing", "age_ms": None, "error": None},
+        {"outcome": "hit", "age_ms": 2, "error": None},
+    ]
+
+
+def test_empty_output_has_the_same_schema() -> None:
+    """An empty batch has the schema of the others."""
+    empty, structs = output(status="_s").empty(), StructOutput(COLUMNS).empty()
+
+    assert (empty.num_rows, empty.schema) == (0, output(status="_s").schema)
+    assert (structs.num_rows, structs.schema.types) == (0, [pa.struct({"name": pa.utf8()})])
+
+
+def test_untouched_records_are_not_copied(question: Question) -> None:
+    """A range of records is a view of the input's memory."""
+    built = output().build(RECORDS, question, np.array([1, 2]))
+
+    assert built.column("n").buffers()[1].address == RECORDS.column("n").buffers()[1].address
+
+
+def test_missing_row_is_a_null_struct(question: Question) -> None:
+    """A missing row gives NULL; a row of nulls gives a struct of nulls."""
+    built = StructOutput(COLUMNS).build(RECORDS, question, np.array([0, 1, 3]))
+
+    assert built.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
+
+
+def cast(values: object, given: pa.DataType, wanted: pa.DataType) -> pa.Array:
+    """The values as the wanted type."""
+    source, target = pa.schema({"c": given}), pa.schema({"c": wanted})
+    rows = pa.record_batch([pa.array(values, given)], source)
+    built = column_casts(source, target, dimension="d").apply(rows)
+    assert built.schema == target
+    return built.column(0)
+
+
+def test_same_types_are_not_copied() -> None:
+    """Rows with the wanted schema are returned as they are."""
+    rows = pa.record_batch({"name": ["x"]})
+
+    assert column_casts(rows.schema, rows.schema, dimension="d").apply(rows) is rows
+
+
+def element(kind: pa.DataType) -> pa.DataType:
+    """A list as Spark declares it."""
+    return pa.list_(pa.field("element", kind))
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "wanted"),
+    [
+        ([1, None], pa.uint32(), pa.int64()),
+        (["x", None], pa.large_utf8(), pa.utf8()),
+        ([0.5, float("inf"), float("nan"), None], pa.float64(), pa.float32()),
+        ([[1, None], None, []], pa.list_(pa.uint32()), element(pa.int64())),
+        ([["x"], [], None], pa.list_(pa.utf8()), element(pa.utf8())),
+    ],
+)
+def test_exact_casts_keep_values(
+    values: list[object], given: pa.DataType, wanted: pa.DataType
+) -> None:
+    """Widths and lists change, values, lengths and nulls do not."""
+    assert repr(cast(values, given, wanted).to_pylist()) == repr(values)
+
+
+def test_units_of_timestamps_are_cast() -> None:
+    """A timestamp keeps its moment in another unit and zone."""
+    found = cast([5000], pa.timestamp("ns", "CET"), pa.timestamp("us", "UTC"))
+
+    assert found.cast(pa.int64()).to_pylist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "wanted"),
+    [
+        (1e300, pa.float64(), pa.float32()),
+        (0.1, pa.float64(), pa.float32()),
+        (2, pa.int32(), pa.bool_()),
+        (0.5, pa.float64(), pa.bool_()),
+        (Decimal("0.1234567890123456789"), pa.decimal128(30, 19), pa.float64()),
+        (0.1 + 1e-12, pa.float64(), pa.decimal128(10, 1)),
+        (5001, pa.timestamp("ns"), pa.timestamp("us")),
+        (5, pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (5, pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (86_400_000_001, pa.timestamp("us"), pa.date32()),
+        ([1, 2], pa.list_(pa.int32()), pa.int32()),
+        ([0.1], pa.list_(pa.float64()), pa.list_(pa.float32())),
+        ([2], pa.list_(pa.int32()), pa.list_(pa.bool_())),
+    ],
+)
+def test_inexact_casts_are_refused(value: object, given: pa.DataType, wanted: pa.DataType) -> None:
+    """Digits, times of day, zones and list elements are never lost; the column is named."""
+    with pytest.raises(InvalidRequest, match=r"column 'c' is .* does not become"):
+        cast([None, value], given, wanted)
+
+
+def test_impossible_cast_fails_without_rows() -> None:
+    """A type without a cast to the wanted one fails when the channel opens."""
+    source, target = pa.schema({"c": pa.date32()}), pa.schema({"c": pa.bool_()})
+
+    with pytest.raises(InvalidRequest, match="does not become bool"):
+        column_casts(source, target, dimension="d")
+
+
+def test_other_columns_are_refused() -> None:
+    """The sent columns must be the wanted ones, in the same order."""
+    with pytest.raises(InvalidRequest, match=r"'d' answers with \(a\), not \(b\)"):
+        column_casts(pa.schema({"a": pa.utf8()}), pa.schema({"b": pa.utf8()}), dimension="d")

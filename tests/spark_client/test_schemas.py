@@ -1,0 +1,225 @@
+"""Schemas: Arrow and Spark types, the output of a DataFrame, and the driver's look at a sidecar."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.protocol import frames
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.schemas import (
+    ANY_KEY,
+    STATUS,
+    arrow_type,
+    chosen_columns,
+    column_field,
+    described_columns,
+    described_key,
+    key_field,
+    output_schema,
+    spark_type,
+)
+from spark_client.transport.connections import Address
+from tests.spark_client.builders import DIMENSIONS, KEY, received
+from tests.spark_client.fake_server import FakeServer
+
+KEYS: list[tuple[spark.DataType, pa.DataType]] = [
+    (spark.BooleanType(), pa.bool_()),
+    (spark.ByteType(), pa.int8()),
+    (spark.ShortType(), pa.int16()),
+    (spark.IntegerType(), pa.int32()),
+    (spark.LongType(), pa.int64()),
+    (spark.FloatType(), pa.float32()),
+    (spark.DoubleType(), pa.float64()),
+    (spark.DecimalType(9, 2), pa.decimal128(9, 2)),
+    (spark.StringType(), pa.utf8()),
+    (spark.StringType("UTF8_LCASE"), pa.utf8()),
+    (spark.BinaryType(), pa.binary()),
+    (spark.DateType(), pa.date32()),
+    (spark.TimestampType(), pa.timestamp("us", "UTC")),
+    (spark.TimestampNTZType(), pa.timestamp("us")),
+]
+NO_KEYS: list[tuple[spark.DataType, pa.DataType]] = [
+    (spark.TimeType(6), pa.time64("ns")),
+    (spark.ArrayType(spark.StringType()), pa.list_(pa.field("element", pa.utf8()))),
+    (
+        spark.ArrayType(spark.LongType(), containsNull=False),
+        pa.list_(pa.field("element", pa.int64(), nullable=False)),
+    ),
+]
+# Types of dimensions that Spark has only in a wider or another form.
+CAST: list[tuple[spark.DataType, pa.DataType]] = [
+    (spark.ShortType(), pa.uint8()),
+    (spark.IntegerType(), pa.uint16()),
+    (spark.LongType(), pa.uint32()),
+    (spark.DecimalType(20, 0), pa.uint64()),
+    (spark.FloatType(), pa.float16()),
+    (spark.DecimalType(38, 2), pa.decimal256(38, 2)),
+    (spark.StringType(), pa.large_utf8()),
+    (spark.BinaryType(), pa.large_binary()),
+    (spark.BinaryType(), pa.binary(16)),
+    (spark.DateType(), pa.date64()),
+    (spark.TimeType(6), pa.time32("ms")),
+    (spark.TimestampType(), pa.timestamp("ns", "CET")),
+    (spark.TimestampNTZType(), pa.timestamp("ms")),
+    (spark.ArrayType(spark.LongType()), pa.list_(pa.uint32())),
+    (spark.ArrayType(spark.TimestampType()), pa.list_(pa.timestamp("us", "UTC"))),
+]
+NONE: list[spark.DataType] = [
+    spark.StructType([spark.StructField("a", spark.LongType())]),
+    spark.MapType(spark.StringType(), spark.StringType()),
+    spark.ArrayType(spark.MapType(spark.StringType(), spark.StringType())),
+    spark.DayTimeIntervalType(),
+    spark.NullType(),
+]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [*KEYS, *NO_KEYS], ids=str)
+def test_columns_have_one_arrow_type(kind: spark.DataType, expected: pa.DataType) -> None:
+    """The same for every version of Spark, and for keys on the wire."""
+    found = column_field("c", kind)
+
+    assert found == pa.field("c", expected)
+    assert found.type.equals(expected, check_metadata=True)
+    if (kind, expected) in KEYS:
+        assert key_field("c", kind) == found
+
+
+@pytest.mark.parametrize(("expected", "arrow"), [*KEYS[:9], *KEYS[10:], *CAST], ids=str)
+def test_columns_have_one_spark_type(expected: spark.DataType, arrow: pa.DataType) -> None:
+    """Each flat type, or list of one, has a counterpart to which values can be cast."""
+    found = spark_type(pa.field("c", arrow))
+
+    assert found == expected
+    assert pa.nulls(1, arrow).cast(arrow_type(found)).null_count == 1
+
+
+@pytest.mark.parametrize(
+    "arrow",
+    [
+        pa.decimal256(39, 0),
+        pa.list_(pa.list_(pa.int64())),
+        pa.list_(pa.decimal256(39, 0)),
+        pa.null(),
+        pa.struct({"a": pa.int8()}),
+    ],
+    ids=str,
+)
+def test_inexact_types_are_refused(arrow: pa.DataType) -> None:
+    """A type that Spark cannot represent exactly is an error with the column."""
+    with pytest.raises(InvalidRequest, match=r"column 'c' is .*, which Spark cannot hold exactly"):
+        spark_type(pa.field("c", arrow))
+
+
+@pytest.mark.parametrize("kind", NONE, ids=str)
+def test_types_without_dimension_are_refused(kind: spark.DataType) -> None:
+    """A `schema=` with a type that no dimension has is an error on the driver."""
+    with pytest.raises(InvalidRequest) as refused:
+        column_field("c", kind)
+
+    assert refused.value.code is ErrorCode.TYPE
+    assert refused.value.detail == f"column 'c' is {kind.simpleString()}, which no dimension has"
+    assert arrow_type(kind) == pa.null()
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind, _ in NO_KEYS), *NONE], ids=str)
+def test_other_types_are_no_keys(kind: spark.DataType) -> None:
+    """Times of day, arrays and types that no dimension has are no keys."""
+    with pytest.raises(InvalidRequest, match=r"column 'k' is .*, which is no key type") as refused:
+        key_field("k", kind)
+
+    assert refused.value.code is ErrorCode.KEY_TYPE
+
+
+RECORDS = StructType([StructField("n", LongType(), nullable=False, metadata={"watermark": 1})])
+
+
+def test_output_keeps_the_records_fields() -> None:
+    """Types, nullability and metadata of the input stay; added fields are nullable."""
+    columns = StructType([StructField("name", StringType(), nullable=False)])
+
+    schema = output_schema(RECORDS, columns, prefix="c_", status_column="_lookup")
+    shorter = output_schema(RECORDS, columns, prefix="", status_column=None)
+
+    added = [StructField("c_name", StringType()), StructField("_lookup", STATUS)]
+    assert schema == StructType([*RECORDS.fields, *added])
+    assert schema["n"].metadata == {"watermark": 1}
+    assert STATUS.simpleString() == "struct<outcome:string,age_ms:bigint,error:string>"
+    assert shorter.names == ["n", "name"]
+
+
+def test_given_schema_is_narrowed() -> None:
+    """Names select and order the columns of a schema; a missing one is an error."""
+    given = StructType([StructField("a", LongType()), StructField("b", StringType())])
+
+    assert chosen_columns(given, None) is given
+    assert chosen_columns(given, ["b", "a"]).names == ["b", "a"]
+    with pytest.raises(ValueError, match="lacks x, y, which columns= names"):
+        chosen_columns(given, ["x", "a", "y"])
+
+
+SINCE = pa.timestamp("us")
+HISTORY = pa.table({"id": [1], "name": ["Ann"], "since": pa.array([0], SINCE)})
+
+
+@pytest.fixture
+def sidecar() -> FakeSidecar:
+    """A sidecar with a dimension with versions and one without."""
+    versioned = FakeDimension(HISTORY, ("id",), versions=VersionColumns("since"))
+    return FakeSidecar({**DIMENSIONS, "history": versioned})
+
+
+@pytest.fixture
+def address(sidecar: FakeSidecar, tmp_path: Path) -> Iterator[Address]:
+    """Its address."""
+    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
+        yield Address(url)
+
+
+def test_driver_reads_columns_and_key(sidecar: FakeSidecar, address: Address) -> None:
+    """All columns or the named ones, and the key's names; the channels are closed."""
+    everything = described_columns(address, "customers", columns=None, key=KEY)
+    tier = described_columns(address, "customers", columns=["tier"], key=ANY_KEY)
+
+    assert everything == pa.schema({"name": pa.utf8(), "tier": pa.int32()})
+    assert tier == pa.schema({"tier": pa.int32()})
+    assert described_key(address, "customers") == ("id",)
+    assert len(received(sidecar, frames.Open)) == 3
+    assert received(sidecar, frames.Close)[:2] == [frames.Close(1), frames.Close(2)]
+
+
+def test_versions_are_described_as_single_values(address: Address) -> None:
+    """With `as_of` the types are those of one version; only named columns are described."""
+    everything, name = (
+        described_columns(address, "history", columns=columns, key=KEY, is_as_of=True)
+        for columns in (None, ["name"])
+    )
+
+    assert everything == pa.schema({"name": pa.utf8(), "since": SINCE})
+    assert name == pa.schema({"name": pa.utf8()})
+    with pytest.raises(InvalidRequest, match="as_of"):
+        described_columns(address, "history", columns=None, key=KEY)
+
+
+def test_driver_refuses_unknown_dimensions(address: Address) -> None:
+    """A dimension that the sidecar does not have is an error before any task."""
+    with pytest.raises(InvalidRequest, match="unknown_dimension"):
+        described_columns(address, "nope", columns=None, key=KEY)
+
+
+def test_driver_without_sidecar_gets_a_remedy(tmp_path: Path) -> None:
+    """The error has the path, and the option that needs no sidecar."""
+    address = Address(f"unix://{tmp_path}/none.sock", None, 0.01)
+
+    with pytest.raises(SidecarUnreachable, match=r"none\.sock: no such socket") as columns:
+        described_columns(address, "customers", columns=None, key=KEY)
+    with pytest.raises(SidecarUnreachable) as key:
+        described_key(address, "customers")
+
+    assert "schema=" in columns.value.__notes__[0]
+    assert "on=" in key.value.__notes__[0]
