@@ -266,7 +266,7 @@ class ValveMachine(RuleBasedStateMachine):
                 self.shown_ms = output.watermark_ms
 
 
-@example_counts(quick=30, nightly=300)
+@example_counts(quick=20, nightly=300)
 def test_valve_agrees_with_its_twin(examples: int) -> None:
     """After any course of events the valve has what a scan of all channels finds."""
     run_model(ValveMachine, examples=examples, steps=40)

@@ -399,7 +399,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 @each_mode
-@example_counts(quick=25, nightly=200)
+@example_counts(quick=15, nightly=200)
 def test_queue_agrees_with_its_twin(examples: int, mode: str) -> None:
     """After any course of events a queue has what a list of single records has."""
     machine = type("QueueMachine", (QueueMachine,), {"mode": mode})
