@@ -13,6 +13,8 @@ from tests.service.observability.sidecar_statistics import FOLLOWED
 from tools.debian import ToolUnavailable, debian_tool
 from tools.processes.sidecar_process import ROOT, SERVE, SidecarProcess
 
+pytestmark = pytest.mark.real_path
+
 LOOKUP = "/v1/dimensions/airports/lookup"
 PATIENT = {"timeout_ms": 20_000}
 

@@ -11,6 +11,8 @@ from tests.integration.postgres_tables import put_table
 from tests.service.connectors.backend_contract import BackendContract, OpenBackend
 from tools.processes.postgres_server import Database
 
+pytestmark = pytest.mark.real_path
+
 
 class TestPostgresBackend(BackendContract):
     """The contract, over a table."""

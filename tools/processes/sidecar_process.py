@@ -3,6 +3,7 @@
 Starts, waits and stops; callers judge the responses.
 """
 
+import atexit
 import http.client
 import json
 import os
@@ -36,6 +37,12 @@ LEVELS = (  # gauges that are 0 when no client is connected
     "sidelook_backlog_records",
 )
 _held: deque[socket.socket] = deque()
+
+
+@atexit.register
+def _release_ports() -> None:
+    while _held:
+        _held.popleft().close()
 
 
 def free_port() -> int:
