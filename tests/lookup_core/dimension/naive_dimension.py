@@ -32,7 +32,7 @@ MISSING_RETRIES = 1
 
 @dataclass(slots=True)
 class Query:
-    """Keys of one query; `due` is set while it waits for its next attempt."""
+    """Keys of one query; `due` is the time of its next attempt."""
 
     batch: int
     keys: list[int]  # including those without waiters
@@ -42,7 +42,7 @@ class Query:
     misses: int = 0
     in_flight: int = 1
     searches_left: list[int] = field(default_factory=list)  # shared by the parts of a rejected one
-    due: float | None = None
+    due: float = NEVER  # while it is at the backend
     is_postponed: bool = False  # waits because there were no rows
 
 
@@ -106,7 +106,7 @@ class NaiveDimension:
         if is_new:
             self.guard.on_sent(now)
         query = self._begun(order, queued) if is_new else self._restarted(order, due)
-        query.sent_at, query.due, query.is_postponed = now, None, False
+        query.sent_at, query.due, query.is_postponed = now, NEVER, False
         self.at_backend[order.batch] = query
         query.in_flight = len(self.at_backend)
 
@@ -122,7 +122,7 @@ class NaiveDimension:
             name = names.get(flight.key)
             if not flight.is_detached and (name is not None or is_last):
                 self.cache[flight.key] = (name, query.sent_at)
-            patient = [each for each in flight.waiters if self._outlasts(each[0], retry)]
+            patient = [each for each in flight.waiters if self.deadlines[each[0]] > retry_at]
             if name is None and not is_last and patient:
                 retry.keys.append(flight.key)
                 flight.query = retry
@@ -207,7 +207,7 @@ class NaiveDimension:
         probe_at = self.guard.next_probe_at()
         times = [*self.deadlines.values(), *([] if probe_at is None else [probe_at])]
         if self.guard.has_slot(len(self.at_backend)):
-            times += map(self._due, self.parked)
+            times += [query.due for query in self.parked]
         return min(times, default=None)
 
     def callers(self) -> set[int]:
@@ -296,7 +296,7 @@ class NaiveDimension:
             if flight.key != key or flight.is_detached:
                 continue
             query = flight.query
-            if query is None or not query.is_postponed or self._due(query) < deadline:
+            if query is None or not query.is_postponed or query.due < deadline:
                 flight.waiters.append(waiter)
                 return
             flight.is_detached = True
@@ -310,11 +310,11 @@ class NaiveDimension:
         return [flight for flight in self.flights if flight.query is None]
 
     def _due_at(self, now: float) -> list[Query]:
-        return [query for query in self.parked if self._due(query) <= now]
+        return [query for query in self.parked if query.due <= now]
 
     def _restarted(self, order: Order, due: list[Query]) -> Query:
         query = next(each for each in due if each.batch == order.batch)
-        assert query.due == min(map(self._due, due))
+        assert query.due == min(each.due for each in due)
         assert query.keys == order.keys
         self.parked.remove(query)
         return query
@@ -332,14 +332,6 @@ class NaiveDimension:
     def _of(self, query: Query) -> list[Flight]:
         flights = [flight for flight in self.flights if flight.query is query]
         return sorted(flights, key=lambda flight: query.keys.index(flight.key))
-
-    def _outlasts(self, lookup: int, retry: Query) -> bool:
-        return self.deadlines[lookup] > self._due(retry)
-
-    @staticmethod
-    def _due(query: Query) -> float:
-        assert query.due is not None
-        return query.due
 
     @staticmethod
     def _answer(result: Result, waiters: list[tuple[int, int]], word: str) -> None:

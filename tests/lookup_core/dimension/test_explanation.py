@@ -100,18 +100,22 @@ def test_flight_shows_its_place(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "delay_ms"), [(ErrorCode.TIMEOUT, RETRIED, 1000), (None, MISSED, 2000)]
+    ("attempts", "reason", "delay_ms"),
+    [("failed", RETRIED, 1000), ("missing", MISSED, 2000), ("missing failed", RETRIED, 1000)],
 )
 def test_waiting_retry_shows_its_time(
-    scenario: Scenario, code: ErrorCode | None, reason: str, delay_ms: int
+    scenario: Scenario, attempts: str, reason: str, delay_ms: int
 ) -> None:
     """A key between two attempts shows why it waits, and for how long, never less than zero."""
-    batch = scenario.query(1, 7)
-    scenario.land(batch) if code is None else scenario.fail(batch, code)
+    scenario.look_up(1, 7)
+    for attempt in attempts.split():
+        scenario.now += 2.0
+        batch = scenario.resend()
+        scenario.fail(batch) if attempt == "failed" else scenario.land(batch)
 
     expected = explained(KeyState.IN_FLIGHT, reason, waiters=1, retry_in_ms=delay_ms)
     assert explain(scenario) == expected
-    scenario.now = 5.0
+    scenario.now += 5.0
     assert explain(scenario).retry_in_ms == 0
 
 

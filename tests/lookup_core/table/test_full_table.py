@@ -57,8 +57,10 @@ def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> No
     table = NumberTable.loaded(kind, {1: 10, 2: 20, 3: 30, 4: 40})
     new = dict.fromkeys(range(10, 10 + count), 7)
     reload = table.table.begin_reload(1.0)
+    held_bytes = table.table.bytes
     table.read(reload, [(1, 10), (2, 21), *new.items()])
     table.read(reload, [(4, 40)])
+    assert table.table.bytes > held_bytes
     assert table.found([1, 2, 3, 4, 10]) == [*table.rows(10, 20, 30, 40), "missing"]
 
     table.finish(reload)
@@ -115,8 +117,9 @@ def test_unseen_changes_make_suspects(name: str) -> None:
     assert table.table.hole_count == 2
     table.fill({1: 11}, missing=[3])
     assert table.found([1, 3]) == [*table.rows(11), None]
+    held_bytes = table.table.bytes
     table.apply([(3, GONE)])
-    assert table.found([3]) == ["missing"]
+    assert (table.found([3]), table.table.bytes) == (["missing"], held_bytes - 8)  # of a hash
     table.reload([(2, 2)])
     assert table.found([1, 2, 3]) == ["missing", *table.rows(2), "missing"]
 
