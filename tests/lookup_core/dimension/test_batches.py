@@ -161,13 +161,14 @@ def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
 
 def test_missing_rows_enlarge_queries_again() -> None:
     """One huge row does not shrink the queries for keys without rows forever."""
-    size, queries = Batcher(BatchSettings(max_keys=500), FlightTable()), 0
-    size.on_rows(10, 10 * QUERY_BYTES, missing=0)
-    while size.max_keys < 500:
-        size.on_rows(0, 0, missing=size.max_keys)
-        queries += 1
+    scenario = Scenario(settings(max_keys=8, max_in_flight=1, max_waiting_keys=10_000))
+    scenario.land(scenario.query(1, 0), {0: "x" * QUERY_BYTES})
+    scenario.look_up(2, *range(1, 400))
 
-    assert queries < 200
+    sizes = [len(keys) for keys in drain(scenario)]
+
+    assert sizes[0] == 1
+    assert sizes.index(8) < 200
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def test_dropped_load_changes_nothing(scenario: FullScenario) -> None:
     dropped = scenario.state.begin_load(1.0)
     scenario.read(dropped, {1: "Ada"})
     scenario.state.end_load()
+    assert not dropped.finish(2.0)
     replaced = scenario.state.begin_load(1.0)
     scenario.state.begin_load(1.0)
 
-    assert not dropped.finish(2.0)
     assert not replaced.finish(2.0)
     assert scenario.known(1) is None
 

@@ -31,6 +31,7 @@ def test_unloaded_table_knows_nothing(kind: CacheKind) -> None:
     """Before the first load neither rows nor missing keys are known, whatever changes."""
     table = NumberTable.empty(kind)
     table.apply([(1, 10)])
+    assert table.table.invalidate(kind.keys([1])) == 0
     reload = table.table.begin_reload(0.0)
     table.read(reload, [(1, 10)])
 
@@ -166,6 +167,15 @@ def test_query_closes_holes_only(kind: CacheKind) -> None:
 
     known = [*table.rows(11), "missing", *table.rows(33, 50), "missing"]
     assert (table.found([1, 2, 3, 5, 6]), table.table.hole_count) == (known, 0)
+
+
+def test_invalidated_keys_are_holes(kind: CacheKind) -> None:
+    """An invalidated key is unknown, one without a row, too; rows that go are counted once."""
+    table = NumberTable.loaded(kind, LOADED)
+
+    assert table.table.invalidate(kind.keys([1, 3, 1])) == 1
+
+    assert table.found([1, 2, 3]) == [None, *table.rows(20), None]
 
 
 def test_ages_count_from_the_last_proof() -> None:
