@@ -1,11 +1,10 @@
-"""Parquet backends: the file in memory, or searched at each fetch."""
+"""Parquet backends: lookups in rows in memory, or in the file at each fetch."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -29,31 +28,34 @@ from service.connectors.ports.backend import FetchedRows
 
 log = structlog.get_logger()
 
-_LONGEST_REST_S = 1.0  # after a look, and after a file that cannot be read: it may be large
-_REST_S_PER_FILE = 0.0002  # of which a look takes some percent; next to nothing for one file
+_MAX_CHECK_INTERVAL_S = 1.0  # also after a failed read, which may be expensive
+_CHECK_INTERVAL_S_PER_FILE = 0.0002  # a check takes a few percent of it
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Loaded:
     file: ParquetFile
     identities: Mapping[str, FileIdentity]
-    seen_at: float  # monotonic seconds; it was there then
-    looked_at: float  # the same; then it was there, or could not be read
-    fault: BackendError | None = None  # why it could not
+    seen_at: float  # monotonic seconds of the last check that found this file
+    checked_at: float  # monotonic seconds of the last check, failed ones included
+    fault: BackendError | None = None  # of the last check
 
     @property
-    def rests_until(self) -> float:
-        """Until when this is not looked at again."""
+    def next_check_at(self) -> float:
+        """Monotonic seconds of the next check."""
         if self.fault is not None:
-            return self.looked_at + _LONGEST_REST_S
-        return self.looked_at + min(_LONGEST_REST_S, _REST_S_PER_FILE * len(self.identities))
+            return self.checked_at + _MAX_CHECK_INTERVAL_S
+        interval_s = _CHECK_INTERVAL_S_PER_FILE * len(self.identities)
+        return self.checked_at + min(_MAX_CHECK_INTERVAL_S, interval_s)
 
 
 class ParquetBackend:
-    """The rows of a Parquet file, or of a folder of them; a key may have several rows.
+    """Rows of a Parquet file or folder in memory; a key may have several rows.
 
-    While the file cannot be read, the former rows stay, and get older.
+    While the file cannot be read, the previous rows stay, with their age.
     """
+
+    uses_index = True
 
     def __init__(
         self,
@@ -68,89 +70,78 @@ class ParquetBackend:
         self._load = partial(load, path, key, columns=columns)
         self._clock = clock
         self._thread = FileThread(path)
-        self._held: _Held | None = None  # changed in the thread only
-        self._told: ParquetFile | None = None  # to the log
+        self._loaded: _Loaded | None = None  # changed in the thread only
+        self._logged: ParquetFile | None = None
         self._warnings = EventRateLimit()
         self._described: DimensionSchema | None = None
 
-    @property
-    def uses_index(self) -> bool:
-        """Always: rows in memory have one."""
-        return True
-
     async def __aenter__(self) -> Self:
-        """Nothing to prepare: the file may come later."""
+        """Nothing to prepare: the file may be created later."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let go of the rows."""
+    async def __aexit__(self, *_: object) -> None:
+        """Release the rows."""
         self._thread.close()
-        self._held = None
+        self._loaded = None
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """Read the file, if it is another one than was read before.
+        """Read the file if it changed since the last read.
 
-        Raises BackendError (`table_unavailable`, `forbidden`, `timeout`) if there are no former
-        rows. The timeout leaves the thread to read on, for who asks next.
+        Raises BackendError `timeout`, and, without previous rows, `table_unavailable` or
+        `forbidden`. After a timeout, the read continues in its thread for the next call.
         """
-        held = await self._look(timeout_s)
-        self._described = held.file.schema
-        return held.file.schema
+        loaded = await self._current(timeout_s)
+        self._described = loaded.file.schema
+        return loaded.file.schema
 
     async def probe(self, *, timeout_s: float) -> None:
-        """Nothing: rows in memory do not go away."""
+        """Nothing to probe: rows in memory stay available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows of the keys, from memory, once the file that is there now was read.
+        """The rows of the keys; a changed file is read first.
 
-        Raises BackendError: `schema_changed` if that has other columns, `timeout`.
+        Raises BackendError `timeout`, and `schema_changed` if its columns changed.
         """
-        asked_at = self._clock()
-        held = await self._look(timeout_s)
+        started_at = self._clock()
+        loaded = await self._current(timeout_s)
         assert self._described is not None, "describe comes first"
-        refuse_other_columns(self._path, held.file.schema, self._described)
-        return replace(held.file.find(keys), read_at=min(asked_at, held.seen_at))
+        refuse_other_columns(self._path, loaded.file.schema, self._described)
+        return replace(loaded.file.find(keys), read_at=min(started_at, loaded.seen_at))
 
-    async def _look(self, timeout_s: float) -> _Held:
-        held = await self._thread.run(lambda _: self._newest(), timeout_s=timeout_s)
-        if held.fault is None:
+    async def _current(self, timeout_s: float) -> _Loaded:
+        loaded = await self._thread.run(lambda _: self._checked(), timeout_s=timeout_s)
+        if loaded.fault is None:
             self._warnings.on_success()
-        elif self._warnings.is_due(str(held.fault), self._clock()):
-            log.warning(
-                "dimension.file_unavailable", code=held.fault.code, detail=held.fault.detail
-            )
-        if held.file is not self._told:
-            self._told = held.file
-            log.info("dimension.file_read", path=str(self._path), row_count=held.file.row_count)
-        return held
+        elif self._warnings.is_due(str(loaded.fault), self._clock()):
+            _warn_unavailable(loaded.fault)
+        if loaded.file is not self._logged:
+            self._logged = loaded.file
+            row_count = loaded.file.rows.num_rows
+            log.info("dimension.file_read", path=str(self._path), row_count=row_count)
+        return loaded
 
-    def _newest(self) -> _Held:
-        """What is held of the file that is there now, or of the last one that could be read."""
-        held, now = self._held, self._clock()
-        if held is not None and now < held.rests_until:
-            return held
+    def _checked(self) -> _Loaded:
+        """The current file, or the last readable one."""
+        loaded, now = self._loaded, self._clock()
+        if loaded is not None and now < loaded.next_check_at:
+            return loaded
         try:
-            self._held = self._looked_at(held, now)
+            if loaded is not None and loaded.identities == parquet_identities(self._path):
+                self._loaded = replace(loaded, seen_at=now, checked_at=now, fault=None)
+            else:
+                with unreplaced_files(self._path) as identities:
+                    self._loaded = _Loaded(self._load(), identities, seen_at=now, checked_at=now)
         except BackendError as error:
-            if held is None:
+            if loaded is None:
                 raise
-            self._held = replace(held, looked_at=now, fault=error)
-        return self._held
-
-    def _looked_at(self, held: _Held | None, now: float) -> _Held:
-        if held is not None and held.identities == parquet_identities(self._path):
-            return replace(held, seen_at=now, looked_at=now, fault=None)
-        with unreplaced_files(self._path) as identities:
-            return _Held(self._load(), identities, seen_at=now, looked_at=now)
+            self._loaded = replace(loaded, checked_at=now, fault=error)
+        return self._loaded
 
 
 class ParquetScan:
-    """The rows of the file that is there now; a key may have several."""
+    """Rows of a Parquet file or folder, searched at each fetch; a key may have several rows."""
+
+    uses_index = False
 
     def __init__(
         self, path: Path, key: Sequence[str], *, columns: Sequence[str] | None = None
@@ -161,29 +152,19 @@ class ParquetScan:
         self._thread = FileThread(path)
         self._described: DimensionSchema | None = None
 
-    @property
-    def uses_index(self) -> bool:
-        """Never: a file has none."""
-        return False
-
     async def __aenter__(self) -> Self:
-        """Nothing to prepare: the file may come later."""
+        """Nothing to prepare: the file may be created later."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let the thread end."""
+    async def __aexit__(self, *_: object) -> None:
+        """End the thread."""
         self._thread.close()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """The columns of the file that is there now; those of a former one while it is unfit.
+        """The columns of the current file, or of the last readable one.
 
-        What was loaded of that one stays the dimension's, until another can be loaded. Raises
-        BackendError (`table_unavailable`, `forbidden`, `timeout`) if there was none.
+        Loaded rows of the last readable file stay in use until another load. Without such a file,
+        raises BackendError (`table_unavailable`, `forbidden`, `timeout`).
         """
         try:
             self._described = await self._thread.run(
@@ -192,20 +173,26 @@ class ParquetScan:
         except BackendError as error:
             if self._described is None:
                 raise
-            log.warning("dimension.file_unavailable", code=error.code, detail=error.detail)
+            _warn_unavailable(error)
         return self._described
 
     async def probe(self, *, timeout_s: float) -> None:
-        """Nothing: whether the file can be read is told by who reads it."""
+        """Nothing to probe: reads report whether the file is available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys.
 
-        Raises BackendError (`table_unavailable`, `forbidden`, `timeout`); `schema_changed` if the
-        file has other columns than those described.
+        Raises BackendError (`table_unavailable`, `forbidden`, `timeout`), and `schema_changed` if
+        its columns changed.
         """
         assert self._described is not None, "describe comes first"
         search = partial(
             parquet_search, self._path, keys, described=self._described, columns=self._columns
         )
-        return await self._thread.run(lambda is_left: search(is_left=is_left), timeout_s=timeout_s)
+        return await self._thread.run(
+            lambda is_abandoned: search(is_abandoned=is_abandoned), timeout_s=timeout_s
+        )
+
+
+def _warn_unavailable(fault: BackendError) -> None:
+    log.warning("dimension.file_unavailable", code=fault.code, detail=fault.detail)

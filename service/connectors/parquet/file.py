@@ -1,4 +1,4 @@
-"""Parquet file or folder as a table of rows, checked, with its identity and types."""
+"""Parquet file or folder as one table: its schema, types, rows and file identities."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,36 +17,34 @@ from service.connectors.parquet.rows import row_fields
 from service.connectors.ports.backend import FetchedRows
 from service.connectors.ports.row_index import RowIndex
 
-_SAME = (
+_UNCHANGED = (
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
     *(pa.bool_(), pa.utf8(), pa.binary(), pa.date32()),
 )
-_WIDER = (
-    (pa.uint8(), pa.int16()),
-    (pa.uint16(), pa.int32()),
-    (pa.uint32(), pa.int64()),
-    (pa.uint64(), pa.decimal128(20, 0)),
-    (pa.float16(), pa.float32()),
-    (pa.large_utf8(), pa.utf8()),
-    (pa.string_view(), pa.utf8()),
-    (pa.large_binary(), pa.binary()),
-    (pa.binary_view(), pa.binary()),
-    (pa.date64(), pa.date32()),
-)
-_MOST_DIGITS = 38  # of a decimal128, and of Spark
+_PLAIN_TYPES = {kind: kind for kind in _UNCHANGED} | {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_utf8(): pa.utf8(),
+    pa.string_view(): pa.utf8(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+_MAX_DIGITS = 38  # of a decimal128, and of Spark
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type that a column of this type is looked up as; None if lookups cannot carry it."""
+    """The type of a stored column in lookups; None for an unsupported type."""
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
-    if kind in _SAME:
-        return kind
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
-    if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
+    if types.is_decimal(kind) and kind.precision <= _MAX_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
-    return next((wider for narrow, wider in _WIDER if narrow == kind), None)
+    return _PLAIN_TYPES.get(kind)
 
 
 _IS_KEY_TYPE = (
@@ -62,13 +60,13 @@ _IS_KEY_TYPE = (
 
 
 def is_key_type(kind: pa.DataType) -> bool:
-    """Whether keys may have this type; floating point, for one, is equal by accident only."""
+    """Whether keys may have this type; floating point, for example, has no exact equality."""
     return any(is_type(kind) for is_type in _IS_KEY_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What differs once a file is replaced, or written to."""
+    """File attributes that change when the file is replaced or written."""
 
     inode: int
     modified_ns: int
@@ -76,14 +74,14 @@ class FileIdentity:
 
     @classmethod
     def of(cls, path: Path | str) -> Self:
-        """Of the file that is there now; raises OSError."""
+        """Identity of the current file; raises OSError."""
         found = os.stat(path)  # noqa: PTH116 - of thousands of files: four times as fast
         return cls(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """What is kept of a file: the offered columns, and the index over the key."""
+    """Rows of a file in memory, with an index over the key."""
 
     schema: DimensionSchema
     rows: pa.Table
@@ -91,19 +89,14 @@ class ParquetFile:
 
     @classmethod
     def of(cls, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> Self:
-        """From key and columns by their names, in the schema's types."""
+        """Index the columns, which are given by name and have the schema's types."""
         index = RowIndex([columns[name] for name in schema.key.names])
         rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
-        # In one piece: to take rows out of several, Arrow makes one of them first, each time.
+        # One chunk: `take` on several chunks would combine them at each call.
         return cls(schema, rows.combine_chunks(), index)
 
-    @property
-    def row_count(self) -> int:
-        """Its rows, those with a NULL in their keys included."""
-        return int(self.rows.num_rows)
-
     def find(self, keys: pa.RecordBatch) -> FetchedRows:
-        """The rows of the keys, which are of the schema's types."""
+        """The rows of the keys, which have the schema's types."""
         matches = self.index.find(keys)
         found = self.rows.take(pa.array(matches.positions, pa.int64()))
         columns = [column.combine_chunks() for column in found.columns]
@@ -115,8 +108,8 @@ def load_parquet_file(
 ) -> ParquetFile:
     """Read the key and the columns (`None`: all but the key) of the file or folder.
 
-    Raises BackendError (`table_unavailable`, `forbidden`) naming the file, and the column if one is
-    missing or has a type that cannot be looked up.
+    Raises BackendError (`table_unavailable`, `forbidden`) with the file, and with the column if it
+    is missing or has an unsupported type.
     """
     with parquet_errors(path):
         dataset = parquet_dataset(path)
@@ -131,7 +124,7 @@ def load_parquet_file(
 def parquet_schema(
     path: Path, key: Sequence[str], *, columns: Sequence[str] | None
 ) -> DimensionSchema:
-    """What `load_parquet_file` would find, without reading rows; raises as it does."""
+    """The schema that `load_parquet_file` would return, with the same errors; reads no rows."""
     with parquet_errors(path):
         return _plain_schema(path, parquet_dataset(path).schema, key=key, columns=columns)
 
@@ -139,48 +132,53 @@ def parquet_schema(
 def check_parquet_schema(
     path: Path, dataset: ds.Dataset, described: DimensionSchema, *, columns: Sequence[str] | None
 ) -> None:
-    """Raise BackendError, `schema_changed`, if the file's key and columns are others by now."""
+    """Raise BackendError `schema_changed` if the file's key or columns changed."""
     found = _plain_schema(path, dataset.schema, key=described.key.names, columns=columns)
     refuse_other_columns(path, found, described)
 
 
 def refuse_other_columns(path: Path, found: DimensionSchema, described: DimensionSchema) -> None:
-    """Raise BackendError, `schema_changed`, unless both are the same."""
+    """Raise BackendError `schema_changed` unless both schemas are the same."""
     if not found.is_same(described):
-        detail = f"{path}: has other columns than when it was described"
+        detail = f"{path}: its columns changed since its schema was read"
         raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
 
 
 def parquet_dataset(path: Path, *, schema: pa.Schema | None = None) -> ds.Dataset:
-    """The file, or all files of the folder; to be opened within `parquet_errors`.
+    """The file, or all files of the folder; call it within `parquet_errors`.
 
-    Without a schema one of the files is read for it.
+    Without a schema, it reads the schema of one file.
     """
     partitioning = "hive" if path.is_dir() else None
     dataset = ds.dataset(path, schema=schema, format="parquet", partitioning=partitioning)
     if not dataset.files:
-        raise _unavailable(path, "no file is in this folder")
+        raise _unavailable(path, "the folder has no files")
     return dataset
 
 
 def parquet_identities(path: Path) -> Mapping[str, FileIdentity]:
-    """Which files there are now, by their paths; raises BackendError."""
+    """The current files by their paths; raises BackendError."""
     with parquet_errors(path):
-        # Only listed: the schema is of no account.
+        # An empty schema: files are listed, none is opened.
         files = parquet_dataset(path, schema=pa.schema([])).files if path.is_dir() else [str(path)]
         return {file: FileIdentity.of(file) for file in files}
 
 
 @contextmanager
 def unreplaced_files(path: Path) -> Iterator[Mapping[str, FileIdentity]]:
-    """The files there are, for who reads them; raises BackendError if they are others at the end.
+    """The current files; raises BackendError at the end if one was replaced.
 
-    Half of what was read would be of those.
+    A read would otherwise mix rows of old and new files.
     """
     identities = parquet_identities(path)
     yield identities
     if parquet_identities(path) != identities:
-        raise _unavailable(path, "was replaced while it was read")
+        raise replaced_file(path)
+
+
+def replaced_file(path: Path) -> BackendError:
+    """The error of a read during which the file was replaced."""
+    return _unavailable(path, "was replaced during the read")
 
 
 def _plain_schema(
@@ -188,7 +186,7 @@ def _plain_schema(
 ) -> DimensionSchema:
     names = columns or [name for name in stored.names if name not in key]
     if not names:
-        raise _unavailable(path, "no column besides the key; name the columns, e.g. the key itself")
+        raise _unavailable(path, "no column besides the key; list columns, for example the key")
     schema = DimensionSchema(
         key=pa.schema([_plain_field(path, stored, name) for name in key]),
         columns=pa.schema([_plain_field(path, stored, name) for name in names]),
@@ -205,9 +203,8 @@ def _plain_field(path: Path, stored: pa.Schema, name: str) -> pa.Field:
     kind = stored.field(name).type
     plain = plain_type(kind)
     if plain is None:
-        raise _unavailable(
-            path, f"column {name} is {kind}, which lookups cannot carry; name others"
-        )
+        reason = f"column {name} is {kind}, which lookups do not support; list other columns"
+        raise _unavailable(path, reason)
     return pa.field(name, plain)
 
 
@@ -221,14 +218,14 @@ def _plain_column(path: Path, column: pa.ChunkedArray, field: pa.Field) -> pa.Ch
 
 @contextmanager
 def parquet_errors(path: Path) -> Iterator[None]:
-    """Raise BackendError, chained, for all that reading a file can fail with."""
+    """Raise BackendError, chained, for every error of a file read."""
     try:
         yield
     except FileNotFoundError as error:
         siblings = [entry.name for entry in path.parent.glob("*.parquet")]
         raise _unavailable(path, f"no such file{nearest_name(path.name, siblings)}") from error
     except PermissionError as error:
-        raise BackendError(ErrorCode.FORBIDDEN, f"{path}: may not be read") from error
+        raise BackendError(ErrorCode.FORBIDDEN, f"{path}: permission denied") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unavailable(path, f"cannot be read as Parquet ({error})") from error
 

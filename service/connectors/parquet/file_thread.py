@@ -1,7 +1,7 @@
-"""A thread of its own, in which a file is read, one call after the other.
+"""Dedicated daemon thread for file reads, one call after the other.
 
-Not the event loop's threads: a disk that hangs must take them from nobody. Nor an executor's, for
-which a process waits until they have ended.
+The event loop's executor is not used: a disk that hangs would block its threads, and a process
+waits for executor threads before it exits.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import TypeVar
 from lookup_core.errors import BackendError, ErrorCode
 
 Result = TypeVar("Result")
-IsLeft = Callable[[], bool]  # whether nobody waits for the call any more; for any thread
+IsAbandoned = Callable[[], bool]  # whether the caller has stopped waiting; for any thread
 
 
 class FileThread:
-    """For calls that read what is at `path`; begins with the first of them."""
+    """Runs calls that read the file at `path`; the thread starts with the first call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,25 +27,27 @@ class FileThread:
         self._thread = threading.Thread(target=self._serve, name="file", daemon=True)
         self._is_closed = False
 
-    async def run(self, call: Callable[[IsLeft], Result], *, timeout_s: float | None) -> Result:
-        """What the call returns, or raises; BackendError `timeout` if that takes longer.
+    async def run(
+        self, call: Callable[[IsAbandoned], Result], *, timeout_s: float | None
+    ) -> Result:
+        """Return the result of the call; a timeout of None waits without a limit.
 
-        None waits as long as it takes. The timeout and cancellation leave a call that has begun to
-        the thread: it may ask whether it is left, and end.
+        Raises what the call raises, and BackendError `timeout`. After a timeout or a cancellation
+        the running call continues in the thread; it can check `IsAbandoned` and end early.
         """
         if self._thread.ident is None:
             self._thread.start()
-        told: Future[Result] = Future()
-        self._calls.put(lambda: self._carry_out(call, told))
+        outcome: Future[Result] = Future()
+        self._calls.put(lambda: self._carry_out(call, outcome))
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.wrap_future(told)
+                return await asyncio.wrap_future(outcome)
         except TimeoutError as error:
             detail = f"{self._path}: not read within {timeout_s} s"
             raise BackendError(ErrorCode.TIMEOUT, detail) from error
 
     def close(self) -> None:
-        """Begin no call any more; the one under way ends in the thread."""
+        """Cancel all waiting calls; the running call ends in the thread."""
         self._is_closed = True
         self._calls.put(None)
 
@@ -53,17 +55,17 @@ class FileThread:
         while (call := self._calls.get()) is not None:
             call()
 
-    def _carry_out(self, call: Callable[[IsLeft], Result], told: Future[Result]) -> None:
+    def _carry_out(self, call: Callable[[IsAbandoned], Result], outcome: Future[Result]) -> None:
         if self._is_closed:
-            told.cancel()
-        if told.cancelled():
+            outcome.cancel()
+        if outcome.cancelled():
             return
-        # Not marked as running before it has ended: until then it can be cancelled.
+        # Marked as running only after the call: a future that runs cannot be cancelled.
         try:
-            result = call(told.cancelled)
-        except Exception as error:  # noqa: BLE001 - all of it is for who waits
-            if told.set_running_or_notify_cancel():
-                told.set_exception(error)
+            result = call(outcome.cancelled)
+        except Exception as error:  # noqa: BLE001 - the caller receives every error
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_exception(error)
         else:
-            if told.set_running_or_notify_cancel():
-                told.set_result(result)
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_result(result)

@@ -1,147 +1,43 @@
-"""Parquet source: each row group is a split."""
+"""Parquet source: a bounded load with a split for each row group."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.parquet.file import (
     FileIdentity,
     check_parquet_schema,
     parquet_dataset,
     parquet_errors,
+    replaced_file,
 )
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
+from service.connectors.ports.loaded_rows import loaded_rows
 from service.connectors.ports.source import SplitPiece
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetRowGroup(Split):
-    """Its position is how many of its rows were read."""
+    """One row group; its position counts the rows that were read."""
 
     fragment: ds.ParquetFileFragment  # of this row group alone
     identity: FileIdentity
     total: int  # rows
 
 
-class ParquetRowGroupReader:
-    """One row group at a time, which is read to its end before the next is assigned.
-
-    Cancellation and closing leave a thread behind that ends when it has read its batch.
-    """
-
-    def __init__(self, path: Path, schema: DimensionSchema) -> None:
-        self._path = path
-        self._schema = schema
-        self._split: ParquetRowGroup | None = None
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._position = 0
-        self._thread = FileThread(path)
-        self._is_paused = False
-        self._coming: PendingRead[pa.RecordBatch] = PendingRead()
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let go of the file."""
-        await self._coming.cancel()
-        self._thread.close()
-        self._batches = iter(())
-
-    async def assign(self, split: Split, *, position: int | None) -> None:
-        """Read this row group next."""
-        assert isinstance(split, ParquetRowGroup)
-        self._split, self._position = split, position or 0
-        self._batches = self._read(split, self._position)
-
-    async def read(self) -> Sequence[SplitPiece]:
-        """The next rows, or a sign of life while they are read.
-
-        Raises BackendError: `table_unavailable` when the file is another one now.
-        """
-        if self._split is None or self._is_paused:
-            await asyncio.sleep(WAIT_S)
-            return []
-        if not self._coming.is_begun:
-            split = self._split
-            self._coming.begin(self._thread.run(lambda _: self._next(split), timeout_s=None))
-        batch = await self._coming.take()
-        if batch is None:
-            return [SplitPiece(self._split.id, self._position, total=self._split.total)]
-        return [self._piece(self._split, batch)]
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        """Read nothing of the row group if it is named, until it is not."""
-        self._is_paused = self._split is not None and self._split.id in split_ids
-
-    def _next(self, split: ParquetRowGroup) -> pa.RecordBatch:
-        with parquet_errors(self._path):
-            none = pa.RecordBatch.from_pylist([], self._schema.key)
-            batch = next(self._batches, none)
-            # After it was read: what is still the file that was found was it before, too.
-            if FileIdentity.of(Path(split.fragment.path)) == split.identity:
-                return batch
-        detail = f"{self._path}: was replaced while it was read"
-        raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
-
-    def _read(self, split: ParquetRowGroup, position: int) -> Iterator[pa.RecordBatch]:
-        for batch in parquet_batches(split.fragment, self._schema):
-            skipped = min(position, batch.num_rows)
-            position -= skipped
-            if skipped < batch.num_rows:
-                yield batch.slice(skipped)
-
-    def _piece(self, split: ParquetRowGroup, batch: pa.RecordBatch) -> SplitPiece:
-        self._position += batch.num_rows
-        is_finished = self._position >= split.total or not batch.num_rows
-        changes = [self._changes(batch)] if batch.num_rows else []
-        return SplitPiece(
-            split_id=split.id,
-            position=self._position,
-            changes=changes,
-            nbytes=sum(each.keys.nbytes + each.rows.nbytes for each in changes),
-            is_caught_up=is_finished,
-            is_finished=is_finished,
-            total=split.total,
-        )
-
-    def _changes(self, batch: pa.RecordBatch) -> RowChanges:
-        key, rows = (batch.select(each.names) for each in (self._schema.key, self._schema.columns))
-        is_whole = np.ones(batch.num_rows, np.bool_)
-        for part in key.columns:
-            is_whole &= part.is_valid().to_numpy(zero_copy_only=False)
-        return RowChanges(
-            keys=key.filter(pa.array(is_whole)),
-            has_row=np.ones(int(is_whole.sum()), np.bool_),
-            is_gone=np.zeros(int(is_whole.sum()), np.bool_),
-            rows=rows.filter(pa.array(is_whole)),
-            transaction_ids=np.full(int(is_whole.sum()), UNKNOWN_TRANSACTION, np.uint32),
-        )
-
-
 class ParquetRowGroups:
-    """Row groups are read one after the other, each in a thread.
+    """All rows of a file or folder, read in a thread, one row group after the other.
 
-    A file that is replaced while it is read makes the load fail: half of it would be another one's.
+    A load fails if a file is replaced meanwhile: it would mix rows of both files.
     """
 
     is_bounded = True
@@ -152,16 +48,16 @@ class ParquetRowGroups:
         self._columns = columns
 
     def enumerator(self, schema: DimensionSchema) -> "ParquetRowGroupEnumerator":
-        """Notes which files there are, and how they are, when it is first asked."""
+        """An enumerator; its first `discover` fixes the files and their identities."""
         return ParquetRowGroupEnumerator(self._path, schema, columns=self._columns)
 
-    def reader(self, schema: DimensionSchema) -> ParquetRowGroupReader:
-        """Reads the columns of the schema, in its types."""
+    def reader(self, schema: DimensionSchema) -> "ParquetRowGroupReader":
+        """A reader of the schema's columns, in its types."""
         return ParquetRowGroupReader(self._path, schema)
 
 
 class ParquetRowGroupEnumerator:
-    """Holds no file open."""
+    """Lists row groups; keeps no file open."""
 
     discovery_interval_s = None
 
@@ -178,19 +74,14 @@ class ParquetRowGroupEnumerator:
         """Nothing to prepare."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let the thread end."""
+    async def __aexit__(self, *_: object) -> None:
+        """End the thread."""
         self._thread.close()
 
     async def discover(self) -> Sequence[ParquetRowGroup]:
-        """The row groups that there were when it was first asked.
+        """The row groups at the first call.
 
-        Raises BackendError: `schema_changed` if the files are not what was described.
+        Raises BackendError `schema_changed` if the columns differ from those of the schema.
         """
         if self._splits is None:
             self._splits = await self._thread.run(lambda _: self._row_groups(), timeout_s=None)
@@ -216,3 +107,91 @@ def _groups(file: ds.ParquetFileFragment, folder: Path) -> Sequence[ParquetRowGr
         )
         for group in file.row_groups
     ]
+
+
+class ParquetRowGroupReader:
+    """Reads one row group to its end before the next.
+
+    After cancellation or closing, the thread ends with its current batch.
+    """
+
+    def __init__(self, path: Path, schema: DimensionSchema) -> None:
+        self._path = path
+        self._schema = schema
+        self._split: ParquetRowGroup | None = None
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._position = 0
+        self._thread = FileThread(path)
+        self._is_paused = False
+        self._pending: PendingRead[pa.RecordBatch] = PendingRead()
+
+    async def __aenter__(self) -> Self:
+        """Nothing to prepare."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Release the file."""
+        await self._pending.cancel()
+        self._thread.close()
+        self._batches = iter(())
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        """Read this row group next."""
+        assert isinstance(split, ParquetRowGroup)
+        self._split, self._position = split, position or 0
+        self._batches = self._read(split, self._position)
+
+    async def read(self) -> Sequence[SplitPiece]:
+        """The next rows, or a piece without rows while they are read.
+
+        Raises BackendError: `table_unavailable` if the file was replaced.
+        """
+        if self._split is None or self._is_paused:
+            await asyncio.sleep(WAIT_S)
+            return []
+        if not self._pending.is_begun:
+            split = self._split
+            self._pending.begin(self._thread.run(lambda _: self._next(split), timeout_s=None))
+        batch = await self._pending.take()
+        if batch is None:
+            return [SplitPiece(self._split.id, self._position, total=self._split.total)]
+        return [self._piece(self._split, batch)]
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        """Pause if the current row group is among these, else resume."""
+        self._is_paused = self._split is not None and self._split.id in split_ids
+
+    def _next(self, split: ParquetRowGroup) -> pa.RecordBatch:
+        with parquet_errors(self._path):
+            end = pa.RecordBatch.from_pylist([], self._schema.key)
+            batch = next(self._batches, end)
+            # Checked after the read: an unchanged identity also covers the time before.
+            if FileIdentity.of(Path(split.fragment.path)) == split.identity:
+                return batch
+        raise replaced_file(self._path)
+
+    def _read(self, split: ParquetRowGroup, position: int) -> Iterator[pa.RecordBatch]:
+        for batch in parquet_batches(split.fragment, self._schema):
+            skipped = min(position, batch.num_rows)
+            position -= skipped
+            if skipped < batch.num_rows:
+                yield batch.slice(skipped)
+
+    def _piece(self, split: ParquetRowGroup, batch: pa.RecordBatch) -> SplitPiece:
+        self._position += batch.num_rows
+        is_finished = self._position >= split.total or not batch.num_rows
+        changes = []
+        if batch.num_rows:
+            keys, rows = (
+                batch.select(part.names) for part in (self._schema.key, self._schema.columns)
+            )
+            changes.append(loaded_rows(keys, rows))
+        return SplitPiece(
+            split_id=split.id,
+            position=self._position,
+            changes=changes,
+            nbytes=sum(each.keys.nbytes + each.rows.nbytes for each in changes),
+            is_caught_up=is_finished,
+            is_finished=is_finished,
+            total=split.total,
+        )

@@ -1,8 +1,7 @@
-"""Row groups of a Parquet file, read in bounded steps, in order."""
+"""Rows of Parquet row groups, read in order and in bounded steps."""
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -10,61 +9,11 @@ import pyarrow.parquet as pq
 
 from lookup_core.dimension_schema import DimensionSchema
 
-_FEW_ROWS = 512
-_STEP_ROWS = 4_096
+_MIN_STEP_ROWS = 512
+_MAX_STEP_ROWS = 4_096
 _STEP_BYTES = 8 * 2**20
-
-
-class ParquetRows:
-    """One file of a dataset; all of it blocks, and raises what Arrow raises, and OSError."""
-
-    def __init__(self, fragment: ds.ParquetFileFragment) -> None:
-        self._file = pq.ParquetFile(fragment.path)
-        self._told = ds.get_partition_keys(fragment.partition_expression)  # by the file's path
-
-    def __enter__(self) -> Self:
-        """The file is open."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self._file.close()
-
-    def steps(self, group: int, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Some rows of the row group at a time; a value that does not fit its type is an error."""
-        step_rows = self._step_rows(group, fields)
-        return (self._plain(batch, fields) for batch in self._stored(group, fields, step_rows))
-
-    def _step_rows(self, group: int, fields: pa.Schema) -> int:
-        """How many rows to take at once.
-
-        What is stored once may stand in every row, so that their bytes are known only when they
-        are unpacked: a few of them first.
-        """
-        if self._file.metadata.row_group(group).num_rows <= _FEW_ROWS:
-            return _FEW_ROWS
-        few = self._plain(next(self._stored(group, fields, _FEW_ROWS)), fields)
-        fitting = _STEP_BYTES * few.num_rows // max(few.nbytes, 1)
-        return min(max(fitting, _FEW_ROWS), _STEP_ROWS)
-
-    def _stored(self, group: int, fields: pa.Schema, step_rows: int) -> Iterator[pa.RecordBatch]:
-        stored = {*self._file.schema_arrow.names} - {*self._told}
-        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            batch_size=step_rows,
-            row_groups=[group],
-            columns=[name for name in fields.names if name in stored],
-            use_threads=False,  # which keeps the order
-        )
-        return batches
-
-    def _plain(self, batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-        columns = [_column(batch, field, self._told) for field in fields]
-        return pa.record_batch(columns, schema=fields)
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 8 * 2**20
 
 
 def row_fields(schema: DimensionSchema) -> pa.Schema:
@@ -72,40 +21,79 @@ def row_fields(schema: DimensionSchema) -> pa.Schema:
     return pa.schema([*{field.name: field for field in (*schema.key, *schema.columns)}.values()])
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, told: dict[str, Any]) -> pa.Array:
-    if field.name in batch.schema.names:
-        return batch.column(field.name).cast(field.type)
-    # A file of a folder need not have all columns that others have.
-    return pa.repeat(pa.scalar(told.get(field.name), field.type), batch.num_rows)
-
-
-_BATCH_ROWS = 16_384
-_BATCH_BYTES = 8 * 2**20
-
-
 def parquet_batches(
     fragment: ds.ParquetFileFragment, schema: DimensionSchema
 ) -> Iterator[pa.RecordBatch]:
     """Key and columns of the fragment's row groups, in the schema's types.
 
-    Blocks. Raises what Arrow raises, also for a value that does not fit its type, and OSError.
+    Blocks the thread. Raises OSError and Arrow's errors, also for a value that does not fit its
+    type.
     """
     gathered: list[pa.RecordBatch] = []
-    for batch in _steps(fragment, row_fields(schema)):
-        gathered.append(batch)
-        if _is_enough(gathered):
-            yield pa.concat_batches(gathered)
-            gathered = []
+    with ParquetRows(fragment) as rows:
+        for group in fragment.row_groups:
+            for batch in rows.steps(group.id, row_fields(schema)):
+                gathered.append(batch)
+                if _is_full(gathered):
+                    yield pa.concat_batches(gathered)
+                    gathered = []
     if gathered:
         yield pa.concat_batches(gathered)
 
 
-def _steps(fragment: ds.ParquetFileFragment, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with ParquetRows(fragment) as rows:
-        for group in fragment.row_groups:
-            yield from rows.steps(group.id, fields)
-
-
-def _is_enough(batches: list[pa.RecordBatch]) -> bool:
+def _is_full(batches: list[pa.RecordBatch]) -> bool:
     rows = sum(batch.num_rows for batch in batches)
     return rows >= _BATCH_ROWS or sum(batch.nbytes for batch in batches) >= _BATCH_BYTES
+
+
+class ParquetRows:
+    """One open file of a dataset; all calls block, and raise OSError and Arrow's errors."""
+
+    def __init__(self, fragment: ds.ParquetFileFragment) -> None:
+        self._file = pq.ParquetFile(fragment.path)
+        self._partition_keys = ds.get_partition_keys(fragment.partition_expression)
+
+    def __enter__(self) -> Self:
+        """The file is open already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def steps(self, group: int, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of the row group in small batches; a value that does not fit raises."""
+        step_rows = self._step_rows(group, fields)
+        return (self._cast(batch, fields) for batch in self._stored(group, fields, step_rows))
+
+    def _step_rows(self, group: int, fields: pa.Schema) -> int:
+        """The number of rows per batch, estimated from the first rows.
+
+        Metadata does not give the size in memory: a value that is stored once may be in every row.
+        """
+        if self._file.metadata.row_group(group).num_rows <= _MIN_STEP_ROWS:
+            return _MIN_STEP_ROWS
+        first = self._cast(next(self._stored(group, fields, _MIN_STEP_ROWS)), fields)
+        fitting = _STEP_BYTES * first.num_rows // max(first.nbytes, 1)
+        return min(max(fitting, _MIN_STEP_ROWS), _MAX_STEP_ROWS)
+
+    def _stored(self, group: int, fields: pa.Schema, step_rows: int) -> Iterator[pa.RecordBatch]:
+        stored = {*self._file.schema_arrow.names} - {*self._partition_keys}
+        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
+            batch_size=step_rows,
+            row_groups=[group],
+            columns=[name for name in fields.names if name in stored],
+            use_threads=False,  # keeps the order
+        )
+        return batches
+
+    def _cast(self, batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
+        columns = [self._column(batch, field) for field in fields]
+        return pa.record_batch(columns, schema=fields)
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name in batch.schema.names:
+            return batch.column(field.name).cast(field.type)
+        # A partition key, or null: files of a folder may lack columns of other files.
+        value = pa.scalar(self._partition_keys.get(field.name), field.type)
+        return pa.repeat(value, batch.num_rows)

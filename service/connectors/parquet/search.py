@@ -1,6 +1,6 @@
-"""Finds the rows of some keys in a Parquet file (or folder of them), and holds little of it.
+"""Key search in a Parquet file or folder, without an index.
 
-Not an index: what cannot be excluded by what the file says of its row groups is read.
+Skips row groups by their statistics, and reads the others; holds matching rows only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,12 @@ from service.connectors.parquet.file import (
     parquet_errors,
     unreplaced_files,
 )
-from service.connectors.parquet.file_thread import IsLeft
+from service.connectors.parquet.file_thread import IsAbandoned
 from service.connectors.parquet.rows import ParquetRows, row_fields
 from service.connectors.ports.backend import FetchedRows
 
-# Of these the least and the greatest value that a file tells of a row group are in the order that
-# they are compared in, by whomever they were written.
-_IS_ORDERED = (
+# Types whose statistics all writers sort as comparisons do.
+_HAS_ORDERED_STATISTICS = (
     *(types.is_signed_integer, types.is_string, types.is_binary),
     *(types.is_date32, types.is_timestamp),
 )
@@ -40,13 +39,13 @@ def parquet_search(
     *,
     described: DimensionSchema,
     columns: Sequence[str] | None,
-    is_left: IsLeft,
+    is_abandoned: IsAbandoned,
 ) -> FetchedRows:
-    """The rows of these keys as the file has them now.
+    """The current rows of these keys.
 
-    Blocks, at most for one more batch when nobody waits any more. Raises BackendError:
-    `schema_changed` if the file is not what was described, `table_unavailable` if it is another one
-    at the end.
+    Blocks the thread; an abandoned search ends at its next batch. Raises BackendError:
+    `schema_changed` if the columns differ from those described, `table_unavailable` if the file
+    cannot be read or is replaced during the search.
     """
     with parquet_errors(path), unreplaced_files(path):
         dataset = parquet_dataset(path)
@@ -55,54 +54,56 @@ def parquet_search(
         batches = [
             batch
             for fragment in dataset.get_fragments()
-            for batch in _matches(fragment, keys, fields=fields, is_left=is_left)
+            for batch in _candidates(fragment, keys, fields=fields, is_abandoned=is_abandoned)
         ]
     found = pa.Table.from_batches(batches, fields)
     parts = {name: found.column(name) for name in found.column_names}
     return ParquetFile.of(described, parts).find(keys)
 
 
-def _matches(
+def _candidates(
     fragment: ds.ParquetFileFragment,
     keys: pa.RecordBatch,
     *,
     fields: pa.Schema,
-    is_left: IsLeft,
+    is_abandoned: IsAbandoned,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that could have one of the keys: each part of theirs is a part of some key."""
-    possible = _possible(fragment, keys)
-    if not possible.row_groups:
+    """Rows in which each key column has the value of some key."""
+    pruned = _pruned(fragment, keys)
+    if not pruned.row_groups:
         return
-    with ParquetRows(possible) as rows:
-        for group in possible.row_groups:
-            # The other columns are most of the bytes, and most row groups have none of the keys.
-            alone = _while_awaited(rows.steps(group.id, keys.schema), is_left)
-            if any(_among(batch, keys).num_rows for batch in alone):
-                whole = _while_awaited(rows.steps(group.id, fields), is_left)
-                yield from (_among(batch, keys) for batch in whole)
+    with ParquetRows(pruned) as rows:
+        for group in pruned.row_groups:
+            # Key columns first: they are small, and most row groups contain no key.
+            key_batches = _until_abandoned(rows.steps(group.id, keys.schema), is_abandoned)
+            if any(_filtered(batch, keys).num_rows for batch in key_batches):
+                batches = _until_abandoned(rows.steps(group.id, fields), is_abandoned)
+                yield from (_filtered(batch, keys) for batch in batches)
 
 
-def _while_awaited(batches: Iterator[pa.RecordBatch], is_left: IsLeft) -> Iterator[pa.RecordBatch]:
+def _until_abandoned(
+    batches: Iterator[pa.RecordBatch], is_abandoned: IsAbandoned
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        if is_left():
-            raise BackendError(ErrorCode.TIMEOUT, "nobody waits for these rows any more")
+        if is_abandoned():
+            raise BackendError(ErrorCode.TIMEOUT, "the caller no longer waits for these rows")
         yield batch
 
 
-def _possible(fragment: ds.ParquetFileFragment, keys: pa.RecordBatch) -> ds.ParquetFileFragment:
-    """What of the file may have a row with one of the keys, by what it says of its row groups."""
+def _pruned(fragment: ds.ParquetFileFragment, keys: pa.RecordBatch) -> ds.ParquetFileFragment:
+    """The fragment without the row groups whose statistics exclude all keys."""
     stored = fragment.physical_schema
     conditions = [
         pc.field(part.name).isin(keys.column(part.name))
         for part in keys.schema
-        if any(is_type(part.type) for is_type in _IS_ORDERED)
+        if any(is_type(part.type) for is_type in _HAS_ORDERED_STATISTICS)
         and part.name in stored.names
         and stored.field(part.name).type == part.type
     ]
     return fragment.subset(filter=reduce(and_, conditions)) if conditions else fragment
 
 
-def _among(batch: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
+def _filtered(batch: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
     for name in keys.schema.names:
         batch = batch.filter(pc.is_in(batch.column(name), value_set=keys.column(name)))
     return batch

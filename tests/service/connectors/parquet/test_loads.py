@@ -132,7 +132,7 @@ async def test_damaged_files_are_refused(
 
 async def test_empty_folder_is_refused(tmp_path: Path) -> None:
     """A folder without files fails the load."""
-    assert (await failure_of(tmp_path)).detail == f"{tmp_path}: no file is in this folder"
+    assert (await failure_of(tmp_path)).detail == f"{tmp_path}: the folder has no files"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ async def test_changed_columns_are_refused(
         with pytest.raises(BackendError) as caught:
             await enumerator.discover()
 
-    expected = f"{tmp_path / 'a.parquet'}: has other columns than when it was described"
+    expected = f"{tmp_path / 'a.parquet'}: its columns changed since its schema was read"
     assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
 
 
@@ -173,7 +173,7 @@ async def test_replaced_file_fails_the_load(tmp_path: Path) -> None:
         with pytest.raises(BackendError) as caught:
             await reader.read()
 
-    expected = f"{path}: was replaced while it was read"
+    expected = f"{path}: was replaced during the read"
     assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
 
 

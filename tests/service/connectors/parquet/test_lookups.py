@@ -106,7 +106,7 @@ async def test_changed_columns_need_description(path: Path, kind: Kind) -> None:
         schema = await backend.describe(timeout_s=TIMEOUT_S)
         found = await fetched(backend, "JFK")
 
-    expected = f"{path}: has other columns than when it was described"
+    expected = f"{path}: its columns changed since its schema was read"
     assert (caught.value.code, caught.value.detail) == (ErrorCode.SCHEMA_CHANGED, expected)
     assert (schema.columns.names, found.rows.to_pylist()) == (["altitude"], [{"altitude": 13}])
 
@@ -187,7 +187,7 @@ async def test_replacement_during_load_keeps_rows(path: Path) -> None:
         found = await fetched(backend, "JFK", "EWR")
 
     assert (names(kept), kept.read_at) == (["Kennedy", "Newark"], 100.0)
-    assert [entry["detail"] for entry in logs] == [f"{path}: was replaced while it was read"]
+    assert [entry["detail"] for entry in logs] == [f"{path}: was replaced during the read"]
     assert (names(found), found.read_at) == (["Newark"], 110.0)
 
 
@@ -232,7 +232,7 @@ class Caller:
         self._patience = patience
         self._then = then
 
-    def is_left(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether the caller is gone; called for each batch."""
         self.batches += 1
         if self.batches == 1:
@@ -244,8 +244,8 @@ def search(path: Path, *key: str, among: Any, caller: Caller | None = None) -> F
     """Search the file for these keys."""
     described = parquet_schema(path, key, columns=None)
     keys = pa.record_batch(among, schema=described.key)
-    is_left = (caller or Caller()).is_left
-    return parquet_search(path, keys, described=described, columns=None, is_left=is_left)
+    is_abandoned = (caller or Caller()).is_abandoned
+    return parquet_search(path, keys, described=described, columns=None, is_abandoned=is_abandoned)
 
 
 def test_search_finds_composite_keys(tmp_path: Path) -> None:
@@ -327,6 +327,6 @@ def test_search_mixes_no_folders(tmp_path: Path) -> None:
     with pytest.raises(BackendError) as caught:
         search(link, "id", among=[[1]], caller=Caller(then=move))
 
-    expected = f"{link}: was replaced while it was read"
+    expected = f"{link}: was replaced during the read"
     assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
     assert search(link, "id", among=[[1]]).rows["v"].to_pylist() == ["new", "new"]
