@@ -42,6 +42,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
         return plain_type(kind.value_type)
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if types.is_time(kind):
+        return pa.time64("us")
     if types.is_decimal(kind) and kind.precision <= _MAX_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     return _PLAIN_TYPES.get(kind)

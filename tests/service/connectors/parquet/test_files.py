@@ -1,6 +1,7 @@
 """Parquet files: schema and rows of a file or folder, refused files, and the thread of reads."""
 
 import asyncio
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -125,6 +126,7 @@ def test_folder_is_one_table(tmp_path: Path) -> None:
         (pa.timestamp("ns"), pa.timestamp("us")),
         (pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("us", "UTC")),
         (pa.decimal256(38, 4), pa.decimal128(38, 4)),
+        *((kind, pa.time64("us")) for kind in (pa.time32("s"), pa.time64("us"), pa.time64("ns"))),
         *((kind, None) for kind in (pa.list_(pa.int64()), pa.decimal256(39, 0), pa.duration("s"))),
         *((kind, None) for kind in (pa.null(), pa.uuid())),
     ],
@@ -165,6 +167,7 @@ def test_keys_have_exact_equality(kind: pa.DataType, *, is_key: bool) -> None:
             {"k": [1], "v": [["a"]]},
             *("p", None, "column v is list<element: string>, which lookups do not support; list"),
         ),
+        ({"k": [dt.time(1)], "v": [2]}, "p", None, "k is time64[us], which cannot be a key"),
         (
             {"k": [1], "t": pa.array([1], pa.timestamp("ns"))},
             *("p", None, "column t is timestamp[ns] and does not fit timestamp[us] exactly"),

@@ -121,6 +121,21 @@ async def test_read_ends_at_timeout(path: Path, kind: Kind) -> None:
     assert caught.value.code is ErrorCode.TIMEOUT
 
 
+@BACKENDS
+async def test_times_have_microseconds(tmp_path: Path, kind: Kind) -> None:
+    """A column with times of day is looked up in microseconds, whatever its unit is."""
+    at = dt.time(23, 59, 59)
+    rows = {"k": [1], "s": pa.array([at], pa.time32("s")), "ns": pa.array([at], pa.time64("ns"))}
+    pq.write_table(pa.table(rows), tmp_path / "p")
+
+    async with kind(tmp_path / "p", ["k"]) as backend:
+        schema = await backend.describe(timeout_s=TIMEOUT_S)
+        found = await backend.fetch(pa.record_batch({"k": [1]}), timeout_s=TIMEOUT_S)
+
+    assert schema.columns == pa.schema({"s": pa.time64("us"), "ns": pa.time64("us")})
+    assert found.rows.to_pylist() == [{"s": at, "ns": at}]
+
+
 async def test_unchanged_file_is_read_once(path: Path) -> None:
     """A file is read again only if it changed; its rows are as new as the check."""
     with capture_logs() as logs:
