@@ -25,9 +25,9 @@ from service.connectors.postgres.queries import (
     key_arguments,
     key_order,
     lookup_query,
+    query_with_snapshot,
     scanning_query,
     telling_blocks_query,
-    telling_query,
     uses_index,
 )
 from service.connectors.postgres.rows import rows_of_records
@@ -171,5 +171,5 @@ class PostgresBackend:
     def _asked_with(self, table: PostgresTable, query: str, *, uses_index: bool) -> _Lookup:
         if self._settings.is_followed:
             blocks = telling_blocks_query(table, query)
-            return _Lookup(table, telling_query(table, query), blocks, uses_index)
+            return _Lookup(table, query_with_snapshot(table, query), blocks, uses_index)
         return _Lookup(table, query, blocks_query(table, query), uses_index)

@@ -60,7 +60,7 @@ def blocks_query(table: PostgresTable, query: str) -> str:
     return f"SELECT {blocks} FROM (SELECT {values} FROM ({query}) AS q OFFSET 0) AS b"  # noqa: S608  names come from the catalog
 
 
-def telling_query(table: PostgresTable, query: str) -> str:
+def query_with_snapshot(table: PostgresTable, query: str) -> str:
     """What one of the first two finds, and one row more that says what the statement sees.
 
     That row has NULL for all but the last column, which only it has. Not a column of every row: the
