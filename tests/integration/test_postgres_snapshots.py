@@ -17,10 +17,10 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.catalog import PostgresCatalog
 from service.connectors.postgres.queries import (
     blocks_query,
+    blocks_query_with_snapshot,
     lookup_query,
     query_with_snapshot,
     scanning_query,
-    telling_blocks_query,
 )
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.postgres_tables import put_table
@@ -179,7 +179,7 @@ async def plans_of(
         await connection.execute(f"SET plan_cache_mode = {mode}")
         query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
         plain = blocks_query(found, query) if is_in_blocks else query
-        make_telling = telling_blocks_query if is_in_blocks else query_with_snapshot
+        make_telling = blocks_query_with_snapshot if is_in_blocks else query_with_snapshot
         plans = []
         for text in (plain, make_telling(found, query)):
             statement = await connection.prepare(text)

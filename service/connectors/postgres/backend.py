@@ -21,13 +21,13 @@ from service.connectors.postgres.catalog import PostgresCatalog
 from service.connectors.postgres.connections import PostgresConnections, Records
 from service.connectors.postgres.queries import (
     blocks_query,
+    blocks_query_with_snapshot,
     index_statement,
     key_arguments,
     key_order,
     lookup_query,
     query_with_snapshot,
     scanning_query,
-    telling_blocks_query,
     uses_index,
 )
 from service.connectors.postgres.rows import rows_of_records
@@ -170,6 +170,6 @@ class PostgresBackend:
 
     def _asked_with(self, table: PostgresTable, query: str, *, uses_index: bool) -> _Lookup:
         if self._settings.is_followed:
-            blocks = telling_blocks_query(table, query)
+            blocks = blocks_query_with_snapshot(table, query)
             return _Lookup(table, query_with_snapshot(table, query), blocks, uses_index)
         return _Lookup(table, query, blocks_query(table, query), uses_index)

@@ -70,7 +70,7 @@ def query_with_snapshot(table: PostgresTable, query: str) -> str:
     return f"SELECT {nulls}, {_SEEN} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
-def telling_blocks_query(table: PostgresTable, query: str) -> str:
+def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
     """The same as blocks, with what the statement sees behind them."""
     return f"SELECT b.*, {_SEEN} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 

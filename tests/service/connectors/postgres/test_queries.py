@@ -15,13 +15,13 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.queries import (
     blocks_query,
+    blocks_query_with_snapshot,
     index_statement,
     key_arguments,
     key_order,
     lookup_query,
     query_with_snapshot,
     scanning_query,
-    telling_blocks_query,
     uses_index,
 )
 from service.connectors.postgres.snapshot_queries import (
@@ -46,7 +46,7 @@ from tests.service.connectors.postgres.described_tables import (
 KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
 COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
-WRAPPING = (blocks_query, query_with_snapshot, telling_blocks_query)
+WRAPPING = (blocks_query, query_with_snapshot, blocks_query_with_snapshot)
 SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
