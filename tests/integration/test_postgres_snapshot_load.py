@@ -19,7 +19,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_queries import STORED_AT, PostgresSnapshotSplit
+from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotSplit
 from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.fault_proxy import FaultProxy
@@ -166,7 +166,7 @@ async def test_each_row_is_told_once(name: str, database: Database) -> None:
     assert rows_of(told) == await looked_up(settings, told)
     (count,) = database.query("SELECT count(*) FROM t")[0]
     assert len(rows_of(told)) == count
-    assert (splits[0].picture.range_columns != (STORED_AT,)) == is_by_key
+    assert (splits[0].picture.range_columns != (CTID,)) == is_by_key
     assert sum(split.page_count for split in splits) > 2
 
 

@@ -34,7 +34,7 @@ class RangeColumn:
     sql_type: str  # which bounds, that are texts, are cast to
 
 
-STORED_AT = RangeColumn("t.ctid", "tid")
+CTID = RangeColumn("t.ctid", "tid")
 
 
 @dataclass(frozen=True, slots=True)

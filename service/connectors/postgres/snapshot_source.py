@@ -18,7 +18,7 @@ from service.connectors.postgres.connections import Records
 from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
-    STORED_AT,
+    CTID,
     Bound,
     PostgresSnapshotSplit,
     RangeColumn,
@@ -106,7 +106,7 @@ class PostgresSnapshotEnumerator:
             return columns, [], row_count
         if not await self._is_indexed(table, columns):
             block_count = size["main_bytes"] // size["block_bytes"]
-            return (STORED_AT,), _stored_bounds(block_count, page_count), row_count
+            return (CTID,), _stored_bounds(block_count, page_count), row_count
         share = _WHOLE_SAMPLE_BYTES / max(size["main_bytes"], 1)
         percent = min(max(100 * share, _LEAST_PERCENT), 100.0)
         query = bounds_query(table, columns, percent=percent)

@@ -25,7 +25,7 @@ from service.connectors.postgres.queries import (
     uses_index,
 )
 from service.connectors.postgres.snapshot_queries import (
-    STORED_AT,
+    CTID,
     bounds_query,
     key_columns,
     postgres_snapshot_query,
@@ -89,8 +89,8 @@ HOSTILE = replace(
         some_bound_query(HOSTILE, key_columns(HOSTILE)),
         size_query(HOSTILE),
         postgres_snapshot_query(HOSTILE, key_columns(HOSTILE), first=("1", "2"), end=("3", "4")),
-        postgres_snapshot_query(HOSTILE, [STORED_AT], first=None, end=("(7,0)",)),
-        postgres_snapshot_query(HOSTILE, [STORED_AT], first=("(7,0)",), end=None),
+        postgres_snapshot_query(HOSTILE, [CTID], first=None, end=("(7,0)",)),
+        postgres_snapshot_query(HOSTILE, [CTID], first=("(7,0)",), end=None),
     ],
 )
 def test_queries_quote_all_names(query: str) -> None:
