@@ -18,7 +18,7 @@ from asyncpg.connect_utils import SessionAttribute
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import close_session
 from service.connectors.postgres.errors import mapped_errors
-from service.connectors.postgres.triggers import TRIGGERS, PostgresNotificationsTriggers
+from service.connectors.postgres.triggers import TRIGGERS, TriggerCheck
 
 # Else a session that waits for its commit would stay when its client has given it up.
 _GREETING = """
@@ -85,7 +85,7 @@ class PostgresNotificationsSession:
     def __init__(
         self,
         settings: PostgresNotificationsSettings,
-        triggers: PostgresNotificationsTriggers,
+        triggers: TriggerCheck,
         *,
         hear: Callable[[str | int], None],
         on_end: Callable[[], None],

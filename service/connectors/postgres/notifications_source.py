@@ -24,7 +24,7 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.triggers import PostgresNotificationsTriggers, trigger_names
+from service.connectors.postgres.triggers import TriggerCheck, trigger_names
 
 _JUST_CONNECTED = "notifications may have been lost before the connection was made"
 _LOW_HALF = 0xFFFFFFFF
@@ -102,7 +102,7 @@ class PostgresNotificationsReader:
         settings: PostgresNotificationsSettings,
         decoder: NotificationDecoder,
         *,
-        triggers: PostgresNotificationsTriggers,
+        triggers: TriggerCheck,
     ) -> None:
         self._settings = settings
         self._decoder = decoder
@@ -256,7 +256,7 @@ class PostgresNotifications:
         return PostgresNotificationsReader(
             settings,
             NotificationDecoder(schema, loads=orjson.loads),
-            triggers=PostgresNotificationsTriggers(origin, names, script=settings.script),
+            triggers=TriggerCheck(origin, names, script=settings.script),
         )
 
 

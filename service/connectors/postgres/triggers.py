@@ -239,7 +239,7 @@ WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
 """
 
 
-class PostgresNotificationsTriggers:
+class TriggerCheck:
     """The triggers of one table, from the first look on."""
 
     def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:

@@ -30,7 +30,7 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
-from service.connectors.postgres.triggers import PostgresNotificationsTriggers, trigger_names
+from service.connectors.postgres.triggers import TriggerCheck, trigger_names
 from service.doctor.backends.database_check import DatabaseCheck
 from service.doctor.backends.postgres_server import PostgresServer
 from service.doctor.finding import Finding, Subject, trouble
@@ -115,7 +115,7 @@ async def try_notifications(
     assert origin is not None  # as every table of PostgreSQL has one
     session = PostgresNotificationsSession(
         settings,
-        PostgresNotificationsTriggers(origin, names, script=settings.script),
+        TriggerCheck(origin, names, script=settings.script),
         hear=lambda told: heard.set() if isinstance(told, int) else None,
         on_end=lambda: None,
     )

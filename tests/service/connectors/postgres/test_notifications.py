@@ -24,7 +24,7 @@ from service.connectors.postgres.notifications_source import (
     PostgresNotificationsReader,
     Taken,
 )
-from service.connectors.postgres.triggers import PostgresNotificationsTriggers, TriggerNames
+from service.connectors.postgres.triggers import TriggerCheck, TriggerNames
 from tests.service.connectors.jumping_loop import run_jumping
 
 SCHEMA = DimensionSchema(
@@ -153,12 +153,10 @@ async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReade
     ]
 
 
-def triggers_of() -> PostgresNotificationsTriggers:
+def triggers_of() -> TriggerCheck:
     """Two triggers that were not checked yet."""
     origin = TableOrigin("shop", "Customers", table_id=16385)
-    return PostgresNotificationsTriggers(
-        origin, NAMES, script="python -m service gen-triggers customers"
-    )
+    return TriggerCheck(origin, NAMES, script="python -m service gen-triggers customers")
 
 
 async def test_silent_server_is_given_up() -> None:
