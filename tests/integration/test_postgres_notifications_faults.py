@@ -169,7 +169,7 @@ async def test_long_silence_is_an_error(
         with pytest.raises(BackendError) as failure:
             await read_until(reader, lambda _: False)
 
-    assert failure.value.detail == "t: no heartbeat came back from the session that listens"
+    assert failure.value.detail == "t: the listening session received no heartbeat"
 
 
 async def test_closing_ends_on_a_frozen_network(
@@ -195,7 +195,7 @@ async def test_overflow_is_an_error(
         with pytest.raises(BackendError) as failure:
             await read_until(reader, lambda _: False)
 
-    assert failure.value.detail == "t: more notifications came than were read"
+    assert failure.value.detail == "t: notifications arrived faster than they were read"
 
 
 async def test_standby_cannot_be_listened_to() -> None:
@@ -212,15 +212,15 @@ async def test_standby_cannot_be_listened_to() -> None:
 
     assert (failure.code, failure.detail) == (
         ErrorCode.BACKEND_UNAVAILABLE,
-        "t: only the primary server can be listened to, and the DSN leads to a standby",
+        "t: LISTEN needs the primary server, and the DSN leads to a standby",
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (PostgresNotificationsSettings, "the server or a pooler before it broke the protocol"),
-        (BareSettings, "the DSN leads to a pooler; to listen, name the server itself"),
+        (PostgresNotificationsSettings, "the server or its pooler broke the protocol"),
+        (BareSettings, "the DSN leads to a pooler; LISTEN needs the address of the server itself"),
     ],
 )
 async def test_poolers_are_refused(

@@ -39,8 +39,8 @@ from tools.processes.postgres_server import Database, running_postgres, running_
 
 ALL = "Changes_insert, Changes_update, Changes_delete, Changes_truncate"
 SCRIPT = "python -m service gen-triggers planes"
-REMEDY = f"run what `{SCRIPT}` prints"
-ANOTHER = "t: the table is gone, or another one has its name; it is described anew soon"
+REMEDY = f"run the output of `{SCRIPT}`"
+ANOTHER = "t: the table was dropped or replaced; its schema will be read again"
 SUCCESSOR = "CREATE TABLE successor (LIKE t INCLUDING ALL); INSERT INTO successor VALUES (1, 'new')"
 SWAP = "BEGIN; ALTER TABLE t RENAME TO former; ALTER TABLE successor RENAME TO t; COMMIT"
 
@@ -89,11 +89,8 @@ async def test_forgotten_triggers_refuse_the_reader(database: Database) -> None:
     failure = await failure_of(settings, schema_of(settings))
 
     assert failure.code is ErrorCode.BACKEND_REJECTED
-    assert (
-        failure.detail
-        == f"t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}".replace(
-            "Changes", "other"
-        )
+    assert failure.detail == f"t: triggers missing or not ENABLE ALWAYS: {ALL}; {REMEDY}".replace(
+        "Changes", "other"
     )
 
 
@@ -116,7 +113,7 @@ async def test_triggers_that_go_end_the_reader(
             await read_until(reader, lambda _: False)
     again = await failure_of(settings, schema_of(settings))
 
-    expected = f"t: no trigger {missing}, always enabled, tells its changes; {REMEDY}"
+    expected = f"t: triggers missing or not ENABLE ALWAYS: {missing}; {REMEDY}"
     assert (failure.value.detail, again.detail) == (expected, expected)
 
 
@@ -136,7 +133,7 @@ async def test_triggers_that_were_off_end_the_reader(
         pass
 
     assert failure.value.detail == (
-        "t: its triggers were made anew, or disabled for a while, so that changes are lost"
+        "t: triggers were recreated, or disabled for a time; changes are lost"
     )
 
 
@@ -170,10 +167,7 @@ async def test_nothing_is_kept_without_triggers(
 
         assert last_error(dimension) is None
     assert answers == ["fetched old", "fetched old", "fetched old", "hit old"]
-    assert (
-        error
-        == f"backend_rejected: t: no trigger {ALL}, always enabled, tells its changes; {REMEDY}"
-    )
+    assert error == f"backend_rejected: t: triggers missing or not ENABLE ALWAYS: {ALL}; {REMEDY}"
 
 
 async def test_swapped_table_is_not_served_from_the_cache(

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
 from service.connectors.postgres.settings import PostgresSettings
 from tools.processes.postgres_server import Database, PostgresServer
@@ -75,8 +75,8 @@ async def plan_of(
     key = tuple(TABLES.get(table, ("id",))[0].split(","))
     connection = await asyncpg.connect(database.dsn())
     try:
-        catalog = PostgresCatalog(lambda query, values: connection.fetch(query, *values))
-        found = await catalog.read_table(PostgresSettings(database.dsn(), table, key))
+        settings = PostgresSettings(database.dsn(), table, key)
+        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
         texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
         rows = await connection.fetch(f"SELECT {texts} FROM {table} LIMIT {key_count}")
         await connection.execute(f"SET plan_cache_mode = {mode}")

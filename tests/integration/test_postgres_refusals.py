@@ -51,7 +51,7 @@ async def test_unknown_role_is_refused(database: Database) -> None:
     refusal = await refusal_of(database.dsn(user="nobody"))
 
     assert refusal.code is ErrorCode.BACKEND_AUTH
-    assert refusal.detail == "things: the server does not let the role of the DSN in"
+    assert refusal.detail == "things: the server refused the role of the DSN"
 
 
 async def test_missing_database_is_told(database: Database) -> None:
@@ -103,7 +103,10 @@ async def test_missing_tls_is_told(database: Database, postgres_server: Postgres
 
     assert refusal.code is ErrorCode.BACKEND_UNAVAILABLE
     server = f"127.0.0.1:{urlsplit(dsn).port}"
-    assert refusal.detail == f"things: the server does not offer TLS, or broke off ({server})"
+    assert (
+        refusal.detail
+        == f"things: the server does not offer TLS, or closed the connection ({server})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,8 +145,8 @@ async def test_missing_table_is_told(database: Database, table: str, hint: str) 
             "CREATE TABLE things (ids int4 PRIMARY KEY, n int4)",
             "no column id; did you mean ids?",
         ),
-        ("CREATE TABLE things (id char(3) PRIMARY KEY, n int4)", "char(n) ignores blanks"),
-        ("CREATE TABLE things (id float8 PRIMARY KEY, n int4)", "by accident"),
+        ("CREATE TABLE things (id char(3) PRIMARY KEY, n int4)", "char(n) ignores trailing blanks"),
+        ("CREATE TABLE things (id float8 PRIMARY KEY, n int4)", "no exact equality"),
         ("CREATE TABLE things (id numeric PRIMARY KEY, n int4)", "without a precision"),
         ("CREATE TABLE things (id jsonb PRIMARY KEY, n int4)", "jsonb cannot be a key"),
         ("CREATE TABLE things (id int4[] PRIMARY KEY, n int4)", "_int4 cannot be a key"),
@@ -212,7 +215,7 @@ async def test_followed_table_may_have_no_heirs(database: Database) -> None:
         await backend.describe(timeout_s=PATIENCE_S)
 
     assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
-    expected = 'things: public."Big" inherits from it, and its changes are told under that name; '
+    expected = 'things: public."Big" inherits from it, and reports changes under its own name; '
     assert refusal.detail.startswith(expected)
 
 

@@ -166,7 +166,7 @@ async def test_each_row_is_told_once(name: str, database: Database) -> None:
     assert rows_of(told) == await looked_up(settings, told)
     (count,) = database.query("SELECT count(*) FROM t")[0]
     assert len(rows_of(told)) == count
-    assert (splits[0].picture.range_columns != (CTID,)) == is_by_key
+    assert (splits[0].snapshot.range_columns != (CTID,)) == is_by_key
     assert sum(split.page_count for split in splits) > 2
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
@@ -174,8 +174,8 @@ async def plans_of(
     """The nodes of a query's plan, without and with telling what it saw."""
     connection = await asyncpg.connect(database.dsn())
     try:
-        catalog = PostgresCatalog(lambda query, values: connection.fetch(query, *values))
-        found = await catalog.read_table(PostgresSettings(database.dsn(), "small", ("id",)))
+        settings = PostgresSettings(database.dsn(), "small", ("id",))
+        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
         await connection.execute(f"SET plan_cache_mode = {mode}")
         query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
         plain = blocks_query(found, query) if is_in_blocks else query

@@ -12,13 +12,13 @@ from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.backend import FetchedRows
-from service.connectors.postgres.rows import as_described, checked_rows, no_rows, visible_snapshot
+from service.connectors.postgres.rows import as_described, checked_rows, no_rows, parsed_snapshot
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
-Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known when it runs
+Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known at run time
 
-# As the server's `array_send` writes it, all in network byte order; then each element's length
-# (-1 for NULL), and its bytes.
+# The server's `array_send`, in network byte order. The elements follow: each is a length, -1 for
+# NULL, and its bytes.
 _HEADER = np.dtype(
     [
         ("dimensions", ">i4"),
@@ -33,15 +33,15 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class BinaryArray:
-    """The elements of one array; zero where they are null."""
+    """The elements of one array of values of one width."""
 
-    values: Numbers  # [size] in the machine's byte order
-    is_null: npt.NDArray[np.bool_] | None  # [size] None if none is
-    end: int  # where in the block the array ends
+    values: Numbers  # [size] in the machine's byte order; zero where null
+    is_null: npt.NDArray[np.bool_] | None  # [size] None without nulls
+    end: int  # offset of the array's end in the block
 
     @classmethod
     def read(cls, block: bytes, kind: npt.DTypeLike) -> "BinaryArray":
-        """The array that a block begins with, of elements as wide as `kind`."""
+        """The array at the start of the block; its elements have the width of `kind`."""
         element = np.dtype(kind)
         header = np.frombuffer(block, _HEADER, count=1)[0]
         size = int(header["size"])
@@ -57,7 +57,7 @@ class BinaryArray:
 
 
 def element_oid(block: bytes) -> int:
-    """The number in the catalog of the type that the elements of a block's array have."""
+    """The oid of the element type of the block's array."""
     return int(np.frombuffer(block, _HEADER, count=1)["element_oid"][0])
 
 
@@ -78,15 +78,15 @@ def _with_nulls(
 
 
 def _at_each_unit(block: bytes, kind: np.dtype[Any], unit: int) -> Numbers:
-    """What would be read at each multiple of so many bytes."""
+    """The value at each multiple of `unit` bytes; values overlap."""
     count = max(0, (len(block) - kind.itemsize) // unit + 1)
     return np.ndarray((count,), kind, block, strides=(unit,))
 
 
 def _starts(steps: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Where so many elements start, the first at 0, each as many steps on as its place says.
+    """The start of each of `size` elements; an element that starts at i ends at i + steps[i].
 
-    By pointer jumping (Wyllie 1979): how far each place leads is doubled with each round.
+    By pointer jumping (Wyllie 1979): each round doubles the length of the jumps.
     """
     jumps = np.minimum(np.arange(len(steps)) + steps, len(steps) - 1)
     starts = np.zeros(1, np.int64)
@@ -96,20 +96,18 @@ def _starts(steps: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     return starts[:size]
 
 
-_EPOCH_DAYS = 10_957  # from 1970 to 2000, where PostgreSQL counts from
+_EPOCH_DAYS = 10_957  # from 1970 to PostgreSQL's epoch, 2000
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """What the values of an array are."""
-
     type: pa.DataType
     numbers: npt.DTypeLike
     epoch: int = 0
 
 
-# {number of the type in the catalog of any server: its values}
+# {oid of the element type, the same on every server: its values}
 _ELEMENTS = {
     16: _Element(pa.bool_(), np.bool_),
     20: _Element(pa.int64(), np.int64),
@@ -124,26 +122,25 @@ _ELEMENTS = {
 
 
 def rows_of_blocks(
-    blocks: Sequence[Any], table: PostgresTable, *, key_count: int, tells_snapshot: bool = False
+    blocks: Sequence[Any], table: PostgresTable, *, key_count: int, has_snapshot: bool = False
 ) -> FetchedRows:
-    """The blocks of a query for so many keys: ordinals, then the columns; see `checked_rows`.
+    """The rows of a query's blocks: ordinals, columns, and the snapshot if the query has it.
 
-    What the query saw stands behind them, if it tells.
+    Raises BackendError as `checked_rows` and `as_described` do, and `backend_rejected` for text
+    that is not UTF-8.
     """
-    if not tells_snapshot:
-        return _rows(blocks, table, key_count)
-    *blocks, seen = blocks
-    return replace(_rows(blocks, table, key_count), snapshot=visible_snapshot(seen))
-
-
-def _rows(blocks: Sequence[bytes | None], table: PostgresTable, key_count: int) -> FetchedRows:
+    snapshot = None
+    if has_snapshot:
+        *blocks, text = blocks
+        snapshot = parsed_snapshot(text)
     first, *others = blocks
-    if first is None:  # the aggregates of no rows
-        return no_rows(table)
+    if first is None:  # aggregates of no rows
+        return replace(no_rows(table), snapshot=snapshot)
     ordinals = BinaryArray.read(first, np.int64).values
     readings = zip(others, table.columns, strict=True)
     columns = [_column(block, name, reading) for block, (name, reading) in readings]
-    return checked_rows(ordinals, columns, table, key_count=key_count)
+    fetched = checked_rows(ordinals, columns, table, key_count=key_count)
+    return replace(fetched, snapshot=snapshot)
 
 
 def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
@@ -158,19 +155,19 @@ def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
 def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
     element = _ELEMENTS.get(element_oid(block))
     if element is None or not _may_become(element.type, kind):
-        raise pa.ArrowInvalid("the elements are of another type")
+        raise pa.ArrowInvalid("the elements have another type")
     array = BinaryArray.read(block, element.numbers)
     values = array.values + element.epoch if element.epoch else array.values
     return pa.array(values, mask=array.is_null).view(element.type).cast(kind)
 
 
 def _may_become(sent: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether it is the type, or an integer of another width, which fits or is refused."""
+    """Whether the types are equal, or both are integers: the cast checks their range."""
     return sent == kind or (types.is_integer(sent) and types.is_integer(kind))
 
 
 def _of_any_length(block: bytes) -> pa.BinaryArray:
-    """Values of any length: an array of their lengths, then all of them without a gap."""
+    """Values of variable length: an array of lengths, and all values without gaps."""
     lengths = BinaryArray.read(block, np.int32)
     size = len(lengths.values)
     offsets = np.zeros(size + 1, np.int32)

@@ -1,7 +1,7 @@
-"""What PostgreSQL, asyncpg and the network raise, as BackendError: the one place that knows codes.
+"""Mapping of errors of PostgreSQL, asyncpg and the network to BackendError.
 
-The texts are ours. A server's message and DETAIL may hold values of rows and keys; they stay in the
-chained exception, which is for debug logs only.
+Messages are fixed texts: a server's message and DETAIL may hold values of rows and keys. They stay
+in the chained exception, for debug logs only.
 """
 
 import errno
@@ -14,74 +14,71 @@ import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
 
-# {SQLSTATE, or its class (the first two digits): what it means to us}; PostgreSQL manual, App. A
+_POOLER = "behind PgBouncer, set pgbouncer: true"
+_MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
+# {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08": (ErrorCode.BACKEND_UNAVAILABLE, "the connection was lost"),
-    "08P01": (
-        ErrorCode.BACKEND_UNAVAILABLE,
-        "the server or a pooler before it broke the protocol",
-    ),
-    "0A": (ErrorCode.SCHEMA_CHANGED, "the table is not what it was when it was described"),
+    "08P01": (ErrorCode.BACKEND_UNAVAILABLE, "the server or its pooler broke the protocol"),
+    "0A": (ErrorCode.SCHEMA_CHANGED, "the table changed since its schema was read"),
     "22": (ErrorCode.KEY_REJECTED, "the server refused a value of this batch of keys"),
-    "26": (ErrorCode.BACKEND_REJECTED, "a prepared statement is gone; behind PgBouncer say so"),
-    "28": (ErrorCode.BACKEND_AUTH, "the server does not let the role of the DSN in"),
+    "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
+    "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
     "3D": (ErrorCode.BACKEND_UNAVAILABLE, "the database of the DSN does not exist"),
-    "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table is gone"),
-    "40": (ErrorCode.BACKEND_UNAVAILABLE, "the server gave the query up for others"),
-    "42": (ErrorCode.SCHEMA_CHANGED, "the table or a column is not what it was when described"),
+    "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table does not exist"),
+    "40": (ErrorCode.BACKEND_UNAVAILABLE, "the server aborted the query in favor of others"),
+    "42": (ErrorCode.SCHEMA_CHANGED, "the table or a column changed since its schema was read"),
     "42501": (ErrorCode.FORBIDDEN, "the role of the DSN may not read the table"),
-    "42P05": (ErrorCode.BACKEND_REJECTED, "a prepared statement is in the way; see PgBouncer"),
-    "53": (ErrorCode.BACKEND_UNAVAILABLE, "the server is out of memory, disk or the like"),
+    "42P05": (ErrorCode.BACKEND_REJECTED, f"a prepared statement exists already; {_POOLER}"),
+    "53": (ErrorCode.BACKEND_UNAVAILABLE, "the server lacks memory, disk or another resource"),
     "53300": (ErrorCode.BACKEND_UNAVAILABLE, "the server has too many connections"),
-    # A block of a column may have 1 GB; half of the keys have fewer rows, as where one is refused.
+    # A value has at most 1 GB; a refused batch of keys is split, and each half has fewer rows.
     "54": (ErrorCode.KEY_REJECTED, "the rows of this batch of keys are too large for one answer"),
     "55": (ErrorCode.BACKEND_UNAVAILABLE, "the table is locked or not ready"),
-    "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting, stopping or was told to stop"),
+    "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping"),
     "57014": (ErrorCode.TIMEOUT, "the server ended the query at its statement timeout"),
-    "58": (ErrorCode.BACKEND_UNAVAILABLE, "the server has trouble with its system"),
-    "XX": (ErrorCode.BACKEND_UNAVAILABLE, "the server failed inside"),
+    "58": (ErrorCode.BACKEND_UNAVAILABLE, "the server has a system error"),
+    "XX": (ErrorCode.BACKEND_UNAVAILABLE, "the server has an internal error"),
 }
 _OTHER_STATE = (ErrorCode.BACKEND_REJECTED, "the server refused the query")
 
-# {class: reason}, the nearest base class counts; all of them mean that the store is unavailable
+# {class: reason}; the nearest base class applies, and the code is `backend_unavailable`
 _CONNECT_REASONS: dict[type[BaseException], str] = {
     socket.gaierror: "the host name of the DSN does not resolve",
     ConnectionRefusedError: "nothing listens at the address of the DSN",
-    FileNotFoundError: "there is no Unix socket at the place that the DSN names",
+    FileNotFoundError: "the Unix socket of the DSN does not exist",
     PermissionError: "the Unix socket of the DSN may not be opened",
     ssl.SSLError: "TLS failed",
     ConnectionResetError: "the connection was lost",
-    ConnectionError: "the server does not offer TLS, or broke off",
-    TimeoutError: "no connection in time",
+    ConnectionError: "the server does not offer TLS, or closed the connection",
+    TimeoutError: "the connection attempt timed out",
     OSError: "the address of the DSN cannot be reached",
     asyncpg.TargetServerAttributeNotMatched: "no server has the session attributes of the DSN",
-    asyncpg.ProtocolError: "what answers at the address of the DSN does not speak PostgreSQL",
-    asyncpg.InternalClientError: "the connection is in disorder",
-    asyncpg.ClientConfigurationError: "the DSN is malformed; postgresql://user@host:port/database",
+    asyncpg.ProtocolError: "the server at the address of the DSN does not speak PostgreSQL",
+    asyncpg.InternalClientError: "the state of the connection is invalid",
+    asyncpg.ClientConfigurationError: _MALFORMED,
     asyncpg.InterfaceError: "the connection was lost",
-    ValueError: "the DSN is malformed; postgresql://user@host:port/database",
+    ValueError: _MALFORMED,
 }
+_MAPPED = (
+    *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+    *(OSError, ValueError),
+)
 
 
 @contextmanager
 def mapped_errors(table: str) -> Iterator[None]:
-    """Raise BackendError, chained, for all that a query or a connection attempt can fail with."""
+    """Raise BackendError, chained, for every error of a query or a connection attempt."""
     try:
         yield
-    except (
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-        OSError,
-        ValueError,
-    ) as error:
+    except _MAPPED as error:
         code, reason = explained(error)
         raise BackendError(code, f"{table}: {reason}") from error
 
 
 def explained(error: BaseException) -> tuple[ErrorCode, str]:
-    """The code and our reason for an exception of asyncpg or the network."""
+    """The code and the reason of an exception of asyncpg or the network."""
     match error:
         case asyncpg.PostgresError(sqlstate=str(state)):
             return _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
@@ -90,7 +87,7 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
         case UnicodeError():
             return ErrorCode.BACKEND_REJECTED, "the table holds text that is not UTF-8"
         case OSError(errno=errno.EADDRNOTAVAIL):
-            reason = "this machine has no port (or no address) left to connect from"
+            reason = "this machine has no free port or address for the connection"
             return ErrorCode.BACKEND_UNAVAILABLE, reason
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)
     reason = next((reason for reason in reasons if reason), "the connection failed")

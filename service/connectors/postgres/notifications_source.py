@@ -1,4 +1,4 @@
-"""Notification source: changes that triggers publish by NOTIFY, in order and bounded."""
+"""PostgreSQL notification source: changes that triggers publish by NOTIFY, in order."""
 
 import asyncio
 import sys
@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import orjson
@@ -24,31 +23,70 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.triggers import TriggerCheck, trigger_names
+
+log = structlog.get_logger()
 
 _JUST_CONNECTED = "notifications may have been lost before the connection was made"
 _LOW_HALF = 0xFFFFFFFF
+_WAIT_S = 1.0
+_PIECE_BYTES = 256 * 2**10  # of payloads, which are decoded in a few milliseconds
+_CHANGE_BYTES = 100  # of a change without its columns, about
+_SPLIT = Split("notifications")
+
+
+class PostgresNotifications:
+    """Changes of a table from now on, without end; one split."""
+
+    is_bounded = False
+    reading_mode = ReadingMode.MULTIPLEXED
+
+    def __init__(self, settings: PostgresNotificationsSettings) -> None:
+        self._settings = settings
+
+    def enumerator(self, schema: DimensionSchema) -> "NotificationsEnumerator":
+        """An enumerator, which needs no connection."""
+        del schema  # there is one split for each table
+        return NotificationsEnumerator()
+
+    def reader(self, schema: DimensionSchema) -> "PostgresNotificationsReader":
+        """A reader with its own connection."""
+        return PostgresNotificationsReader(self._settings, schema)
+
+
+class NotificationsEnumerator:
+    """Always lists the same split."""
+
+    discovery_interval_s = None
+
+    async def __aenter__(self) -> Self:
+        """Nothing to open."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    async def discover(self) -> Sequence[Split]:
+        """The split."""
+        return (_SPLIT,)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was next, in the order of arrival; the loss comes first, if there was one."""
+    """Entries of an inbox in order of arrival."""
 
     payloads: Sequence[str]
-    lost: TableChange | None  # that notifications before these are gone
-    heartbeat_ms: int  # the server's clock at the last heartbeat among these, or NO_WATERMARK_MS
-
-    @property
-    def has_heartbeat(self) -> bool:
-        """Whether the connection has shown that it hears."""
-        return self.heartbeat_ms != NO_WATERMARK_MS
+    gap: TableChange | None  # before these payloads
+    heartbeat_ms: int  # the server's clock at the last heartbeat, or NO_WATERMARK_MS
 
 
 class PostgresNotificationsInbox:
-    """Payloads and heartbeats; begins with a loss, because nobody knows what came before."""
+    """Payloads and heartbeats, bounded in bytes.
+
+    It starts with a gap: notifications before the connection are unknown.
+    """
 
     def __init__(self, *, max_bytes: int) -> None:
-        self._lost: TableChange | None = TableChange(_JUST_CONNECTED)
+        self._gap: TableChange | None = TableChange(_JUST_CONNECTED)
         self._max_bytes = max_bytes
         self._entries: deque[str | int] = deque()  # payloads, and heartbeats in ms
         self._nbytes = 0
@@ -56,14 +94,14 @@ class PostgresNotificationsInbox:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to take."""
-        return self._lost is None and not self._entries
+        return self._gap is None and not self._entries
 
     def on_connected(self, last_transaction_id: int) -> None:
-        """No later transaction than this one of the primary is among what is lost."""
-        self._lost = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF)
+        """Limit the gap to transactions of the primary up to this one."""
+        self._gap = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF)
 
     def put(self, entry: str | int) -> bool:
-        """A payload or a heartbeat; whether there was room for it."""
+        """Append a payload or a heartbeat; False, and no change, if it does not fit."""
         size = sys.getsizeof(entry)
         if self._nbytes + size > self._max_bytes:
             return False
@@ -72,8 +110,8 @@ class PostgresNotificationsInbox:
         return True
 
     def take(self, max_bytes: int) -> Taken:
-        """At least one entry, if there is any, and no more than so many bytes beyond it."""
-        lost, self._lost = self._lost, None
+        """Remove entries up to the one that reaches `max_bytes`."""
+        gap, self._gap = self._gap, None
         payloads: list[str] = []
         heartbeat_ms, room = NO_WATERMARK_MS, max_bytes
         while self._entries and room > 0:
@@ -84,44 +122,31 @@ class PostgresNotificationsInbox:
                 payloads.append(entry)
             else:
                 heartbeat_ms = entry
-        return Taken(payloads, lost, heartbeat_ms)
-
-
-log = structlog.get_logger()
-
-_WAIT_S = 1.0
-_PIECE_BYTES = 256 * 2**10  # of payloads: decoded in a few milliseconds
-_CHANGE_BYTES = 100  # besides its columns, by and large
+        return Taken(payloads, gap, heartbeat_ms)
 
 
 class PostgresNotificationsReader:
-    """Of one split; a connection that was lost is an error, and its successor tells of the gap."""
+    """Reads the split; fails when its connection is lost, and the next reader reports the gap."""
 
-    def __init__(
-        self,
-        settings: PostgresNotificationsSettings,
-        decoder: NotificationDecoder,
-        *,
-        triggers: TriggerCheck,
-    ) -> None:
+    def __init__(self, settings: PostgresNotificationsSettings, schema: DimensionSchema) -> None:
         self._settings = settings
-        self._decoder = decoder
+        self._decoder = NotificationDecoder(schema, loads=orjson.loads)
         self._inbox = PostgresNotificationsInbox(max_bytes=settings.max_waiting_bytes)
         self._session = PostgresNotificationsSession(
-            settings, triggers, hear=self._on_heard, on_end=self._on_end
+            settings, schema, hear=self._on_heard, on_end=self._on_end
         )
         self._stack = AsyncExitStack()
-        self._news = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._failure: BackendError | None = None
         self._heard_at_s = 0.0
-        self._split_id: str | None = None  # until it is given one
-        self._position = 0  # how many notifications were told
+        self._split_id: str | None = None
+        self._position = 0  # payloads that were returned
         self._is_paused = False
         self._is_caught_up = False
         self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
-        """Connect, listen, and begin to send heartbeats; raises BackendError."""
+        """Connect, listen, and start heartbeats; raises BackendError."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._session)
             self._inbox.on_connected(self._session.last_transaction_id)
@@ -131,22 +156,17 @@ class PostgresNotificationsReader:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect, at the latest after a second; never raises."""
-        await self._stack.aclose()  # without the error, which is none of the heartbeats'
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect within a second; never raises."""
+        await self._stack.aclose()  # without the caller's error, which would cancel the tasks
 
     async def assign(self, split: Split, *, position: int | None) -> None:
-        """Tell what is heard from now on; nobody has kept what was told before."""
+        """Read from now on, whatever the position: the server keeps no notifications."""
         self._split_id = split.id
         self._position = position or 0
 
     async def read(self) -> Sequence[SplitPiece]:
-        """What was heard by now, waited for a second at the most; raises BackendError."""
+        """New changes, after at most a second; raises BackendError."""
         if self._failure is None and (self._is_paused or self._inbox.is_empty):
             await self._wait()
         if self._failure is not None:
@@ -156,16 +176,16 @@ class PostgresNotificationsReader:
         return (self._piece(self._split_id, self._inbox.take(_PIECE_BYTES)),)
 
     def pause(self, split_ids: Collection[str]) -> None:
-        """Tell nothing while the split is among these."""
+        """Pause if the split is among these, else resume."""
         self._is_paused = self._split_id in split_ids
 
     def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
         decoded = self._decoder.decode(taken.payloads)
         self._log_faults(decoded.faults.values())
-        lost = () if taken.lost is None else (taken.lost,)
-        changes = (*lost, *decoded.changes)
+        gap = () if taken.gap is None else (taken.gap,)
+        changes = (*gap, *decoded.changes)
         self._position += len(taken.payloads)
-        self._is_caught_up = self._is_caught_up or taken.has_heartbeat
+        self._is_caught_up = self._is_caught_up or taken.heartbeat_ms != NO_WATERMARK_MS
         return SplitPiece(
             split_id,
             self._position,
@@ -190,12 +210,12 @@ class PostgresNotificationsReader:
                 )
 
     async def _wait(self) -> None:
-        self._news.clear()
+        self._has_news.clear()
         try:
             async with asyncio.timeout(_WAIT_S):
-                await self._news.wait()
+                await self._has_news.wait()
         except TimeoutError:
-            pass  # then only how long it has been silent is told
+            pass  # the piece reports the silence
 
     async def _beat(self) -> None:
         while True:
@@ -209,12 +229,12 @@ class PostgresNotificationsReader:
     def _on_heard(self, entry: str | int) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
         if not self._inbox.put(entry):
-            # The next session tells up to which transaction something is lost.
-            self._on_lost("more notifications came than were read")
-        self._news.set()
+            # The next session limits the gap by its last transaction.
+            self._on_lost("notifications arrived faster than they were read")
+        self._has_news.set()
 
     def _on_end(self) -> None:
-        self._on_lost("the session that listens was lost")
+        self._on_lost("the listening session was lost")
 
     def _on_lost(self, reason: str) -> None:
         detail = f"{self._settings.table}: {reason}"
@@ -222,64 +242,4 @@ class PostgresNotificationsReader:
 
     def _fail(self, error: BackendError) -> None:
         self._failure = self._failure or error
-        self._news.set()
-
-
-_SPLIT = Split("notifications")
-
-
-class PostgresNotifications:
-    """Unbounded, of one split."""
-
-    def __init__(self, settings: PostgresNotificationsSettings) -> None:
-        self._settings = settings
-
-    @property
-    def is_bounded(self) -> bool:
-        """It has no end."""
-        return False
-
-    @property
-    def reading_mode(self) -> ReadingMode:
-        """One reader, one split."""
-        return ReadingMode.MULTIPLEXED
-
-    def enumerator(self, schema: DimensionSchema) -> "NotificationsEnumerator":  # noqa: ARG002  of the port
-        """An enumerator that connects to nothing."""
-        return NotificationsEnumerator()
-
-    def reader(self, schema: DimensionSchema) -> PostgresNotificationsReader:
-        """A reader with a connection of its own."""
-        settings, origin = self._settings, schema.origin
-        assert origin is not None  # as every table of PostgreSQL has one
-        names = trigger_names(settings.table, schema.key.names, channel=settings.channel)
-        return PostgresNotificationsReader(
-            settings,
-            NotificationDecoder(schema, loads=orjson.loads),
-            triggers=TriggerCheck(origin, names, script=settings.script),
-        )
-
-
-class NotificationsEnumerator:
-    """There is one split, always the same."""
-
-    @property
-    def discovery_interval_s(self) -> float | None:
-        """There is nothing to discover."""
-        return None
-
-    async def __aenter__(self) -> Self:
-        """Nothing has to be opened."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Nothing has to be closed."""
-
-    async def discover(self) -> Sequence[Split]:
-        """The split."""
-        return (_SPLIT,)
+        self._has_news.set()

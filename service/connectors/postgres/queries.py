@@ -1,4 +1,4 @@
-"""Lookup queries of a table, their key arguments, and the index check."""
+"""Lookup queries of a table, their key arguments, and the check of their plans."""
 
 import json
 from typing import Any
@@ -13,44 +13,45 @@ from pyarrow import types
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.table import ColumnReading, PostgresTable, quoted
 
-# Whether the server is a standby, t or f, and the snapshot of the statement: see `postgres_seen`.
-_SEEN = "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
+# `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
+_SNAPSHOT = (
+    "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
+)
 
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
-    """One array per key column in; out come ordinal (from 1) and columns of rows that exist.
+    """Index lookup of an array per key column; returns ordinals from 1, and columns.
 
-    The database matches, so that it alone decides what is equal. OFFSET 0 keeps the planner from
-    turning this into a join: whatever it believes of the number of keys or of the table's size, it
-    asks the index once per key and never reads the table from end to end. The rows of one key come
-    in the table's order, if they are to be ordered.
+    The database compares keys, with its own equality. OFFSET 0 prevents a join: whatever its
+    estimates are, the planner uses the index once per key, and never scans the table. With
+    `is_ordered` the rows of a key have the table's order.
     """
     order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
     return (
         "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {_columns(table)}"
-        f" FROM {_name(table)} AS t"
+        f" FROM {table.sql_name} AS t"
         f" WHERE {_matches(table)}{order} OFFSET 0) AS r"
     )
 
 
 def scanning_query(table: PostgresTable, *, is_ordered: bool) -> str:
-    """The same for a table without an index: read once for all keys, not once for each."""
+    """The lookup in a table without an index: one scan for all keys."""
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
     return (
         f"SELECT k.ordinal, {_columns(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
-        f" JOIN {_name(table)} AS t ON {_matches(table)}{order}"
+        f" JOIN {table.sql_name} AS t ON {_matches(table)}{order}"
     )
 
 
 def blocks_query(table: PostgresTable, query: str) -> str:
-    """What one of the others finds, in the same order, as a single row of blocks of bytes.
+    """The result of a lookup query, in the same order, as one row of byte blocks.
 
-    The ordinals are a block, and each column is one; all are NULL if there are no rows. A block is
-    an array; where values have any length it is one of lengths, and they stand behind it. OFFSET 0
-    keeps the planner from making the bytes of such a value twice.
+    The ordinals and each column are a block; all are NULL without rows. A block is a binary array;
+    for values of variable length, an array of lengths with the values behind it. OFFSET 0 prevents
+    that these values are computed twice.
     """
     numbered = [
         (f"column{number}", reading) for number, (_, reading) in enumerate(table.columns, 1)
@@ -61,33 +62,33 @@ def blocks_query(table: PostgresTable, query: str) -> str:
 
 
 def query_with_snapshot(table: PostgresTable, query: str) -> str:
-    """What one of the first two finds, and one row more that says what the statement sees.
+    """The result of a lookup query, and one more row with the snapshot of the statement.
 
-    That row has NULL for all but the last column, which only it has. Not a column of every row: the
-    text has a word for each transaction in progress.
+    The snapshot is the last column, which is NULL in the other rows. It is not repeated in each
+    row, because it lists every transaction in progress.
     """
     nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
-    return f"SELECT {nulls}, {_SEEN} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
+    return f"SELECT {nulls}, {_SNAPSHOT} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
 def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
-    """The same as blocks, with what the statement sees behind them."""
-    return f"SELECT b.*, {_SEEN} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
+    """The result of a lookup query as blocks, with the snapshot of the statement behind them."""
+    return f"SELECT b.*, {_SNAPSHOT} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 
 
 def uses_index(plan: str) -> bool:
-    """Whether a plan, as EXPLAIN gives it in JSON, finds the rows by a condition on an index.
+    """Whether a plan (EXPLAIN, as JSON) finds rows by an index condition.
 
-    Of a table in parts, each part needs its index. An index on some of the key's columns is enough:
-    which of them tell rows apart, only the table's owner knows.
+    Each child of a table in parts needs its index. A condition on some key columns is enough: only
+    the owner of the table knows which of them are selective.
     """
     return any(_has_condition(each["Plan"]) for each in json.loads(plan))
 
 
 def index_statement(table: PostgresTable) -> str:
-    """What creates the index that lookups need."""
+    """The statement that creates the index for lookups."""
     key = ", ".join(quoted(name) for name, _ in table.keys)
-    return f"CREATE INDEX CONCURRENTLY ON {_name(table)} ({key})"
+    return f"CREATE INDEX CONCURRENTLY ON {table.sql_name} ({key})"
 
 
 def _has_condition(node: dict[str, Any]) -> bool:
@@ -111,7 +112,7 @@ def _columns(table: PostgresTable) -> str:
 
 def _value(name: str, reading: ColumnReading) -> str:
     if reading.to_bytes is None:
-        return f"COALESCE(q.{name}, NULL)"  # which is of the type that a domain is made of
+        return f"COALESCE(q.{name}, NULL)"  # turns a domain into its base type
     return reading.to_bytes(f"q.{name}")
 
 
@@ -123,34 +124,30 @@ def _block(name: str, reading: ColumnReading) -> str:
 
 
 def _matches(table: PostgresTable) -> str:
-    is_asked = [
+    equalities = [
         f"t.{quoted(name)} = k.key{number}" for number, (name, _) in enumerate(table.keys, 1)
     ]
-    return " AND ".join([*is_asked, *table.conditions])
+    return " AND ".join([*equalities, *table.conditions])
 
 
-def _name(table: PostgresTable) -> str:
-    return f"{quoted(table.schema_name)}.{quoted(table.name)}"
-
-
-# Years 1 to 9999, like the columns: beyond, ISO 8601 needs signs and more digits.
+# Years 1 to 9999, as for columns: ISO 8601 texts of other years need signs and more digits.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
 def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """Where the keys stand that ascend: as in an index, so that neighbours share its pages.
+    """The positions of the keys in ascending order, so that neighbors share index pages.
 
-    A text's order may be another one in the index; near is near all the same.
+    The index may sort texts differently; most neighbors stay close.
     """
     by_all = [(name, "ascending") for name in keys.schema.names]
     return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
 
 
 def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[Any]:
-    """What each key column is sent as: a list, or for integers, which are never null, a text.
+    """The query argument of each key column: a list, or an array literal for integers.
 
-    A time that cannot be written becomes NULL: no row.
+    A time outside the years 1 to 9999 becomes NULL, which matches no row. Integers are never null.
     """
     return [_argument(column, field) for column, field in zip(keys.columns, described, strict=True)]
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
+from service.connectors.ports.loaded_rows import loaded_rows
 from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.queries import blocks_query
 from service.connectors.postgres.table import (
@@ -23,51 +23,51 @@ from service.connectors.postgres.table import (
     quoted,
 )
 
-Bound: TypeAlias = tuple[str, ...]  # the value of each of the columns that ranges are made of
+Bound: TypeAlias = tuple[str, ...]  # the value of each range column, as text
 
 
 @dataclass(frozen=True, slots=True)
 class RangeColumn:
-    """What rows are put in ranges by: a column of the key, or where they are stored."""
+    """A column that divides rows into ranges: of the key, or the physical position."""
 
     expression: str  # in SQL, of a row `t`
-    sql_type: str  # which bounds, that are texts, are cast to
+    sql_type: str  # of the bounds, which are sent as texts
 
 
 CTID = RangeColumn("t.ctid", "tid")
 
 
 @dataclass(frozen=True, slots=True)
-class TablePicture:
-    """A table as one snapshot shows it."""
+class ExportedSnapshot:
+    """A snapshot that other sessions can import, and the table as it shows it."""
 
     table: PostgresTable
     range_columns: tuple[RangeColumn, ...]
-    snapshot_id: str  # under which other sessions find the snapshot
-    snapshot: TableSnapshot
+    id: str  # for SET TRANSACTION SNAPSHOT
+    visibility: TableSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresSnapshotSplit(Split):
-    """Pages of rows: page i has those from bound i on, and below bound i + 1; None: without end.
+    """Pages of rows: page i is the range from bound i to bound i + 1, exclusive; None: open.
 
-    Its position is how many rows were read.
+    Its position counts the rows that were read.
     """
 
-    picture: TablePicture
+    snapshot: ExportedSnapshot
     bounds: Sequence[Bound | None]
-    total: int | None  # rows, about
-    # {position: the page that follows it}; a position is told only when its page is whole
+    total: int | None  # estimated rows
+    # {position: next page}; positions are reported at the ends of pages only
     page_at: dict[int, int] = field(default_factory=lambda: {0: 0}, compare=False)
 
     @property
     def page_count(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return len(self.bounds) - 1
 
 
 _UUID = ColumnReading(pa.binary(), lambda name: name, lambda value: f"uuid_send({value})")
-_ORDINAL = "1::int8"  # blocks have a column that tells which key a row is of; here there is none
+_ORDINAL = "1::int8"  # blocks start with the ordinals of keys; a page has no keys
 
 
 def postgres_snapshot_query(
@@ -77,18 +77,18 @@ def postgres_snapshot_query(
     first: Bound | None,
     end: Bound | None,
 ) -> str:
-    """The rows from one bound on and below the other, as blocks: see `with_keys`."""
+    """The rows from one bound to the other, exclusive, as blocks; keys come before columns."""
     wide = with_keys(table)
     values = [f"{_ORDINAL} AS ordinal"]
     for number, (name, reading) in enumerate(wide.columns, 1):
         values.append(f"{reading.expression(f't.{quoted(name)}')} AS column{number}")
-    query = f"SELECT {', '.join(values)} FROM {_name(table)} AS t WHERE {_has_key(table)}"  # noqa: S608  names come from the catalog, quoted
+    query = f"SELECT {', '.join(values)} FROM {table.sql_name} AS t WHERE {_has_key(table)}"  # noqa: S608  names come from the catalog, quoted
     query += _range(columns, first, end)
     return blocks_query(wide, query)
 
 
 def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percent: float) -> str:
-    """The bounds between so many ($1) ranges of about as many rows each, by a sample of blocks."""
+    """The bounds between $1 ranges of about equally many rows, from a sample of blocks."""
     names = [f"value{number}" for number, _ in enumerate(columns, 1)]
     values = [f"{column.expression} AS {name}" for column, name in zip(columns, names, strict=True)]
     order = ", ".join(column.expression for column in columns)
@@ -96,7 +96,7 @@ def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percen
     return (
         f"SELECT {texts} FROM (SELECT {', '.join(values)},"  # noqa: S608  as above
         f" row_number() OVER (ORDER BY {order}) * $1::int8 AS share, count(*) OVER () AS total"
-        f" FROM {_name(table)} AS t TABLESAMPLE SYSTEM ({percent})"
+        f" FROM {table.sql_name} AS t TABLESAMPLE SYSTEM ({percent})"
         f" WHERE {_has_key(table)}) AS s"
         " WHERE share / total <> (share - $1::int8) / total AND share / total < $1::int8"
         " ORDER BY share"
@@ -104,14 +104,14 @@ def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percen
 
 
 def some_bound_query(table: PostgresTable, columns: Sequence[RangeColumn]) -> str:
-    """The bound that some row of the table would be, if there is any."""
+    """The bound of one row of the table, if there is any."""
     texts = ", ".join(f"{column.expression}::text" for column in columns)
-    return f"SELECT {texts} FROM {_name(table)} AS t WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
+    return f"SELECT {texts} FROM {table.sql_name} AS t WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
 
 
 def size_query(table: PostgresTable) -> str:
-    """What the table holds: bytes in all, bytes without long values, of a block, rows (about)."""
-    literal = _name(table).replace("'", "''")
+    """Bytes of the table, with and without long values; bytes of a block; estimated rows."""
+    literal = table.sql_name.replace("'", "''")
     return (
         "SELECT pg_catalog.pg_table_size(c.oid) AS table_bytes,"  # noqa: S608  as above
         " pg_catalog.pg_relation_size(c.oid) AS main_bytes,"
@@ -121,7 +121,7 @@ def size_query(table: PostgresTable) -> str:
 
 
 def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
-    """The key's columns, in the order of an index that has all of them, as far as it is known."""
+    """The key's columns; in the primary key's order if it starts with all of them."""
     sql_types = {name: sending.sql_type for name, sending in table.keys}
     names = [*sql_types]
     if set(table.primary_key[: len(names)]) == set(names):
@@ -130,7 +130,7 @@ def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
 
 
 def with_keys(table: PostgresTable) -> PostgresTable:
-    """The table as it is read: the key's columns stand before the others."""
+    """The table with its key's columns before the other columns."""
     keys = tuple((name, _key_reading(sending)) for name, sending in table.keys)
     return replace(table, columns=(*keys, *table.columns))
 
@@ -140,7 +140,7 @@ def _key_reading(sending: KeySending) -> ColumnReading:
         return _UUID
     kind, modifier = sending.field.type, -1
     if types.is_decimal(kind):
-        modifier = (kind.precision << 16 | kind.scale) + 4  # as the catalog has it
+        modifier = (kind.precision << 16 | kind.scale) + 4  # as in the catalog
     return column_reading(PostgresType(sending.sql_type, is_builtin=True, modifier=modifier))
 
 
@@ -160,29 +160,15 @@ def _range(columns: Sequence[RangeColumn], first: Bound | None, end: Bound | Non
     return conditions
 
 
-def _name(table: PostgresTable) -> str:
-    return f"{quoted(table.schema_name)}.{quoted(table.name)}"
-
-
 def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
-    """The rows of a page, but for those whose key no lookup can have (a time beyond year 9999).
+    """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
 
-    Raises BackendError `schema_changed` when they are not what was described.
+    Raises BackendError `schema_changed` if they do not fit the described table.
     """
     fetched = rows_of_blocks(blocks, with_keys(table), key_count=1)
     columns, schema = fetched.rows.columns, table.schema
     keys = [column.cast(field.type) for column, field in zip(columns, schema.key, strict=False)]
-    key = pa.record_batch(keys, schema=schema.key)
-    rows = pa.record_batch(columns[len(keys) :], schema=schema.columns)
-    is_whole = np.ones(key.num_rows, np.bool_)
-    for part in key.columns:
-        is_whole &= part.is_valid().to_numpy(zero_copy_only=False)
-    if not is_whole.all():
-        key, rows = key.filter(pa.array(is_whole)), rows.filter(pa.array(is_whole))
-    return RowChanges(
-        keys=key,
-        has_row=np.ones(key.num_rows, np.bool_),
-        is_gone=np.zeros(key.num_rows, np.bool_),
-        rows=rows,
-        transaction_ids=np.full(key.num_rows, UNKNOWN_TRANSACTION, np.uint32),
+    return loaded_rows(
+        pa.record_batch(keys, schema=schema.key),
+        pa.record_batch(columns[len(keys) :], schema=schema.columns),
     )

@@ -1,7 +1,6 @@
-"""A session of its own in a transaction that sees one moment, which it takes or is given.
+"""PostgreSQL session with one transaction on one snapshot, exported or imported.
 
-Not of the pool of lookups: those are short, and must never wait for a load. What is asked in it is
-the business of enumerator and readers.
+It is not from the pool: lookups are short, and must not wait for a load.
 """
 
 import asyncio
@@ -15,10 +14,10 @@ from service.connectors.postgres.connections import Records, close_session
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings
 
-QUERY_TIMEOUT_S = 30.0  # of one page, also while somebody holds a lock on the table
-_GRACE_S = 2.0  # the server ends it first
-# A wish of the role for short transactions must not end a load; a client that is gone must. Those
-# of the names that a server does not know are left out.
+QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
+_GRACE_S = 2.0  # the server's timeout comes first
+# The role's timeouts for short transactions must not end a load; a lost client must. Settings that
+# a server version lacks are left out.
 _SETTINGS = f"""
 SELECT pg_catalog.set_config(s.name, w.value, true)
 FROM pg_catalog.pg_settings s JOIN (VALUES
@@ -27,12 +26,12 @@ FROM pg_catalog.pg_settings s JOIN (VALUES
     ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'),
     ('jit', 'off'), ('row_security', 'off'), ('max_parallel_workers_per_gather', '0')
 ) AS w (name, value) ON w.name = s.name
-"""  # noqa: S608  all of it is written here
-_NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # as PostgreSQL has it in one version or another
+"""  # noqa: S608  constants only
+_NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
 
 
 class PostgresSnapshotSession:
-    """One connection and one transaction, which end with each other."""
+    """One connection with one read-only transaction, which ends with it."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
@@ -40,28 +39,34 @@ class PostgresSnapshotSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, however it is now."""
+        """Whether `open` succeeded; true after a failure or `close`, too."""
         return self._connection is not None
 
     async def open(self, snapshot_id: str | None) -> None:
-        """Connect and begin; raises BackendError within the connect timeout.
+        """Connect and begin; None: on the snapshot of the first query.
 
-        It sees what the snapshot of this id shows, None: what it is first asked for. A snapshot
-        that is gone will not come back: `backend_rejected`.
+        Raises BackendError within the connect timeout; `backend_rejected` if the snapshot with this
+        id no longer exists.
         """
+        settings = self._settings
         try:
-            with mapped_errors(self._settings.table):
-                async with asyncio.timeout(self._settings.connect_timeout_s):
-                    self._connection = await self._connected()
+            with mapped_errors(settings.table):
+                async with asyncio.timeout(settings.connect_timeout_s):
+                    self._connection = await asyncpg.connect(
+                        settings.current_dsn(),
+                        timeout=settings.connect_timeout_s,
+                        server_settings={"application_name": "sidelook load"},
+                        statement_cache_size=settings.statement_cache_size,
+                    )
                     await self._begin(self._connection, snapshot_id)
         except BaseException:
             self._terminate()
             raise
 
     async def fetch(self, query: str, arguments: Sequence[Any] = ()) -> Records:
-        """The rows of a query; raises BackendError in time, and then nothing works any more.
+        """Run a query; raises BackendError in time.
 
-        Cancellation leaves the session of no use either; it waits for nothing.
+        After an error or a cancellation, which does not wait, the session is unusable.
         """
         assert self._connection is not None, "open comes first"
         try:
@@ -74,19 +79,9 @@ class PostgresSnapshotSession:
         return records
 
     async def close(self) -> None:
-        """Say goodbye; a server that does not answer is left without. Never raises."""
-        if self._connection is None or self._connection.is_closed():
-            return
-        await close_session(self._connection)
-
-    async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
-        settings = self._settings
-        return await asyncpg.connect(
-            settings.current_dsn(),
-            timeout=settings.connect_timeout_s,
-            server_settings={"application_name": "sidelook load"},
-            statement_cache_size=settings.statement_cache_size,
-        )
+        """Close the connection, and terminate it without an answer. Never raises."""
+        if self._connection is not None and not self._connection.is_closed():
+            await close_session(self._connection)
 
     async def _begin(
         self, connection: "asyncpg.Connection[asyncpg.Record]", snapshot_id: str | None
@@ -99,7 +94,7 @@ class PostgresSnapshotSession:
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _NO_SUCH_SNAPSHOT:
                     raise
-                detail = f"{self._settings.table}: the session that kept the snapshot is gone"
+                detail = f"{self._settings.table}: the session that exported the snapshot has ended"
                 raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
         await connection.execute(_SETTINGS)
 

@@ -1,9 +1,8 @@
-"""Snapshot source: all rows of a table as of one moment, read in ranges."""
+"""PostgreSQL snapshot source: a bounded load of a table as of one moment, in ranges."""
 
 import asyncio
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, Self
 
 from lookup_core.changelog.change_decoder import RowChanges
@@ -13,16 +12,16 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
 from service.connectors.ports.split_read import WAIT_S, PendingRead
-from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import Records
 from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     CTID,
     Bound,
+    ExportedSnapshot,
     PostgresSnapshotSplit,
     RangeColumn,
-    TablePicture,
     bounds_query,
     key_columns,
     postgres_snapshot_query,
@@ -33,20 +32,44 @@ from service.connectors.postgres.snapshot_queries import (
 from service.connectors.postgres.snapshot_session import PostgresSnapshotSession
 from service.connectors.postgres.table import PostgresTable
 
-_PAGES_OF_A_SPLIT = 16
-_LEAST_PERCENT = 10.0  # of the blocks: about a dozen of them for each page
-_WHOLE_SAMPLE_BYTES = 8 * 2**20  # of so much a sample would be too small
-_SNAPSHOT = """
+_PAGES_PER_SPLIT = 16
+_MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page
+_FULL_SAMPLE_BYTES = 8 * 2**20  # sample smaller tables completely
+_EXPORT = """
 SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot,
        pg_catalog.pg_is_in_recovery() AS is_of_standby
 """
-_MAY_SCAN = "SELECT pg_catalog.set_config('enable_seqscan', $1, true)"
+_SET_SEQSCAN = "SELECT pg_catalog.set_config('enable_seqscan', $1, true)"
+
+
+class PostgresSnapshot:
+    """All rows of a table; each reader has a connection outside the pool of lookups.
+
+    It works behind a PgBouncer with transaction pooling: each session is one transaction. It needs
+    a server connection per reader, and one more.
+    """
+
+    is_bounded = True
+    reading_mode = ReadingMode.PARALLEL
+
+    def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
+        self._settings = settings
+        self._page_bytes = page_bytes  # of the table on disk, per query
+
+    def enumerator(self, schema: DimensionSchema) -> "PostgresSnapshotEnumerator":
+        """An enumerator, which keeps the snapshot until it is closed."""
+        return PostgresSnapshotEnumerator(self._settings, schema, page_bytes=self._page_bytes)
+
+    def reader(self, schema: DimensionSchema) -> "PostgresSnapshotReader":
+        """A reader of the splits of an open enumerator."""
+        del schema  # the enumerator compares it with the table
+        return PostgresSnapshotReader(self._settings)
 
 
 class PostgresSnapshotEnumerator:
-    """Keeps the snapshot, and the table as it is, as long as it is open.
+    """Exports a snapshot, and keeps it while it is open.
 
-    Meanwhile the server cannot vacuum what came to be dead, and ALTER TABLE waits.
+    Until then, VACUUM keeps dead rows, and ALTER TABLE waits.
     """
 
     discovery_interval_s = None
@@ -56,7 +79,7 @@ class PostgresSnapshotEnumerator:
     ) -> None:
         self._settings = settings
         self._schema = schema
-        self._page_bytes = page_bytes  # of the table
+        self._page_bytes = page_bytes
         self._session = PostgresSnapshotSession(settings)
         self._splits: Sequence[PostgresSnapshotSplit] | None = None
 
@@ -65,38 +88,37 @@ class PostgresSnapshotEnumerator:
         await self._session.open(None)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let go of the snapshot: readers that have it keep it, no other one gets it."""
+    async def __aexit__(self, *_: object) -> None:
+        """Release the snapshot: open readers keep it, new readers cannot import it."""
         await self._session.close()
 
     async def discover(self) -> Sequence[PostgresSnapshotSplit]:
-        """The ranges; the snapshot is taken the first time.
+        """The ranges of the table; the first call takes the snapshot.
 
-        Raises BackendError: `schema_changed` if the table is not what was described.
+        Raises BackendError `schema_changed` if the table differs from the schema.
         """
         if self._splits is None:
-            self._splits = await self._found()
+            (exported,) = await self._session.fetch(_EXPORT)
+            table = await self._table()
+            columns, bounds, row_count = await self._ranges(table)
+            visibility = TableSnapshot.parse(
+                exported["snapshot"], is_of_standby=exported["is_of_standby"]
+            )
+            snapshot = ExportedSnapshot(table, columns, exported["id"], visibility)
+            self._splits = _splits(snapshot, bounds, row_count)
         return self._splits
 
-    async def _found(self) -> Sequence[PostgresSnapshotSplit]:
+    async def _table(self) -> PostgresTable:
         async def run(query: str, arguments: Sequence[Any]) -> Records:
             return await self._session.fetch(query, arguments)
 
-        (taken,) = await self._session.fetch(_SNAPSHOT)
-        table = await PostgresCatalog(run).read_table(self._settings)
+        table = await read_table(run, self._settings)
         if not table.schema.is_same(self._schema):
-            detail = f"{self._settings.table}: is not what it was when it was described"
+            detail = f"{self._settings.table}: changed since its schema was read"
             raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
-        columns, bounds, row_count = await self._pages(table)
-        snapshot = TableSnapshot.parse(taken["snapshot"], is_of_standby=taken["is_of_standby"])
-        return _splits(TablePicture(table, columns, taken["id"], snapshot), bounds, row_count)
+        return table
 
-    async def _pages(
+    async def _ranges(
         self, table: PostgresTable
     ) -> tuple[tuple[RangeColumn, ...], list[Bound], float]:
         (size,) = await self._session.fetch(size_query(table))
@@ -106,42 +128,42 @@ class PostgresSnapshotEnumerator:
             return columns, [], row_count
         if not await self._is_indexed(table, columns):
             block_count = size["main_bytes"] // size["block_bytes"]
-            return (CTID,), _stored_bounds(block_count, page_count), row_count
-        share = _WHOLE_SAMPLE_BYTES / max(size["main_bytes"], 1)
-        percent = min(max(100 * share, _LEAST_PERCENT), 100.0)
+            return (CTID,), _block_bounds(block_count, page_count), row_count
+        share = _FULL_SAMPLE_BYTES / max(size["main_bytes"], 1)
+        percent = min(max(100 * share, _MIN_PERCENT), 100.0)
         query = bounds_query(table, columns, percent=percent)
         found = await self._session.fetch(query, [page_count])
-        bounds = dict.fromkeys(tuple(record) for record in found)  # all rows of a key in one page
-        return columns, [*bounds], row_count
+        # Distinct bounds: all rows of a key are in one page.
+        return columns, [*dict.fromkeys(tuple(record) for record in found)], row_count
 
     async def _is_indexed(self, table: PostgresTable, columns: Sequence[RangeColumn]) -> bool:
         for bound in await self._session.fetch(some_bound_query(table, columns)):
             query = postgres_snapshot_query(table, columns, first=tuple(bound), end=None)
-            await self._session.fetch(_MAY_SCAN, ["off"])
+            await self._session.fetch(_SET_SEQSCAN, ["off"])
             (plan,) = await self._session.fetch(f"EXPLAIN (FORMAT JSON) {query}", tuple(bound))
-            await self._session.fetch(_MAY_SCAN, ["on"])
+            await self._session.fetch(_SET_SEQSCAN, ["on"])
             return uses_index(str(plan[0]))
-        return False  # without a row, any range will do
+        return False  # an empty table needs no index
 
 
-def _stored_bounds(block_count: int, page_count: int) -> list[Bound]:
-    """Between so many pages of as many blocks each, if there are as many."""
+def _block_bounds(block_count: int, page_count: int) -> list[Bound]:
+    """The bounds between pages of equally many blocks; fewer pages if there are fewer blocks."""
     firsts = {block_count * page // page_count for page in range(1, page_count)}
     return [(f"({first},0)",) for first in sorted(firsts - {0})]
 
 
 def _splits(
-    picture: TablePicture, inner: Sequence[Bound], row_count: float
+    snapshot: ExportedSnapshot, inner: Sequence[Bound], row_count: float
 ) -> Sequence[PostgresSnapshotSplit]:
     bounds: list[Bound | None] = [None, *inner, None]
     page_count = len(bounds) - 1
-    firsts = [*range(0, page_count, _PAGES_OF_A_SPLIT), page_count]
+    firsts = [*range(0, page_count, _PAGES_PER_SPLIT), page_count]
     return [
         PostgresSnapshotSplit(
             id=f"range {number}",
-            picture=picture,
+            snapshot=snapshot,
             bounds=tuple(bounds[first : end + 1]),
-            # Less than 0: nobody has counted yet.
+            # Negative before the first ANALYZE.
             total=None if row_count < 0 else round(row_count * (end - first) / page_count),
         )
         for number, (first, end) in enumerate(pairwise(firsts), 1)
@@ -149,70 +171,66 @@ def _splits(
 
 
 class PostgresSnapshotReader:
-    """One split at a time, which is read to its end before the next is assigned."""
+    """Reads one split to its end before the next; requests a page ahead."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._session = PostgresSnapshotSession(settings)
         self._split: PostgresSnapshotSplit | None = None
         self._position = self._page = 0
         self._is_paused = False
-        self._coming: PendingRead[Records] = PendingRead()  # the page that is asked for
+        self._pending: PendingRead[Records] = PendingRead()  # of the current page
 
     async def __aenter__(self) -> Self:
-        """Nothing to prepare: which snapshot is meant is said with the first split."""
+        """Nothing to prepare: the first split brings the snapshot."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let go of the page under way, and of the connection."""
-        await self._coming.cancel()
+    async def __aexit__(self, *_: object) -> None:
+        """Cancel the pending page, and close the connection."""
+        await self._pending.cancel()
         await self._session.close()
 
     async def assign(self, split: Split, *, position: int | None) -> None:
-        """Read this split next; raises BackendError, also when the snapshot is gone."""
+        """Read this split next; raises BackendError, also if its snapshot has ended."""
         assert isinstance(split, PostgresSnapshotSplit)
         if not self._session.is_open:
-            await self._session.open(split.picture.snapshot_id)
+            await self._session.open(split.snapshot.id)
         self._split, self._position = split, position or 0
         self._page = split.page_at[self._position]
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next page, or a sign of life while it is under way; raises BackendError.
+        """The next page, or a piece without rows while it is pending; raises BackendError.
 
-        Cancellation leaves the page to the next call.
+        After a cancellation, the next call returns the page.
         """
         if self._split is None or self._is_paused:
             await asyncio.sleep(WAIT_S)
             return []
-        self._ask(self._split)
-        if not self._coming.is_begun:
+        self._request(self._split)
+        if not self._pending.is_begun:
             return [self._piece(self._split)]
-        records = await self._coming.take()
+        records = await self._pending.take()
         if records is None:
             return [SplitPiece(self._split.id, self._position, total=self._split.total)]
-        return [self._taken(self._split, tuple(records[0]))]
+        return [self._received(self._split, tuple(records[0]))]
 
     def pause(self, split_ids: Collection[str]) -> None:
-        """Read nothing of the split if it is named, until it is not."""
+        """Pause if the current split is among these, else resume."""
         self._is_paused = self._split is not None and self._split.id in split_ids
 
-    def _ask(self, split: PostgresSnapshotSplit) -> None:
-        if self._coming.is_begun or self._page == split.page_count:
+    def _request(self, split: PostgresSnapshotSplit) -> None:
+        if self._pending.is_begun or self._page == split.page_count:
             return
         first, end = split.bounds[self._page], split.bounds[self._page + 1]
-        picture = split.picture
-        query = postgres_snapshot_query(picture.table, picture.range_columns, first=first, end=end)
-        arguments = [*(first or ()), *(end or ())]
-        self._coming.begin(self._session.fetch(query, arguments))
+        snapshot = split.snapshot
+        query = postgres_snapshot_query(
+            snapshot.table, snapshot.range_columns, first=first, end=end
+        )
+        self._pending.begin(self._session.fetch(query, [*(first or ()), *(end or ())]))
 
-    def _taken(self, split: PostgresSnapshotSplit, blocks: Sequence[bytes | None]) -> SplitPiece:
+    def _received(self, split: PostgresSnapshotSplit, blocks: Sequence[bytes | None]) -> SplitPiece:
         self._page += 1
-        self._ask(split)
-        changes = postgres_snapshot_rows(blocks, split.picture.table)
+        self._request(split)
+        changes = postgres_snapshot_rows(blocks, split.snapshot.table)
         self._position += changes.keys.num_rows
         split.page_at[self._position] = self._page
         return self._piece(split, changes)
@@ -228,29 +246,5 @@ class PostgresSnapshotReader:
             is_caught_up=is_finished,
             is_finished=is_finished,
             total=split.total,
-            snapshot=split.picture.snapshot,
+            snapshot=split.snapshot.visibility,
         )
-
-
-class PostgresSnapshot:
-    """Each reader has a connection of its own, beside those of lookups.
-
-    Behind a PgBouncer that pools transactions it works, too: all is done within transactions. It
-    needs as many server connections there as there are readers, and one more.
-    """
-
-    is_bounded = True
-    reading_mode = ReadingMode.PARALLEL
-
-    def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
-        self._settings = settings
-        self._page_bytes = page_bytes  # of the table: what comes, and is taken, at once
-
-    def enumerator(self, schema: DimensionSchema) -> PostgresSnapshotEnumerator:
-        """Takes the snapshot when it is opened, and keeps it until it is closed."""
-        return PostgresSnapshotEnumerator(self._settings, schema, page_bytes=self._page_bytes)
-
-    def reader(self, schema: DimensionSchema) -> PostgresSnapshotReader:
-        """Reads splits of an enumerator that is open, one after the other."""
-        del schema  # splits bring what was compared with it
-        return PostgresSnapshotReader(self._settings)

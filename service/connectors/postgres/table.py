@@ -1,4 +1,4 @@
-"""PostgreSQL table as the catalog describes it, and its types as Arrow types."""
+"""PostgreSQL table as the catalog describes it, with its types as Arrow types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,45 +10,42 @@ from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionCo
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
 
-_MOST_DIGITS = 38  # of a decimal128, and of Spark
+MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
+_MAX_DIGITS = 38  # of a decimal128, and of Spark
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresType:
-    """A column's type, domains resolved to what they are made of."""
+    """Type of a column; a domain is resolved to its base type."""
 
     name: str  # of the catalog: int4, varchar, …
     is_builtin: bool  # in pg_catalog; an extension's type may have any name
-    modifier: int = -1  # precision and the like, -1 if there is none
+    modifier: int = -1  # precision and the like; -1: none
     has_exact_equality: bool = True  # false under a nondeterministic collation
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """How a column is read: the Arrow type, and the SQL that gives values of it.
-
-    Values of any length can be sent as bytes, by a function that takes no others.
-    """
+    """How a column is read: its Arrow type, and the SQL expression of its values."""
 
     type: pa.DataType
     expression: Callable[[str], str]  # from the quoted name of the column
-    to_bytes: Callable[[str], str] | None = None  # from such a value
+    to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
 
 
 @dataclass(frozen=True, slots=True)
 class KeySending:
-    """How a key column is asked for: its field in the schema, and the type of the array.
+    """How a key column is sent: its field in the schema, and the SQL type of the array.
 
-    Times go as ISO 8601 texts: asyncpg takes the last moment of Python's calendar, which tables
-    use for "for ever", for `infinity`. Integers go as one text, the array as PostgreSQL writes it:
-    asyncpg takes longer for the elements of a list than the server does to read them.
+    Times are sent as ISO 8601 texts, because asyncpg turns the last moment of Python's calendar
+    into `infinity`. Integers are sent as one array literal, because asyncpg encodes lists slowly.
     """
 
     field: pa.Field
-    sql_type: str  # of the elements; the exact type of the column, else no index would be used
+    sql_type: str  # of the elements; the exact type of the column, else no index is used
 
     def array(self, number: int) -> str:
-        """The SQL of the array that is the query's argument of this number."""
+        """The SQL expression of the query's argument with this number."""
         return f"${number}::{self._cast_from}{self.sql_type}[]"
 
     @property
@@ -59,7 +56,7 @@ class KeySending:
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
-    """How columns of the type are read; there is a way for each type."""
+    """How columns of the type are read: in an exact Arrow type, or as text."""
     decimal = _decimal(kind)
     if decimal is not None:
         return ColumnReading(decimal, lambda name: f"NULLIF({name}, numeric 'NaN')", _digits)
@@ -69,7 +66,7 @@ def column_reading(kind: PostgresType) -> ColumnReading:
 def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     """How keys of the type are sent, or the reason why the type cannot be a key."""
     if not kind.has_exact_equality:
-        return "its collation calls different texts equal"
+        return "its collation treats different texts as equal"
     decimal = _decimal(kind)
     if decimal is not None:
         return KeySending(pa.field(name, decimal), "numeric")
@@ -80,12 +77,12 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:
-    """The exact Arrow type of a numeric(precision, scale), None for others."""
+    """The exact Arrow type of a numeric(precision, scale), None for other types."""
     if kind.name != "numeric" or not kind.is_builtin or kind.modifier < 0:
         return None
     packed = kind.modifier - 4  # VARHDRSZ; then precision in the high half, scale in 11 bits
     precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
-    fits = precision <= _MOST_DIGITS and scale <= precision  # a negative scale is a big number here
+    fits = precision <= _MAX_DIGITS and scale <= precision  # a negative scale is a large number
     return pa.decimal128(precision, scale) if fits else None
 
 
@@ -117,8 +114,7 @@ _COLUMNS = {
     "bool": ColumnReading(pa.bool_(), _plain),
     "text": _TEXT,
     "varchar": _TEXT,
-    # Padded, as any client sees it.
-    "bpchar": ColumnReading(pa.utf8(), _plain, _sent_by("bpcharsend")),
+    "bpchar": ColumnReading(pa.utf8(), _plain, _sent_by("bpcharsend")),  # padded with blanks
     "bytea": ColumnReading(pa.binary(), _plain, _sent_by("byteasend")),
     "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
     "timestamp": ColumnReading(
@@ -144,31 +140,36 @@ _KEYS: dict[str, tuple[pa.DataType, str, dict[bytes, bytes] | None]] = {
     "timestamptz": (pa.timestamp("us", "UTC"), "timestamptz", None),
 }
 _KEY_REFUSALS = {
-    "bpchar": "cannot be a key: char(n) ignores blanks at the end; use varchar or text",
+    "bpchar": "cannot be a key: char(n) ignores trailing blanks; use varchar or text",
     "citext": "cannot be a key: it ignores case; use text",
-    "float4": "cannot be a key: floating point is equal by accident only",
-    "float8": "cannot be a key: floating point is equal by accident only",
-    "numeric": "cannot be a key without a precision up to 38 and a scale within it",
+    "float4": "cannot be a key: floating point has no exact equality",
+    "float8": "cannot be a key: floating point has no exact equality",
+    "numeric": "cannot be a key without a precision of at most 38 and a scale within it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresTable:
-    """Names as the catalog has them; how each key column is sent, and each column is read."""
+    """Table with its names in the catalog, its key columns and its other columns."""
 
     schema_name: str
     name: str
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
-    table_id: int = 0  # its oid
-    primary_key: tuple[str, ...] = ()  # its columns, if there is one that may be read
-    tells_rows: bool = False  # see `postgres_told_rows`
+    table_id: int = 0  # oid
+    primary_key: tuple[str, ...] = ()  # empty if there is none that may be read
+    tells_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
     has_full_identity: bool = False  # REPLICA IDENTITY FULL
-    versions: VersionColumns | None = None  # those that are valid at no time are left out
+    versions: VersionColumns | None = None
+
+    @property
+    def sql_name(self) -> str:
+        """Schema and name, quoted."""
+        return f"{quoted(self.schema_name)}.{quoted(self.name)}"
 
     @property
     def schema(self) -> DimensionSchema:
-        """What the dimension looks like to everybody else."""
+        """The schema of the dimension."""
         return DimensionSchema(
             key=pa.schema([sending.field for _, sending in self.keys]),
             columns=pa.schema([pa.field(name, reading.type) for name, reading in self.columns]),
@@ -183,16 +184,16 @@ class PostgresTable:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The terms in SQL by which its rows (as `t`) have an order, the same at each query."""
-        # Where a row stands is no order for ever, but there is no other without a primary key.
+        """SQL terms that sort its rows `t` in the same order at each query."""
+        # Without a primary key, the physical position is the only order; an update changes it.
         return tuple(f"t.{quoted(name)}" for name in self.primary_key) or ("t.ctid",)
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What its rows (as `t`) must fulfil in SQL, whatever they are asked for.
+        """SQL conditions of its rows `t`, which exclude versions that are never valid.
 
-        A time that is too far away is read as null, which says "from ever" and "for ever": not so
-        what begins at `infinity`, or has ended at `-infinity`.
+        A validity bound beyond the calendar reads as NULL, which means unbounded. That is wrong
+        for a version that begins at `infinity` or ended at `-infinity`.
         """
         readings = dict(self.columns)
         names = () if self.versions is None else self.versions.names
@@ -209,6 +210,6 @@ def _is_within_reach(name: str, reading: ColumnReading, sign: str) -> str:
 
 
 def quoted(identifier: str) -> str:
-    """The name as SQL reads it back unchanged, whatever its characters."""
+    """The name as a quoted SQL identifier."""
     escaped = identifier.replace('"', '""')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Triggers that publish a table's changes: their SQL, and whether the table has them."""
+"""Triggers that publish a table's changed keys: their SQL script, and the check for them."""
 
 import hashlib
 import re
@@ -9,20 +9,18 @@ from typing import Any
 
 from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.connectors.postgres.table import quoted
+from service.connectors.postgres.table import MAX_NAME_BYTES, quoted
 
-_LONGEST_NAME_BYTES = 63  # PostgreSQL cuts longer names off
-# A part of a name as `to_regclass` reads it: whatever is not quoted is in lower case.
+# A part of a name as in `to_regclass`, which folds unquoted names to lower case.
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s".]+))\s*(?:\.|$)')
-_MOST_PARTS = 3  # the first of three can only be the database itself
+_MAX_PARTS = 3  # database, schema, table; the database is ignored
 _LOWER = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A"), ord("Z") + 1)})
 
-# A piece of keys ends with the key that passes the first number; with one key more, and what stands
-# around them, it is still below 8,000.
+# A payload has less than 8,000 bytes: keys up to the first number, one more key, and the rest.
 _PIECE_BYTES, _KEY_BYTES = 5_000, 2_900
-_MOST_KEYS = 10_000  # of one statement, the old and the new ones; beyond, all are told as changed
+_MAX_KEYS = 10_000  # old and new ones of a statement; beyond, the whole table counts as changed
 _INDENT = " " * 20
-# Numbers that readers of JSON would round are sent as texts.
+# Numerics are sent as texts: JSON parsers would round them.
 _VALUE = (
     "CASE pg_typeof({column}) WHEN 'numeric'::regtype "
     "THEN to_jsonb({column}::text) ELSE to_jsonb({column}) END"
@@ -35,24 +33,24 @@ _EVENTS = {
 }
 
 _SCRIPT = Template("""\
--- Tells which keys of
+-- Publishes the changed keys of the table
 --   $table
--- have changed, to whoever listens to the channel
+-- on the channel
 --   $channel
--- by NOTIFY, when it is committed: keys only, never values. It can be run again at any time, and
+-- by NOTIFY at commit; it never publishes other columns. The script may run again at any time. It
 -- needs PostgreSQL 13 or newer, the owner of the table, and CREATE on its schema. To remove it:
 --   DROP FUNCTION $function() CASCADE;
--- What to know before:
--- * Commits that notify wait for one another. PREPARE TRANSACTION is refused to those that did.
--- * A statement that changes more than a few thousand rows tells that all may have changed.
--- * Nothing is told of what logical replication applies to this table, nor of statements on its
---   partitions or children instead of itself. Who listens sees, some seconds later, that triggers
---   are gone, disabled or made anew, and believes nothing that was cached before.
+-- Limits:
+-- * Commits with notifications are serialized, and cannot be prepared (PREPARE TRANSACTION).
+-- * A statement that changes more than a few thousand rows reports the whole table as changed.
+-- * Changes by logical replication, and by statements on partitions or children, are not reported.
+-- * Sidecars notice within seconds when triggers are dropped, disabled or recreated, and then
+--   discard all cached rows.
 BEGIN;
-SET LOCAL lock_timeout = '5s';  -- who waits for the table would hold up all who use it
-SET LOCAL client_min_messages = warning;  -- that a trigger was not there is no news
+SET LOCAL lock_timeout = '5s';  -- a waiting lock would block all later users of the table
+SET LOCAL client_min_messages = warning;  -- no notice for a missing trigger
 
-DO 'BEGIN PERFORM pg_catalog.pg_current_xact_id(); END';  -- fails here, not where rows are written
+DO 'BEGIN PERFORM pg_catalog.pg_current_xact_id(); END';  -- old servers fail here, not at writes
 
 CREATE OR REPLACE FUNCTION $function() RETURNS trigger
 LANGUAGE plpgsql
@@ -68,7 +66,7 @@ COMMIT;
 _BODY = Template("""
 DECLARE
     head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
-    keys text[];  -- NULL: nobody knows which
+    keys text[];  -- NULL: unknown
 BEGIN
     BEGIN
         CASE TG_OP
@@ -89,7 +87,7 @@ BEGIN
             ELSE keys := NULL;
         END CASE;
     EXCEPTION WHEN undefined_column THEN
-        keys := NULL;  -- the key was renamed: no reason to fail who writes
+        keys := NULL;  -- a renamed key must not fail the writer
     END;
     IF keys IS NULL OR cardinality(keys) > $most
         OR EXISTS (SELECT FROM unnest(keys) AS each(key) WHERE octet_length(key) > $key_bytes)
@@ -109,17 +107,17 @@ END""")
 
 @dataclass(frozen=True, slots=True)
 class TriggerNames:
-    """What the script makes, by the names that the catalog has for it."""
+    """The names of the script's function and triggers in the catalog."""
 
     function: str
     triggers: Mapping[str, str]  # {kind of statement: trigger}
 
 
 def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
-    """A script that makes the triggers, or makes them anew.
+    """The script that creates or replaces the triggers.
 
-    `table` is read as SQL would read it, the names of the key's columns are as the catalog has
-    them. Raises InvalidRequest for names that PostgreSQL cannot have, or that no script can show.
+    `table` is parsed as in SQL; `key` has the column names of the catalog. Raises InvalidRequest
+    for names that are invalid or not printable.
     """
     parts, names = _parts(table), trigger_names(table, key, channel=channel)
     function = ".".join(quoted(part) for part in (*parts[:-1], names.function))
@@ -128,34 +126,42 @@ def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
         _trigger(name, event, table=quoted_table, function=function)
         for event, name in names.triggers.items()
     )
+    body = _BODY.substitute(
+        old=_keys_of("old_rows", key),
+        new=_keys_of("new_rows", key),
+        channel=_literal(channel),
+        most=_MAX_KEYS,
+        key_bytes=_KEY_BYTES,
+        piece=_PIECE_BYTES,
+    )
     return _SCRIPT.substitute(
         channel=channel,
         table=quoted_table,
         function=function,
-        body=_dollar_quoted(_body(key, channel)),
+        body=_dollar_quoted(body),
         triggers="\n".join(triggers),
     )
 
 
 def trigger_names(table: str, key: Sequence[str], *, channel: str) -> TriggerNames:
-    """What is there after the script of the same table, key and channel has run.
+    """The names in the script of this table, key and channel, with or without the schema.
 
-    The same whether or not the table is named with its schema. Raises as `trigger_sql` does.
+    Raises as `trigger_sql` does.
     """
     parts = _parts(table)
     for name in (*parts, *key, channel):
         _refuse_unusable(name)
-    # Its name tells what is in it: two tables or keys never share, nor overwrite, a function.
+    # A function per table and key: its name identifies its body.
     digest = hashlib.sha256(repr((parts[-1], tuple(key))).encode()).hexdigest()[:8]
     triggers = {event: _fitting(channel, event) for event in _EVENTS}
     return TriggerNames(_fitting(channel, digest), triggers)
 
 
 def _parts(table: str) -> tuple[str, ...]:
-    """Schema and name, as far as they are given."""
+    """The name, with its schema if given."""
     found = list(_PART.finditer(table))
     is_whole = "".join(each[0] for each in found) == table and not table.rstrip().endswith(".")
-    if not is_whole or not 1 <= len(found) <= _MOST_PARTS:
+    if not is_whole or not 1 <= len(found) <= _MAX_PARTS:
         raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{table}: is not the name of a table")
     names = (each["quoted"] or each["plain"].translate(_LOWER) for each in found)
     parts = tuple(name.replace('""', '"') for name in names)
@@ -163,24 +169,24 @@ def _parts(table: str) -> tuple[str, ...]:
 
 
 def _refuse_unusable(name: str) -> None:
-    # A line break would end the comment that the name stands in.
-    if not name.isprintable() or len(name.encode()) > _LONGEST_NAME_BYTES:
-        reason = f"has more than {_LONGEST_NAME_BYTES} bytes, or characters that cannot be shown"
+    # A line break would end the comment with the name.
+    if not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
 
 
 def _fitting(channel: str, ending: str) -> str:
-    """A name that tells both, and is not longer than names are."""
+    """Channel and ending, with a long channel shortened to its start and a hash."""
     name = f"{channel}_{ending}"
-    if len(name.encode()) <= _LONGEST_NAME_BYTES:
+    if len(name.encode()) <= MAX_NAME_BYTES:
         return name
     digest = hashlib.sha256(channel.encode()).hexdigest()[:8]
-    room = _LONGEST_NAME_BYTES - len(f"_{digest}_{ending}")
+    room = MAX_NAME_BYTES - len(f"_{digest}_{ending}")
     return f"{channel.encode()[:room].decode(errors='ignore')}_{digest}_{ending}"
 
 
 def _trigger(name: str, event: str, *, table: str, function: str) -> str:
-    # For ever, also in sessions that call themselves replicas to load without checks.
+    # ALWAYS: also in sessions with `session_replication_role = replica`, as bulk loads use it.
     return f"""\
 DROP TRIGGER IF EXISTS {quoted(name)} ON {table};
 CREATE TRIGGER {quoted(name)} AFTER {event.upper()} ON {table}
@@ -190,28 +196,17 @@ ALTER TABLE {table} ENABLE ALWAYS TRIGGER {quoted(name)};
 """
 
 
-def _body(key: Sequence[str], channel: str) -> str:
-    return _BODY.substitute(
-        old=_keys_of("old_rows", key),
-        new=_keys_of("new_rows", key),
-        channel=_literal(channel),
-        most=_MOST_KEYS,
-        key_bytes=_KEY_BYTES,
-        piece=_PIECE_BYTES,
-    )
-
-
 def _keys_of(rows: str, key: Sequence[str]) -> str:
-    """A query of keys as JSON; those with a NULL in them are nobody's."""
+    """A query of keys as JSON, without keys that contain NULL."""
     columns = [f"{rows}.{quoted(name)}" for name in key]
-    are_known = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+    is_whole = " AND ".join(f"{column} IS NOT NULL" for column in columns)
     values = f",\n{_INDENT}    ".join(_VALUE.format(column=column) for column in columns)
     select = f"SELECT jsonb_build_array(\n{_INDENT}    {values})::text"
-    return f"{select}\n{_INDENT}FROM {rows} WHERE {are_known}"
+    return f"{select}\n{_INDENT}FROM {rows} WHERE {is_whole}"
 
 
 def _literal(text: str) -> str:
-    """The text as SQL reads it back, whatever `standard_conforming_strings` says."""
+    """The text as an SQL literal, with any `standard_conforming_strings`."""
     doubled = text.replace("'", "''").replace("\\", "\\\\")
     return f"E'{doubled}'" if "\\" in text else f"'{doubled}'"
 
@@ -223,11 +218,10 @@ def _dollar_quoted(body: str) -> str:
     return f"{tag}{body}\n{tag}"
 
 
-# Names and versions; one row of NULLs, if there is the table and nothing else. Any role may read
-# it. Enabled means ALWAYS, as the script has it: one that a mere ENABLE brought back tells nothing
-# of sessions with `session_replication_role = replica`. A row of the catalog is changed, and so has
-# another xmin, when its trigger is disabled or enabled: also where both was done between two looks,
-# around a bulk load, say.
+# Names and versions of the triggers, readable by any role; a row of NULLs if there are none, no row
+# if the table is gone. 'A' is ENABLE ALWAYS, as in the script: after a plain ENABLE, sessions with
+# `session_replication_role = replica` skip the trigger. DISABLE and ENABLE change its xmin, also
+# when both happen between two checks, as around a bulk load.
 TRIGGERS = """
 SELECT g.tgname::text AS name, g.oid::text || ' ' || g.xmin::text AS version
 FROM pg_catalog.pg_class c
@@ -240,34 +234,34 @@ WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
 
 
 class TriggerCheck:
-    """The triggers of one table, from the first look on."""
+    """Detects missing and changed triggers of one table, from its first check on."""
 
     def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:
         self._origin = origin
         self._names = names
-        self._remedy = f"run what `{script}` prints"
-        self._found: dict[str, str] = {}  # at the first look: {trigger: version}
+        self._remedy = f"run the output of `{script}`"
+        self._found: dict[str, str] = {}  # at the first check: {trigger: version}
 
     @property
     def arguments(self) -> Sequence[Any]:
-        """Those of TRIGGERS."""
+        """The arguments of TRIGGERS."""
         origin, names = self._origin, self._names
         place = (origin.table_id, origin.schema_name, origin.table_name)
         return (*place, names.function, [*names.triggers.values()])
 
     def fault(self, rows: Sequence[Any]) -> str | None:
-        """Why changes since the first look may not have been told; None: all of them were.
+        """Why changes since the first check may be lost; None if none is.
 
-        `rows` is what TRIGGERS brings: names and versions.
+        `rows` is the result of TRIGGERS.
         """
         if not rows:
-            return "the table is gone, or another one has its name; it is described anew soon"
+            return "the table was dropped or replaced; its schema will be read again"
         found: dict[str, str] = dict(rows)
         missing = [name for name in self._names.triggers.values() if name not in found]
         if missing:
             names = ", ".join(missing)
-            return f"no trigger {names}, always enabled, tells its changes; {self._remedy}"
+            return f"triggers missing or not ENABLE ALWAYS: {names}; {self._remedy}"
         self._found = self._found or found
         if self._found != found:
-            return "its triggers were made anew, or disabled for a while, so that changes are lost"
+            return "triggers were recreated, or disabled for a time; changes are lost"
         return None

@@ -16,7 +16,7 @@ from service.config.cache import Cache
 from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import PostgresSource
-from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import PostgresConnections, Records
 from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
@@ -30,7 +30,6 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
-from service.connectors.postgres.triggers import TriggerCheck, trigger_names
 from service.doctor.backends.database_check import DatabaseCheck
 from service.doctor.backends.postgres_server import PostgresServer
 from service.doctor.finding import Finding, Subject, trouble
@@ -110,12 +109,9 @@ async def try_notifications(
 ) -> Finding:
     """Listen, look for the triggers, and wait for a heartbeat of one's own."""
     heard = asyncio.Event()
-    names = trigger_names(settings.table, table.schema.key.names, channel=settings.channel)
-    origin = table.schema.origin
-    assert origin is not None  # as every table of PostgreSQL has one
     session = PostgresNotificationsSession(
         settings,
-        TriggerCheck(origin, names, script=settings.script),
+        table.schema,
         hear=lambda told: heard.set() if isinstance(told, int) else None,
         on_end=lambda: None,
     )
@@ -223,7 +219,7 @@ async def _read(
     async def run(query: str, arguments: Sequence[Any]) -> Records:
         return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
 
-    table = await PostgresCatalog(run).read_table(settings)
+    table = await read_table(run, settings)
     key = table.schema.key
     no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
     query = lookup_query(table, is_ordered=settings.has_several_rows)

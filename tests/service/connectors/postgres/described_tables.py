@@ -11,8 +11,8 @@ from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     Bound,
+    ExportedSnapshot,
     PostgresSnapshotSplit,
-    TablePicture,
     key_columns,
 )
 from service.connectors.postgres.table import (
@@ -67,9 +67,9 @@ PRICES = PostgresTable(
 
 def split_of(bounds: Sequence[Bound | None]) -> PostgresSnapshotSplit:
     """A split of PRICES with these bounds."""
-    snapshot = TableSnapshot(1, 1, np.zeros(0, np.uint32))
-    picture = TablePicture(PRICES, key_columns(PRICES), "1-1", snapshot)
-    return PostgresSnapshotSplit("range 1", picture, bounds, total=None)
+    visibility = TableSnapshot(1, 1, np.zeros(0, np.uint32))
+    snapshot = ExportedSnapshot(PRICES, key_columns(PRICES), "1-1", visibility)
+    return PostgresSnapshotSplit("range 1", snapshot, bounds, total=None)
 
 
 def sent_array(values: Sequence[float | None], code: str, *, oid: int) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
-from service.connectors.postgres.catalog import PostgresCatalog
+from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     KeySending,
@@ -34,7 +34,7 @@ ENTRY: dict[str, Any] = {
     "primary_key": [1],
     "has_immediate_key": True,
     "has_full_identity": False,
-    "heir": None,
+    "child": None,
     "parent": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
@@ -90,7 +90,7 @@ class CannedCatalog:
 
 async def read(catalog: CannedCatalog, settings: PostgresSettings = SETTINGS) -> PostgresTable:
     """Read the table from the catalog."""
-    return await PostgresCatalog(catalog).read_table(settings)
+    return await read_table(catalog, settings)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,16 @@ async def test_columns_default_to_all(
         (CannedCatalog(), replace(SETTINGS, key=("Id",)), "no column Id; did you mean id?"),
         (CannedCatalog(), replace(SETTINGS, columns=("nam",)), "no column nam; did you mean name?"),
         (CannedCatalog({}, [FLOAT_ID, NAME]), SETTINGS, "key column id: float8 cannot be a key"),
-        (CannedCatalog({}, [ID]), SETTINGS, "has no column besides the key"),
-        (CannedCatalog({"heir": "public.big"}), FOLLOWED, "public.big inherits from it, and its"),
+        (CannedCatalog({}, [ID]), SETTINGS, "no column besides the key"),
+        (
+            CannedCatalog({"child": "public.big"}),
+            FOLLOWED,
+            "public.big inherits from it, and reports",
+        ),
         (
             CannedCatalog({"parent": "public.all"}),
             TRIGGERED,
-            "it inherits from public.all, and statements on that do not run its triggers; end",
+            "it inherits from public.all, whose statements do not run its triggers; end",
         ),
     ],
 )
@@ -147,7 +151,7 @@ async def test_unfit_tables_are_refused(
 
 @pytest.mark.parametrize(
     ("entry", "settings"),
-    [({"heir": "public.big"}, SETTINGS), ({"parent": "public.all"}, FOLLOWED)],
+    [({"child": "public.big"}, SETTINGS), ({"parent": "public.all"}, FOLLOWED)],
 )
 async def test_inheritance_is_accepted(entry: dict[str, Any], settings: PostgresSettings) -> None:
     """A table in a hierarchy is accepted where all of its changes are known or none is used."""
@@ -170,7 +174,7 @@ async def test_malformed_name_is_unavailable() -> None:
         raise BackendError(ErrorCode.SCHEMA_CHANGED, "a.b.c.d")
 
     with pytest.raises(BackendError) as caught:
-        await PostgresCatalog(run).read_table(SETTINGS)
+        await read_table(run, SETTINGS)
 
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
 
@@ -258,7 +262,7 @@ WITH_DEFAULT = {"has_default": True}
             for entry in (
                 *({"primary_key": found} for found in ([], [3], [2], [1, 3])),
                 {"has_immediate_key": False},
-                {"heir": "public.heirs"},
+                {"child": "public.heirs"},
                 {"has_unchecked_columns": True},
                 {"has_exact_texts": False},
             )
@@ -351,9 +355,9 @@ def test_keys_have_the_columns_type(
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (builtin("bpchar"), "char(n) ignores blanks"),
+        (builtin("bpchar"), "char(n) ignores trailing blanks"),
         (PostgresType("citext", is_builtin=False), "ignores case"),
-        *((builtin(name), "by accident") for name in FLOATS),
+        *((builtin(name), "no exact equality") for name in FLOATS),
         *((kind, "without a precision") for kind in (builtin("numeric"), numeric(39, 0))),
         (builtin("jsonb"), "jsonb cannot be a key"),
         (MOOD, "mood cannot be a key"),

@@ -46,7 +46,7 @@ def of_records(
     records = [*rows]
     if seen is not None:
         records = [(None,) * (1 + len(table.columns)) + (seen,), *((*row, None) for row in rows)]
-    return rows_of_records(records, table, key_count=3, tells_snapshot=seen is not None)
+    return rows_of_records(records, table, key_count=3, has_snapshot=seen is not None)
 
 
 def of_blocks(
@@ -64,7 +64,7 @@ def of_blocks(
             for column, (_, reading) in zip(columns, table.columns, strict=False)
         ]
     blocks += [seen] if seen is not None else []
-    return rows_of_blocks(blocks, table, key_count=3, tells_snapshot=seen is not None)
+    return rows_of_blocks(blocks, table, key_count=3, has_snapshot=seen is not None)
 
 
 def plain(snapshot: TableSnapshot | None) -> tuple[int, int, list[int], bool] | None:
@@ -101,7 +101,7 @@ def test_snapshot_may_be_any_record() -> None:
     """The record with the snapshot may be sent in any place."""
     records = [(1, "a", 1, None), (None, None, None, "f 10:20:10,15"), (2, "b", 2, None)]
 
-    found = rows_of_records(records, TABLE, key_count=2, tells_snapshot=True)
+    found = rows_of_records(records, TABLE, key_count=2, has_snapshot=True)
 
     assert (found.ordinals.tolist(), found.rows["c0"].to_pylist()) == ([0, 1], ["a", "b"])
     assert plain(found.snapshot) == (10, 20, [10, 15], False)
@@ -145,7 +145,7 @@ def test_other_records_mean_a_change(value: object) -> None:
     fault = fault_of(lambda: of_records([(1, "a", value)]))
 
     assert fault.code is ErrorCode.SCHEMA_CHANGED
-    assert fault.detail == "column c1 no longer holds int32; describe the table anew"
+    assert fault.detail == "column c1 is no longer int32"
 
 
 def test_zone_belongs_to_the_type() -> None:
@@ -239,7 +239,7 @@ def test_other_blocks_are_refused(block: bytes, kind: PostgresType, code: ErrorC
     """Values of another type or range mean a changed table; text must be UTF-8."""
     fault = fault_of(lambda: column_of(block, kind))
 
-    expected = "column c0 no longer holds"
+    expected = "column c0 is no longer"
     if code is ErrorCode.BACKEND_REJECTED:
         expected = "the table holds text that is not UTF-8"
     assert fault.code is code
