@@ -98,10 +98,7 @@ class ParquetBackend:
         """Nothing to probe: rows in memory stay available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows of the keys; a changed file is read first.
-
-        Raises BackendError `timeout`, and `schema_changed` if its columns changed.
-        """
+        """The rows of the keys; raises BackendError `timeout`, or `schema_changed`."""
         started_at = self._clock()
         loaded = await self._current(timeout_s)
         assert self._described is not None, "describe comes first"

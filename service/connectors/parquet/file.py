@@ -50,14 +50,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 _IS_KEY_TYPE = (
-    types.is_signed_integer,
-    types.is_string,
-    types.is_binary,
-    types.is_fixed_size_binary,
-    types.is_boolean,
-    types.is_date32,
-    types.is_timestamp,
-    types.is_decimal128,
+    *(types.is_signed_integer, types.is_decimal128, types.is_boolean),
+    *(types.is_string, types.is_binary, types.is_fixed_size_binary),
+    *(types.is_date32, types.is_timestamp),
 )
 
 
@@ -81,25 +76,19 @@ class FileIdentity:
         return cls(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-@dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """Rows of a file in memory, with an index over the key."""
+    """Rows of a file in memory, with an index over the key; columns have the schema's types."""
 
-    schema: DimensionSchema
-    rows: pa.Table
-    index: RowIndex
-
-    @classmethod
-    def of(cls, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> Self:
-        """Index the columns, which are given by name and have the schema's types."""
-        index = RowIndex([columns[name] for name in schema.key.names])
+    def __init__(self, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> None:
         rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
+        self.schema = schema
         # One chunk: `take` on several chunks would combine them at each call.
-        return cls(schema, rows.combine_chunks(), index)
+        self.rows = rows.combine_chunks()
+        self._index = RowIndex([columns[name] for name in schema.key.names])
 
     def find(self, keys: pa.RecordBatch) -> FetchedRows:
         """The rows of the keys, which have the schema's types."""
-        matches = self.index.find(keys)
+        matches = self._index.find(keys)
         found = self.rows.take(pa.array(matches.positions, pa.int64()))
         columns = [column.combine_chunks() for column in found.columns]
         return FetchedRows(matches.ordinals, pa.record_batch(columns, schema=self.schema.columns))
@@ -118,7 +107,7 @@ def load_parquet_file(
         schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
         fields = row_fields(schema)
         table = dataset.to_table(columns=fields.names)
-    return ParquetFile.of(
+    return ParquetFile(
         schema, {each.name: _plain_column(path, table.column(each.name), each) for each in fields}
     )
 
@@ -147,10 +136,7 @@ def refuse_other_columns(path: Path, found: DimensionSchema, described: Dimensio
 
 
 def parquet_dataset(path: Path, *, schema: pa.Schema | None = None) -> ds.Dataset:
-    """The file, or all files of the folder; call it within `parquet_errors`.
-
-    Without a schema, it reads the schema of one file.
-    """
+    """The file or folder, within `parquet_errors`; None reads the schema of one of its files."""
     partitioning = "hive" if path.is_dir() else None
     dataset = ds.dataset(path, schema=schema, format="parquet", partitioning=partitioning)
     if not dataset.files:
@@ -168,10 +154,7 @@ def parquet_identities(path: Path) -> Mapping[str, FileIdentity]:
 
 @contextmanager
 def unreplaced_files(path: Path) -> Iterator[Mapping[str, FileIdentity]]:
-    """The current files; raises BackendError at the end if one was replaced.
-
-    A read would otherwise mix rows of old and new files.
-    """
+    """The current files; raises BackendError at the end if one was replaced during the read."""
     identities = parquet_identities(path)
     yield identities
     if parquet_identities(path) != identities:

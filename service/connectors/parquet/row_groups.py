@@ -79,10 +79,7 @@ class ParquetRowGroupEnumerator:
         self._thread.close()
 
     async def discover(self) -> Sequence[ParquetRowGroup]:
-        """The row groups at the first call.
-
-        Raises BackendError `schema_changed` if the columns differ from those of the schema.
-        """
+        """The row groups at the first call; raises BackendError `schema_changed`."""
         if self._splits is None:
             self._splits = await self._thread.run(lambda _: self._row_groups(), timeout_s=None)
         return self._splits
@@ -91,29 +88,20 @@ class ParquetRowGroupEnumerator:
         with parquet_errors(self._path):
             dataset = parquet_dataset(self._path)
             check_parquet_schema(self._path, dataset, self._schema, columns=self._columns)
-            folder = self._path if self._path.is_dir() else self._path.parent
-            return [group for file in dataset.get_fragments() for group in _groups(file, folder)]
+            return [group for file in dataset.get_fragments() for group in self._groups(file)]
 
-
-def _groups(file: ds.ParquetFileFragment, folder: Path) -> Sequence[ParquetRowGroup]:
-    identity = FileIdentity.of(Path(file.path))
-    name = Path(file.path).relative_to(folder)
-    return [
-        ParquetRowGroup(
-            id=f"{name} row group {group.id}",
-            fragment=file.subset(row_group_ids=[group.id]),
-            identity=identity,
-            total=group.num_rows,
-        )
-        for group in file.row_groups
-    ]
+    def _groups(self, file: ds.ParquetFileFragment) -> Iterator[ParquetRowGroup]:
+        folder = self._path if self._path.is_dir() else self._path.parent
+        name, identity = Path(file.path).relative_to(folder), FileIdentity.of(file.path)
+        for group in file.row_groups:
+            fragment = file.subset(row_group_ids=[group.id])
+            yield ParquetRowGroup(
+                f"{name} row group {group.id}", fragment, identity, total=group.num_rows
+            )
 
 
 class ParquetRowGroupReader:
-    """Reads one row group to its end before the next.
-
-    After cancellation or closing, the thread ends with its current batch.
-    """
+    """Reads one row group at a time; when it is closed, its thread finishes the current batch."""
 
     def __init__(self, path: Path, schema: DimensionSchema) -> None:
         self._path = path
@@ -142,10 +130,7 @@ class ParquetRowGroupReader:
         self._batches = self._read(split, self._position)
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next rows, or a piece without rows while they are read.
-
-        Raises BackendError: `table_unavailable` if the file was replaced.
-        """
+        """The next rows, or a piece without rows while they are read; raises BackendError."""
         if self._split is None or self._is_paused:
             await asyncio.sleep(WAIT_S)
             return []
@@ -166,7 +151,7 @@ class ParquetRowGroupReader:
             end = pa.RecordBatch.from_pylist([], self._schema.key)
             batch = next(self._batches, end)
             # Checked after the read: an unchanged identity also covers the time before.
-            if FileIdentity.of(Path(split.fragment.path)) == split.identity:
+            if FileIdentity.of(split.fragment.path) == split.identity:
                 return batch
         raise replaced_file(self._path)
 

@@ -58,7 +58,7 @@ def parquet_search(
         ]
     found = pa.Table.from_batches(batches, fields)
     parts = {name: found.column(name) for name in found.column_names}
-    return ParquetFile.of(described, parts).find(keys)
+    return ParquetFile(described, parts).find(keys)
 
 
 def _candidates(

@@ -19,15 +19,8 @@ Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known at run time
 
 # The server's `array_send`, in network byte order. The elements follow: each is a length, -1 for
 # NULL, and its bytes.
-_HEADER = np.dtype(
-    [
-        ("dimensions", ">i4"),
-        ("has_nulls", ">i4"),
-        ("element_oid", ">u4"),
-        ("size", ">i4"),
-        ("first_subscript", ">i4"),
-    ]
-)
+_FIELDS = ("dimensions", "has_nulls", "element_oid", "size", "first_subscript")
+_HEADER = np.dtype([(name, ">u4") for name in _FIELDS])
 _LENGTH_BYTES = 4
 
 

@@ -42,14 +42,12 @@ FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint(
 _PLANNING = ("BEGIN READ ONLY", "SET LOCAL enable_seqscan = off")
 
 Records: TypeAlias = list[asyncpg.Record]
-_Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"  # generic in the stubs only
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
+_Pooled: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 
 class PostgresSession(asyncpg.Connection):
-    """A connection with the identity of its server, and its generation in the pool.
-
-    Methods, because the pool's proxy forwards no assignments.
-    """
+    """A connection with the identity of its server, and its generation in the pool."""
 
     __slots__ = ("generation", "server_id")
 
@@ -65,7 +63,7 @@ class PostgresSession(asyncpg.Connection):
         return self.generation == generation
 
     def set_server_id(self, server_id: str) -> None:
-        """Remember the server; empty if it may not be read."""
+        """Assign the identity: the pool's proxy forwards calls, but no assignments."""
         self.server_id = server_id
 
 
@@ -154,7 +152,7 @@ class PostgresConnections:
         session = await asyncpg.connect(self._settings.current_dsn(), **options)
         return cast("PostgresSession", session)
 
-    async def _acquire(self, deadline_s: float) -> _Connection:
+    async def _acquire(self, deadline_s: float) -> _Pooled:
         assert self._pool is not None, "open comes first"
         async with asyncio.timeout_at(deadline_s):
             while True:  # ends: each round terminates one connection of an old generation
@@ -168,11 +166,11 @@ class PostgresConnections:
                     return connection
                 connection.terminate()
 
-    async def _release(self, connection: _Connection) -> None:
+    async def _release(self, connection: _Pooled) -> None:
         assert self._pool is not None
         await self._pool.release(connection)
 
-    async def _identify(self, connection: _Connection, deadline_s: float) -> str:
+    async def _identify(self, connection: _Pooled, deadline_s: float) -> str:
         """The identity of the connection's server, queried once per connection.
 
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
@@ -196,7 +194,7 @@ class PostgresConnections:
         return server_id
 
     async def _fetch(
-        self, connection: _Connection, query: str, arguments: Sequence[Any], *, deadline_s: float
+        self, connection: _Pooled, query: str, arguments: Sequence[Any], *, deadline_s: float
     ) -> Records:
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -227,26 +225,23 @@ class PostgresConnections:
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
 
 
-def _session(connection: _Connection) -> PostgresSession:
+def _session(connection: _Pooled) -> PostgresSession:
     return cast("PostgresSession", connection)  # the pool's proxy forwards to it
 
 
-def _is_gone(connection: _Connection) -> bool:
+def _is_gone(connection: _Pooled) -> bool:
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
         return True  # the pool has released it
 
 
-async def _keep(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _keep(connection: Connection) -> None:
     """Skip the pool's reset, a round trip per query: queries change no session state."""
 
 
-async def close_session(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Close the connection, and terminate it after a second without an answer. Never raises.
-
-    Cancellation terminates it, too.
-    """
+async def close_session(connection: Connection) -> None:
+    """Close the connection; terminate it after a second, or on cancellation. Never raises."""
     try:
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             await connection.close()

@@ -13,7 +13,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.connections import close_session
+from service.connectors.postgres.connections import Connection, close_session
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.triggers import TRIGGERS, TriggerCheck, trigger_names
 
@@ -95,14 +95,11 @@ class PostgresNotificationsSession:
         self._triggers = TriggerCheck(schema.origin, names, script=settings.script)
         self._hear = hear
         self._on_end = on_end
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._connection: Connection | None = None
         self._heartbeat_channel = ""
 
     async def __aenter__(self) -> Self:
-        """Connect and listen.
-
-        Raises BackendError within the connect timeout, also if triggers are missing.
-        """
+        """Connect and listen; raises BackendError in time, also if triggers are missing."""
         try:
             with mapped_errors(self._settings.table):
                 async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -141,7 +138,7 @@ class PostgresNotificationsSession:
         if fault is not None:
             raise self._failure(ErrorCode.BACKEND_REJECTED, fault)
 
-    async def _connected(self) -> "asyncpg.Connection[asyncpg.Record]":
+    async def _connected(self) -> Connection:
         try:
             # A DSN for lookups on a standby may list the primary, too.
             return await asyncpg.connect(
@@ -153,7 +150,7 @@ class PostgresNotificationsSession:
             reason = "LISTEN needs the primary server, and the DSN leads to a standby"
             raise self._failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
 
-    async def _listen(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def _listen(self, connection: Connection) -> None:
         process = connection.get_server_pid()
         if await connection.fetchval(_SESSION) != process:
             # A pooler would lend the session to other clients, and drop its notifications.
@@ -170,7 +167,7 @@ class PostgresNotificationsSession:
         # After the check: it includes changes while triggers were disabled before.
         self.last_transaction_id = await connection.fetchval(_LAST_TRANSACTION)
 
-    async def _fault(self, connection: "asyncpg.Connection[asyncpg.Record]") -> str | None:
+    async def _fault(self, connection: Connection) -> str | None:
         return self._triggers.fault(await connection.fetch(TRIGGERS, *self._triggers.arguments))
 
     def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg

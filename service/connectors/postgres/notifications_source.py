@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import orjson
@@ -80,10 +81,7 @@ class Taken:
 
 
 class PostgresNotificationsInbox:
-    """Payloads and heartbeats, bounded in bytes.
-
-    It starts with a gap: notifications before the connection are unknown.
-    """
+    """Payloads and heartbeats, bounded in bytes, after a gap before the connection."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._gap: TableChange | None = TableChange(_JUST_CONNECTED)
@@ -133,7 +131,10 @@ class PostgresNotificationsReader:
         self._decoder = NotificationDecoder(schema, loads=orjson.loads)
         self._inbox = PostgresNotificationsInbox(max_bytes=settings.max_waiting_bytes)
         self._session = PostgresNotificationsSession(
-            settings, schema, hear=self._on_heard, on_end=self._on_end
+            settings,
+            schema,
+            hear=self._on_heard,
+            on_end=partial(self._on_lost, "the listening session was lost"),
         )
         self._stack = AsyncExitStack()
         self._has_news = asyncio.Event()
@@ -232,9 +233,6 @@ class PostgresNotificationsReader:
             # The next session limits the gap by its last transaction.
             self._on_lost("notifications arrived faster than they were read")
         self._has_news.set()
-
-    def _on_end(self) -> None:
-        self._on_lost("the listening session was lost")
 
     def _on_lost(self, reason: str) -> None:
         detail = f"{self._settings.table}: {reason}"

@@ -30,7 +30,7 @@ def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
     return (
         "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
-        f" CROSS JOIN LATERAL (SELECT {_columns(table)}"
+        f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
         f" FROM {table.sql_name} AS t"
         f" WHERE {_matches(table)}{order} OFFSET 0) AS r"
     )
@@ -40,7 +40,7 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool) -> str:
     """The lookup in a table without an index: one scan for all keys."""
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
     return (
-        f"SELECT k.ordinal, {_columns(table)}"  # noqa: S608  names come from the catalog, quoted
+        f"SELECT k.ordinal, {columns_sql(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" JOIN {table.sql_name} AS t ON {_matches(table)}{order}"
     )
@@ -103,7 +103,8 @@ def _keys(table: PostgresTable) -> str:
     return f"unnest({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
 
 
-def _columns(table: PostgresTable) -> str:
+def columns_sql(table: PostgresTable) -> str:
+    """The expressions of the columns of rows `t`, named column1 and so on."""
     return ", ".join(
         f"{reading.expression(f't.{quoted(name)}')} AS column{number}"
         for number, (name, reading) in enumerate(table.columns, 1)
@@ -136,10 +137,7 @@ _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
 def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """The positions of the keys in ascending order, so that neighbors share index pages.
-
-    The index may sort texts differently; most neighbors stay close.
-    """
+    """The positions of the keys in ascending order, about that of an index and its pages."""
     by_all = [(name, "ascending") for name in keys.schema.names]
     return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
 

@@ -13,7 +13,7 @@ from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
 from service.connectors.ports.loaded_rows import loaded_rows
 from service.connectors.postgres.blocks import rows_of_blocks
-from service.connectors.postgres.queries import blocks_query
+from service.connectors.postgres.queries import blocks_query, columns_sql
 from service.connectors.postgres.table import (
     ColumnReading,
     KeySending,
@@ -67,7 +67,6 @@ class PostgresSnapshotSplit(Split):
 
 
 _UUID = ColumnReading(pa.binary(), lambda name: name, lambda value: f"uuid_send({value})")
-_ORDINAL = "1::int8"  # blocks start with the ordinals of keys; a page has no keys
 
 
 def postgres_snapshot_query(
@@ -79,11 +78,11 @@ def postgres_snapshot_query(
 ) -> str:
     """The rows from one bound to the other, exclusive, as blocks; keys come before columns."""
     wide = with_keys(table)
-    values = [f"{_ORDINAL} AS ordinal"]
-    for number, (name, reading) in enumerate(wide.columns, 1):
-        values.append(f"{reading.expression(f't.{quoted(name)}')} AS column{number}")
-    query = f"SELECT {', '.join(values)} FROM {table.sql_name} AS t WHERE {_has_key(table)}"  # noqa: S608  names come from the catalog, quoted
-    query += _range(columns, first, end)
+    # Blocks start with the ordinals of keys; a page has none.
+    query = (
+        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.sql_name} AS t"  # noqa: S608  names come from the catalog, quoted
+        f" WHERE {_has_key(table)}{_range(columns, first, end)}"
+    )
     return blocks_query(wide, query)
 
 

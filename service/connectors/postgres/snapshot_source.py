@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any, Self
 
+import asyncpg
+
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
@@ -13,7 +15,8 @@ from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import Records
+from service.connectors.postgres.connections import Connection, Records, close_session
+from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
@@ -29,7 +32,6 @@ from service.connectors.postgres.snapshot_queries import (
     size_query,
     some_bound_query,
 )
-from service.connectors.postgres.snapshot_session import PostgresSnapshotSession
 from service.connectors.postgres.table import PostgresTable
 
 _PAGES_PER_SPLIT = 16
@@ -39,6 +41,20 @@ _EXPORT = """
 SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot,
        pg_catalog.pg_is_in_recovery() AS is_of_standby
 """
+_QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
+_GRACE_S = 2.0  # the server's timeout comes first
+# The role's timeouts for short transactions must not end a load; a lost client must. Settings that
+# a server version lacks are left out.
+_SETTINGS = f"""
+SELECT pg_catalog.set_config(s.name, w.value, true)
+FROM pg_catalog.pg_settings s JOIN (VALUES
+    ('statement_timeout', '{_QUERY_TIMEOUT_S * 1000:.0f}'), ('transaction_timeout', '0'),
+    ('idle_in_transaction_session_timeout', '0'), ('client_connection_check_interval', '1000'),
+    ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'),
+    ('jit', 'off'), ('row_security', 'off'), ('max_parallel_workers_per_gather', '0')
+) AS w (name, value) ON w.name = s.name
+"""  # noqa: S608  constants only
+_NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
 _SET_SEQSCAN = "SELECT pg_catalog.set_config('enable_seqscan', $1, true)"
 
 
@@ -66,11 +82,77 @@ class PostgresSnapshot:
         return PostgresSnapshotReader(self._settings)
 
 
-class PostgresSnapshotEnumerator:
-    """Exports a snapshot, and keeps it while it is open.
+class PostgresSnapshotSession:
+    """One connection with one read-only transaction on one snapshot.
 
-    Until then, VACUUM keeps dead rows, and ALTER TABLE waits.
+    It is not from the pool: lookups are short, and must not wait for a load.
     """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._connection: Connection | None = None
+
+    async def open(self, snapshot_id: str | None) -> None:
+        """Connect and begin; None: on the snapshot of the first query.
+
+        Raises BackendError within the connect timeout; `backend_rejected` if the snapshot with this
+        id no longer exists.
+        """
+        settings = self._settings
+        try:
+            with mapped_errors(settings.table):
+                async with asyncio.timeout(settings.connect_timeout_s):
+                    self._connection = await asyncpg.connect(
+                        settings.current_dsn(),
+                        timeout=settings.connect_timeout_s,
+                        server_settings={"application_name": "sidelook load"},
+                        statement_cache_size=settings.statement_cache_size,
+                    )
+                    await self._begin(self._connection, snapshot_id)
+        except BaseException:
+            self._terminate()
+            raise
+
+    async def fetch(self, query: str, arguments: Sequence[Any] = ()) -> Records:
+        """Run a query; raises BackendError in time.
+
+        After an error or a cancellation, which does not wait, the session is unusable.
+        """
+        assert self._connection is not None, "open comes first"
+        try:
+            with mapped_errors(self._settings.table):
+                async with asyncio.timeout(_QUERY_TIMEOUT_S + _GRACE_S):
+                    records: Records = await self._connection.fetch(query, *arguments)
+        except BaseException:
+            self._terminate()
+            raise
+        return records
+
+    async def close(self) -> None:
+        """Close the connection, and terminate it without an answer. Never raises."""
+        if self._connection is not None and not self._connection.is_closed():
+            await close_session(self._connection)
+
+    async def _begin(self, connection: Connection, snapshot_id: str | None) -> None:
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot_id is not None:
+            try:
+                quoted_id = snapshot_id.replace("'", "''")
+                await connection.execute(f"SET TRANSACTION SNAPSHOT '{quoted_id}'")
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _NO_SUCH_SNAPSHOT:
+                    raise
+                detail = f"{self._settings.table}: the session that exported the snapshot has ended"
+                raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
+        await connection.execute(_SETTINGS)
+
+    def _terminate(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+
+class PostgresSnapshotEnumerator:
+    """Exports a snapshot; while it is open, VACUUM keeps dead rows, and ALTER TABLE waits."""
 
     discovery_interval_s = None
 
@@ -93,10 +175,7 @@ class PostgresSnapshotEnumerator:
         await self._session.close()
 
     async def discover(self) -> Sequence[PostgresSnapshotSplit]:
-        """The ranges of the table; the first call takes the snapshot.
-
-        Raises BackendError `schema_changed` if the table differs from the schema.
-        """
+        """The ranges as of the first call; raises BackendError, also `schema_changed`."""
         if self._splits is None:
             (exported,) = await self._session.fetch(_EXPORT)
             table = await self._table()
@@ -109,10 +188,7 @@ class PostgresSnapshotEnumerator:
         return self._splits
 
     async def _table(self) -> PostgresTable:
-        async def run(query: str, arguments: Sequence[Any]) -> Records:
-            return await self._session.fetch(query, arguments)
-
-        table = await read_table(run, self._settings)
+        table = await read_table(self._session.fetch, self._settings)
         if not table.schema.is_same(self._schema):
             detail = f"{self._settings.table}: changed since its schema was read"
             raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
@@ -192,7 +268,7 @@ class PostgresSnapshotReader:
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read this split next; raises BackendError, also if its snapshot has ended."""
         assert isinstance(split, PostgresSnapshotSplit)
-        if not self._session.is_open:
+        if self._split is None:
             await self._session.open(split.snapshot.id)
         self._split, self._position = split, position or 0
         self._page = split.page_at[self._position]

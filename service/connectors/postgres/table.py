@@ -46,20 +46,20 @@ class KeySending:
 
     def array(self, number: int) -> str:
         """The SQL expression of the query's argument with this number."""
-        return f"${number}::{self._cast_from}{self.sql_type}[]"
-
-    @property
-    def _cast_from(self) -> str:
-        if types.is_integer(self.field.type):
-            return "text::"
-        return "text[]::" if types.is_temporal(self.field.type) else ""
+        sent = "text::" if types.is_integer(self.field.type) else ""
+        sent = "text[]::" if types.is_temporal(self.field.type) else sent
+        return f"${number}::{sent}{self.sql_type}[]"
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
     """How columns of the type are read: in an exact Arrow type, or as text."""
     decimal = _decimal(kind)
     if decimal is not None:
-        return ColumnReading(decimal, lambda name: f"NULLIF({name}, numeric 'NaN')", _digits)
+        return ColumnReading(
+            decimal,
+            lambda name: f"NULLIF({name}, numeric 'NaN')",
+            lambda value: f"textsend(numeric_out({value})::text)",
+        )
     return (_COLUMNS.get(kind.name) if kind.is_builtin else None) or _AS_TEXT
 
 
@@ -97,10 +97,6 @@ def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
 
 def _sent_by(function: str) -> Callable[[str], str]:
     return lambda value: f"{function}({value})"
-
-
-def _digits(value: str) -> str:
-    return f"textsend(numeric_out({value})::text)"
 
 
 _AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))

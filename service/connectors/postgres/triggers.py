@@ -144,13 +144,13 @@ def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
 
 
 def trigger_names(table: str, key: Sequence[str], *, channel: str) -> TriggerNames:
-    """The names in the script of this table, key and channel, with or without the schema.
-
-    Raises as `trigger_sql` does.
-    """
+    """The names in the script of this table, key and channel; raises as `trigger_sql` does."""
     parts = _parts(table)
     for name in (*parts, *key, channel):
-        _refuse_unusable(name)
+        # A line break would end the comment with the name.
+        if not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+            reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
     # A function per table and key: its name identifies its body.
     digest = hashlib.sha256(repr((parts[-1], tuple(key))).encode()).hexdigest()[:8]
     triggers = {event: _fitting(channel, event) for event in _EVENTS}
@@ -166,13 +166,6 @@ def _parts(table: str) -> tuple[str, ...]:
     names = (each["quoted"] or each["plain"].translate(_LOWER) for each in found)
     parts = tuple(name.replace('""', '"') for name in names)
     return parts[-2:]
-
-
-def _refuse_unusable(name: str) -> None:
-    # A line break would end the comment with the name.
-    if not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
-        reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
 
 
 def _fitting(channel: str, ending: str) -> str:
@@ -250,10 +243,7 @@ class TriggerCheck:
         return (*place, names.function, [*names.triggers.values()])
 
     def fault(self, rows: Sequence[Any]) -> str | None:
-        """Why changes since the first check may be lost; None if none is.
-
-        `rows` is the result of TRIGGERS.
-        """
+        """Why changes may be lost since the first check, by the rows of TRIGGERS; None: none is."""
         if not rows:
             return "the table was dropped or replaced; its schema will be read again"
         found: dict[str, str] = dict(rows)
