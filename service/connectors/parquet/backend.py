@@ -177,11 +177,7 @@ class ParquetScan:
         """Nothing to probe: reads report whether the file is available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows of the keys.
-
-        Raises BackendError (`table_unavailable`, `forbidden`, `timeout`), and `schema_changed` if
-        its columns changed.
-        """
+        """The rows of the keys; raises BackendError (`table_unavailable`, `schema_changed`, …)."""
         assert self._described is not None, "describe comes first"
         search = partial(
             parquet_search, self._path, keys, described=self._described, columns=self._columns

@@ -77,14 +77,14 @@ class FileIdentity:
 
 
 class ParquetFile:
-    """Rows of a file in memory, with an index over the key; columns have the schema's types."""
+    """Rows of a file in memory, with an index over the key; `table` has the schema's types."""
 
-    def __init__(self, schema: DimensionSchema, columns: Mapping[str, pa.ChunkedArray]) -> None:
-        rows = pa.table([columns[name] for name in schema.columns.names], schema=schema.columns)
+    def __init__(self, schema: DimensionSchema, table: pa.Table) -> None:
+        rows = pa.table([table[name] for name in schema.columns.names], schema=schema.columns)
         self.schema = schema
         # One chunk: `take` on several chunks would combine them at each call.
         self.rows = rows.combine_chunks()
-        self._index = RowIndex([columns[name] for name in schema.key.names])
+        self._index = RowIndex([table[name] for name in schema.key.names])
 
     def find(self, keys: pa.RecordBatch) -> FetchedRows:
         """The rows of the keys, which have the schema's types."""
@@ -107,9 +107,8 @@ def load_parquet_file(
         schema = _plain_schema(path, dataset.schema, key=key, columns=columns)
         fields = row_fields(schema)
         table = dataset.to_table(columns=fields.names)
-    return ParquetFile(
-        schema, {each.name: _plain_column(path, table.column(each.name), each) for each in fields}
-    )
+    arrays = [_plain_column(path, table[field.name], field) for field in fields]
+    return ParquetFile(schema, pa.table(arrays, schema=fields))
 
 
 def parquet_schema(

@@ -1,7 +1,7 @@
 """Rows of Parquet row groups, read in order and in bounded steps."""
 
 from collections.abc import Iterator
-from typing import Self
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,7 +30,7 @@ def parquet_batches(
     type.
     """
     gathered: list[pa.RecordBatch] = []
-    with ParquetRows(fragment) as rows:
+    with closing(ParquetRows(fragment)) as rows:
         for group in fragment.row_groups:
             for batch in rows.steps(group.id, row_fields(schema)):
                 gathered.append(batch)
@@ -53,11 +53,7 @@ class ParquetRows:
         self._file = pq.ParquetFile(fragment.path)
         self._partition_keys = ds.get_partition_keys(fragment.partition_expression)
 
-    def __enter__(self) -> Self:
-        """The file is open already."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._file.close()
 

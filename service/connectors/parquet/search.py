@@ -4,6 +4,7 @@ Skips row groups by their statistics, and reads the others; holds matching rows 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -56,9 +57,7 @@ def parquet_search(
             for fragment in dataset.get_fragments()
             for batch in _candidates(fragment, keys, fields=fields, is_abandoned=is_abandoned)
         ]
-    found = pa.Table.from_batches(batches, fields)
-    parts = {name: found.column(name) for name in found.column_names}
-    return ParquetFile(described, parts).find(keys)
+    return ParquetFile(described, pa.Table.from_batches(batches, fields)).find(keys)
 
 
 def _candidates(
@@ -72,7 +71,7 @@ def _candidates(
     pruned = _pruned(fragment, keys)
     if not pruned.row_groups:
         return
-    with ParquetRows(pruned) as rows:
+    with closing(ParquetRows(pruned)) as rows:
         for group in pruned.row_groups:
             # Key columns first: they are small, and most row groups contain no key.
             key_batches = _until_abandoned(rows.steps(group.id, keys.schema), is_abandoned)

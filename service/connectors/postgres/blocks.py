@@ -117,10 +117,10 @@ _ELEMENTS = {
 def rows_of_blocks(
     blocks: Sequence[Any], table: PostgresTable, *, key_count: int, has_snapshot: bool = False
 ) -> FetchedRows:
-    """The rows of a query's blocks: ordinals, columns, and the snapshot if the query has it.
+    """The rows of blocks: ordinals, columns, perhaps the snapshot.
 
-    Raises BackendError as `checked_rows` and `as_described` do, and `backend_rejected` for text
-    that is not UTF-8.
+    Raises BackendError as `checked_rows` and `as_described`; `backend_rejected` for text that is
+    not UTF-8.
     """
     snapshot = None
     if has_snapshot:

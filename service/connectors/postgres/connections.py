@@ -38,8 +38,6 @@ _IDENTITY = """
 SELECT system.system_identifier || '/' || checkpoint.timeline_id
 FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint() AS checkpoint
 """
-# The plan shows whether an index is usable, even if a scan of a small table is cheaper today.
-_PLANNING = ("BEGIN READ ONLY", "SET LOCAL enable_seqscan = off")
 
 Records: TypeAlias = list[asyncpg.Record]
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
@@ -110,12 +108,11 @@ class PostgresConnections:
             self._pool.terminate()  # nothing is lost: sessions only read
 
     async def run(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> Reply:
-        """Run one query.
+        """Run one query; raises BackendError within `timeout_s`.
 
-        Raises BackendError within `timeout_s`; after `connection_lost` an immediate retry is
-        useful, because a restarted server shows only when its old connections are used.
-        Cancellation terminates the connection without waiting; the server ends the query at its
-        statement timeout.
+        After `connection_lost`, an immediate retry is useful: only the use of a connection shows
+        that its server was restarted. Cancellation terminates the connection without waiting; the
+        server ends the query at its statement timeout.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         with mapped_errors(self._settings.table):
@@ -132,7 +129,8 @@ class PostgresConnections:
         with mapped_errors(self._settings.table):
             connection = await self._acquire(deadline_s)
             await self._identify(connection, deadline_s)
-            for statement in _PLANNING:
+            # A scan of a small table may be cheaper today than a usable index.
+            for statement in ("BEGIN READ ONLY", "SET LOCAL enable_seqscan = off"):
                 await self._fetch(connection, statement, (), deadline_s=deadline_s)
             records = await self._fetch(connection, explain, arguments, deadline_s=deadline_s)
             await self._fetch(connection, "ROLLBACK", (), deadline_s=deadline_s)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -169,7 +169,10 @@ class PostgresNotificationsReader:
     async def read(self) -> Sequence[SplitPiece]:
         """New changes, after at most a second; raises BackendError."""
         if self._failure is None and (self._is_paused or self._inbox.is_empty):
-            await self._wait()
+            self._has_news.clear()
+            with suppress(TimeoutError):  # the piece reports how long the session is silent
+                async with asyncio.timeout(_WAIT_S):
+                    await self._has_news.wait()
         if self._failure is not None:
             raise self._failure
         if self._split_id is None or self._is_paused:
@@ -209,14 +212,6 @@ class PostgresNotificationsReader:
                     reason=reason,
                     messages=count,
                 )
-
-    async def _wait(self) -> None:
-        self._has_news.clear()
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                await self._has_news.wait()
-        except TimeoutError:
-            pass  # the piece reports the silence
 
     async def _beat(self) -> None:
         while True:

@@ -35,9 +35,9 @@ def rows_of_records(
     key_count: int,
     has_snapshot: bool = False,
 ) -> FetchedRows:
-    """The rows of a query's records: ordinal, columns, and the snapshot if the query has it.
+    """The rows of records: ordinal, columns, perhaps the snapshot.
 
-    Raises BackendError as `checked_rows` and `as_described` do.
+    Raises BackendError as `checked_rows` and `as_described`.
     """
     columns = list(zip(*records, strict=False))  # all records have the same length
     snapshot = None
@@ -47,16 +47,14 @@ def rows_of_records(
         at = next(position for position, text in enumerate(texts) if text is not None)
         columns = [column[:at] + column[at + 1 :] for column in columns]
         snapshot = parsed_snapshot(texts[at])
-    fetched = _rows(columns, table, key_count) if any(columns) else no_rows(table)
-    return replace(fetched, snapshot=snapshot)
-
-
-def _rows(columns: Sequence[Sequence[Any]], table: PostgresTable, key_count: int) -> FetchedRows:
+    if not any(columns):
+        return replace(no_rows(table), snapshot=snapshot)
     ordinals, *values = columns
     if len(values) != len(table.columns):
         values = []  # refused by `checked_rows`
     arrays = [_column(*each) for each in zip(values, table.columns, strict=False)]
-    return checked_rows(np.array(ordinals, np.int64), arrays, table, key_count=key_count)
+    fetched = checked_rows(np.array(ordinals, np.int64), arrays, table, key_count=key_count)
+    return replace(fetched, snapshot=snapshot)
 
 
 def _column(values: Sequence[Any], described: tuple[str, ColumnReading]) -> pa.Array:

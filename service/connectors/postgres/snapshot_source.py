@@ -311,14 +311,14 @@ class PostgresSnapshotReader:
         split.page_at[self._position] = self._page
         return self._piece(split, changes)
 
-    def _piece(self, split: PostgresSnapshotSplit, changes: RowChanges | None = None) -> SplitPiece:
-        has_rows = changes is not None and changes.keys.num_rows > 0
+    def _piece(self, split: PostgresSnapshotSplit, *pages: RowChanges) -> SplitPiece:
+        changes = [page for page in pages if page.keys.num_rows]
         is_finished = self._page == split.page_count
         return SplitPiece(
             split_id=split.id,
             position=self._position,
-            changes=[changes] if changes is not None and has_rows else [],
-            nbytes=changes.keys.nbytes + changes.rows.nbytes if changes is not None else 0,
+            changes=changes,
+            nbytes=sum(page.keys.nbytes + page.rows.nbytes for page in changes),
             is_caught_up=is_finished,
             is_finished=is_finished,
             total=split.total,

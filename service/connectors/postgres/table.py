@@ -70,10 +70,13 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     decimal = _decimal(kind)
     if decimal is not None:
         return KeySending(pa.field(name, decimal), "numeric")
-    if not kind.is_builtin or kind.name not in _KEYS:
+    if not kind.is_builtin or kind.name not in _KEY_TYPES:
         return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
-    arrow, sql_type, metadata = _KEYS[kind.name]
-    return KeySending(pa.field(name, arrow, metadata=metadata), sql_type)
+    if kind.name == "uuid":
+        return KeySending(pa.field(name, pa.binary(16), metadata=UUID_FIELD), "uuid")
+    if kind.name in {"text", "varchar"}:
+        return KeySending(pa.field(name, pa.utf8(), metadata=NO_NUL_FIELD), "text")
+    return KeySending(pa.field(name, _COLUMNS[kind.name].type), kind.name)
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:
@@ -121,20 +124,11 @@ _COLUMNS = {
         _between("timestamptz", "0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00"),
     ),
 }
-# {type: Arrow type of the key, element type of the array, metadata of the field}
-_KEYS: dict[str, tuple[pa.DataType, str, dict[bytes, bytes] | None]] = {
-    "int2": (pa.int16(), "int2", None),
-    "int4": (pa.int32(), "int4", None),
-    "int8": (pa.int64(), "int8", None),
-    "bool": (pa.bool_(), "bool", None),
-    "text": (pa.utf8(), "text", NO_NUL_FIELD),
-    "varchar": (pa.utf8(), "text", NO_NUL_FIELD),
-    "bytea": (pa.binary(), "bytea", None),
-    "uuid": (pa.binary(16), "uuid", UUID_FIELD),
-    "date": (pa.date32(), "date", None),
-    "timestamp": (pa.timestamp("us"), "timestamp", None),
-    "timestamptz": (pa.timestamp("us", "UTC"), "timestamptz", None),
-}
+# Types with exact equality; keys have the Arrow type of columns, but uuids are bytes.
+_KEY_TYPES = frozenset(
+    {"int2", "int4", "int8", "bool", "text", "varchar", "bytea", "uuid"}
+    | {"date", "timestamp", "timestamptz"}
+)
 _KEY_REFUSALS = {
     "bpchar": "cannot be a key: char(n) ignores trailing blanks; use varchar or text",
     "citext": "cannot be a key: it ignores case; use text",
@@ -191,18 +185,14 @@ class PostgresTable:
         A validity bound beyond the calendar reads as NULL, which means unbounded. That is wrong
         for a version that begins at `infinity` or ended at `-infinity`.
         """
-        readings = dict(self.columns)
+        terms, readings = [], dict(self.columns)
         names = () if self.versions is None else self.versions.names
-        return tuple(
-            _is_within_reach(name, readings[name], sign)
-            for name, sign in zip(names, "><", strict=False)
-            if name in readings and is_moment(readings[name].type)
-        )
-
-
-def _is_within_reach(name: str, reading: ColumnReading, sign: str) -> str:
-    column = f"t.{quoted(name)}"
-    return f"({reading.expression(column)} IS NULL AND {column} {sign} 'epoch') IS NOT TRUE"
+        for name, sign in zip(names, "><", strict=False):
+            if name in readings and is_moment(readings[name].type):
+                column = f"t.{quoted(name)}"
+                value = readings[name].expression(column)
+                terms.append(f"({value} IS NULL AND {column} {sign} 'epoch') IS NOT TRUE")
+        return tuple(terms)
 
 
 def quoted(identifier: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def batches(path: Path, schema: DimensionSchema = SCHEMA) -> list[pa.RecordBatch
 def steps(path: Path, group: int = 0, fields: pa.Schema = FIELDS) -> list[int]:
     """The number of rows of each step through the row group."""
     (fragment,) = ds.dataset(path).get_fragments()
-    with ParquetRows(fragment) as rows:
+    with closing(ParquetRows(fragment)) as rows:
         return [batch.num_rows for batch in rows.steps(group, fields)]
 
 
