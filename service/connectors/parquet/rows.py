@@ -84,8 +84,7 @@ class ParquetRows:
         return batches
 
     def _cast(self, batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-        columns = [self._column(batch, field) for field in fields]
-        return pa.record_batch(columns, schema=fields)
+        return pa.record_batch([self._column(batch, field) for field in fields], schema=fields)
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         if field.name in batch.schema.names:

@@ -147,16 +147,12 @@ def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
 
 def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
     element = _ELEMENTS.get(element_oid(block))
-    if element is None or not _may_become(element.type, kind):
+    are_integers = types.is_integer(kind) and element is not None and types.is_integer(element.type)
+    if element is None or not (element.type == kind or are_integers):  # the cast checks ranges
         raise pa.ArrowInvalid("the elements have another type")
     array = BinaryArray.read(block, element.numbers)
     values = array.values + element.epoch if element.epoch else array.values
     return pa.array(values, mask=array.is_null).view(element.type).cast(kind)
-
-
-def _may_become(sent: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are equal, or both are integers: the cast checks their range."""
-    return sent == kind or (types.is_integer(sent) and types.is_integer(kind))
 
 
 def _of_any_length(block: bytes) -> pa.BinaryArray:

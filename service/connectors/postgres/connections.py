@@ -6,20 +6,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import explained, mapped_errors
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
-# Queries per connection: at its limit, the pool would close a connection and wait for the network.
-_UNLIMITED = 2**62
+_UNLIMITED = 2**62  # queries per connection: the pool would wait for the network to close it
 
 _BROKEN = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
+    *(asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError),
     ConnectionError,
 )
 
@@ -41,7 +37,6 @@ FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint(
 
 Records: TypeAlias = list[asyncpg.Record]
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
-_Pooled: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 
 class PostgresSession(asyncpg.Connection):
@@ -116,10 +111,10 @@ class PostgresConnections:
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         with mapped_errors(self._settings.table):
-            connection = await self._acquire(deadline_s)
-            server_id = await self._identify(connection, deadline_s)
-            records = await self._fetch(connection, query, arguments, deadline_s=deadline_s)
-            await self._release(connection)
+            session = await self._acquire(deadline_s)
+            server_id = await self._identify(session, deadline_s)
+            records = await self._fetch(session, query, arguments, deadline_s=deadline_s)
+            await self._release(session)
         return Reply(records, server_id)
 
     async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> str:
@@ -127,22 +122,19 @@ class PostgresConnections:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
         with mapped_errors(self._settings.table):
-            connection = await self._acquire(deadline_s)
-            await self._identify(connection, deadline_s)
+            session = await self._acquire(deadline_s)
+            await self._identify(session, deadline_s)
             # A scan of a small table may be cheaper today than a usable index.
             for statement in ("BEGIN READ ONLY", "SET LOCAL enable_seqscan = off"):
-                await self._fetch(connection, statement, (), deadline_s=deadline_s)
-            records = await self._fetch(connection, explain, arguments, deadline_s=deadline_s)
-            await self._fetch(connection, "ROLLBACK", (), deadline_s=deadline_s)
-            await self._release(connection)
+                await self._fetch(session, statement, (), deadline_s=deadline_s)
+            records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
+            await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
+            await self._release(session)
         return str(records[0][0])
 
     def expire(self) -> None:
-        """Use no open connection again; running queries finish.
-
-        The pool's `expire_connections` would close each connection politely, and wait for an
-        answer on a network that drops all packets.
-        """
+        """Use no open connection again; running queries finish."""
+        # The pool's `expire_connections` would wait for an answer to each goodbye.
         self._generation += 1
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
@@ -150,40 +142,40 @@ class PostgresConnections:
         session = await asyncpg.connect(self._settings.current_dsn(), **options)
         return cast("PostgresSession", session)
 
-    async def _acquire(self, deadline_s: float) -> _Pooled:
+    async def _acquire(self, deadline_s: float) -> PostgresSession:
         assert self._pool is not None, "open comes first"
         async with asyncio.timeout_at(deadline_s):
             while True:  # ends: each round terminates one connection of an old generation
                 try:
-                    connection = await self._pool.acquire()
+                    pooled = await self._pool.acquire()
                 except OSError as error:
                     code, reason = explained(error)
                     where = f" ({address})" if (address := self._settings.address) else ""
                     raise BackendError(code, f"{self._settings.table}: {reason}{where}") from error
-                if _session(connection).is_of(self._generation):
-                    return connection
-                connection.terminate()
+                session = cast("PostgresSession", pooled)  # the proxy forwards to it
+                if session.is_of(self._generation):
+                    return session
+                session.terminate()
 
-    async def _release(self, connection: _Pooled) -> None:
+    async def _release(self, session: PostgresSession) -> None:
         assert self._pool is not None
-        await self._pool.release(connection)
+        await self._pool.release(cast("Any", session))  # the proxy that `acquire` returned
 
-    async def _identify(self, connection: _Pooled, deadline_s: float) -> str:
-        """The identity of the connection's server, queried once per connection.
+    async def _identify(self, session: PostgresSession, deadline_s: float) -> str:
+        """The identity of the connection's server, queried once per session.
 
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
         politely, without a time limit.
         """
         if self._settings.pgbouncer:
             return ""  # each query may reach another session
-        session = _session(connection)
         if session.server_id is not None:
             return session.server_id
         set_server_id = session.set_server_id  # of the connection: the proxy may be detached
-        records = await self._fetch(connection, _SESSION, (), deadline_s=deadline_s)
+        records = await self._fetch(session, _SESSION, (), deadline_s=deadline_s)
         server_id = ""
         if records[0][0]:
-            records = await self._fetch(connection, _IDENTITY, (), deadline_s=deadline_s)
+            records = await self._fetch(session, _IDENTITY, (), deadline_s=deadline_s)
             server_id = str(records[0][0])
         set_server_id(server_id)
         if server_id and self._server_id not in {"", server_id}:
@@ -192,27 +184,27 @@ class PostgresConnections:
         return server_id
 
     async def _fetch(
-        self, connection: _Pooled, query: str, arguments: Sequence[Any], *, deadline_s: float
+        self, session: PostgresSession, query: str, arguments: Sequence[Any], *, deadline_s: float
     ) -> Records:
         try:
             async with asyncio.timeout_at(deadline_s):
-                records: Records = await connection.fetch(query, *arguments)
+                records: Records = await session.fetch(query, *arguments)
         except _BROKEN as error:  # the pool has released the connection
             raise self._lost(error) from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            if _is_gone(connection):
+            if _is_gone(session):
                 raise self._lost(error) from error
-            if isinstance(error, asyncpg.InterfaceError) or connection.is_in_transaction():
-                connection.terminate()
+            if isinstance(error, asyncpg.InterfaceError) or session.is_in_transaction():
+                session.terminate()
             else:
-                await self._release(connection)  # only the query failed
+                await self._release(session)  # only the query failed
             raise
         except TimeoutError as error:
-            connection.terminate()
+            session.terminate()
             detail = f"{self._settings.table}: the query timed out"
             raise BackendError(ErrorCode.TIMEOUT, detail) from error
         except BaseException:
-            connection.terminate()  # interrupted: the protocol state is unknown
+            session.terminate()  # interrupted: the protocol state is unknown
             raise
         return records
 
@@ -223,13 +215,9 @@ class PostgresConnections:
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
 
 
-def _session(connection: _Pooled) -> PostgresSession:
-    return cast("PostgresSession", connection)  # the pool's proxy forwards to it
-
-
-def _is_gone(connection: _Pooled) -> bool:
+def _is_gone(session: PostgresSession) -> bool:
     try:
-        return connection.is_closed()
+        return session.is_closed()
     except asyncpg.InterfaceError:
         return True  # the pool has released it
 

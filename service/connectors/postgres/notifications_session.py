@@ -23,8 +23,8 @@ SELECT pg_catalog.pg_backend_pid(),
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
 """
-# The last transaction of the primary whose notification may be lost. A lagging standby may still
-# show older rows.
+# Changes before LISTEN are of this transaction or earlier ones. A lookup on a lagging standby may
+# still return older rows.
 _LAST_TRANSACTION = """
 SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
 """
@@ -117,10 +117,9 @@ class PostgresNotificationsSession:
         await close_session(self._connection)
 
     async def beat(self) -> None:
-        """Send a heartbeat.
+        """Send a heartbeat, unless changes may be lost because the triggers changed.
 
-        Raises BackendError within the heartbeat timeout, also if the triggers changed: then changes
-        before the heartbeat may be lost, and it is not sent.
+        Raises BackendError within the heartbeat timeout; `backend_rejected` for changed triggers.
         """
         assert self._connection is not None
         try:

@@ -66,7 +66,7 @@ class PostgresSnapshotSplit(Split):
         return len(self.bounds) - 1
 
 
-_UUID = ColumnReading(pa.binary(), lambda name: name, lambda value: f"uuid_send({value})")
+_UUID = ColumnReading(pa.binary(), to_bytes=lambda value: f"uuid_send({value})")
 
 
 def postgres_snapshot_query(

@@ -29,7 +29,7 @@ class ColumnReading:
     """How a column is read: its Arrow type, and the SQL expression of its values."""
 
     type: pa.DataType
-    expression: Callable[[str], str]  # from the quoted name of the column
+    expression: Callable[[str], str] = str  # from the column's quoted name; `str`: the name
     to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
 
 
@@ -89,10 +89,6 @@ def _decimal(kind: PostgresType) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if fits else None
 
 
-def _plain(name: str) -> str:
-    return name
-
-
 def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
     limits = f"{kind} '{first}' AND {kind} '{last}'"
     return lambda name: f"CASE WHEN {name} BETWEEN {limits} THEN {name} END"
@@ -103,18 +99,18 @@ def _sent_by(function: str) -> Callable[[str], str]:
 
 
 _AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
-_TEXT = ColumnReading(pa.utf8(), _plain, _sent_by("textsend"))
+_TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
 _COLUMNS = {
-    "int2": ColumnReading(pa.int16(), _plain),
-    "int4": ColumnReading(pa.int32(), _plain),
-    "int8": ColumnReading(pa.int64(), _plain),
-    "float4": ColumnReading(pa.float32(), _plain),
-    "float8": ColumnReading(pa.float64(), _plain),
-    "bool": ColumnReading(pa.bool_(), _plain),
+    "int2": ColumnReading(pa.int16()),
+    "int4": ColumnReading(pa.int32()),
+    "int8": ColumnReading(pa.int64()),
+    "float4": ColumnReading(pa.float32()),
+    "float8": ColumnReading(pa.float64()),
+    "bool": ColumnReading(pa.bool_()),
     "text": _TEXT,
     "varchar": _TEXT,
-    "bpchar": ColumnReading(pa.utf8(), _plain, _sent_by("bpcharsend")),  # padded with blanks
-    "bytea": ColumnReading(pa.binary(), _plain, _sent_by("byteasend")),
+    "bpchar": ColumnReading(pa.utf8(), to_bytes=_sent_by("bpcharsend")),  # padded with blanks
+    "bytea": ColumnReading(pa.binary(), to_bytes=_sent_by("byteasend")),
     "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
     "timestamp": ColumnReading(
         pa.timestamp("us"), _between("timestamp", "0001-01-01", "9999-12-31 23:59:59.999999")

@@ -44,8 +44,8 @@ _SCRIPT = Template("""\
 -- * Commits with notifications are serialized, and cannot be prepared (PREPARE TRANSACTION).
 -- * A statement that changes more than a few thousand rows reports the whole table as changed.
 -- * Changes by logical replication, and by statements on partitions or children, are not reported.
--- * Sidecars notice within seconds when triggers are dropped, disabled or recreated, and then
---   discard all cached rows.
+-- * Sidecars notice within seconds when triggers are dropped, disabled or recreated, and stop
+--   using rows that were cached before.
 BEGIN;
 SET LOCAL lock_timeout = '5s';  -- a waiting lock would block all later users of the table
 SET LOCAL client_min_messages = warning;  -- no notice for a missing trigger
