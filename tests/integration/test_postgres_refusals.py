@@ -140,7 +140,7 @@ async def test_missing_table_is_told(database: Database, table: str, hint: str) 
         ("CREATE VIEW things AS SELECT 1 AS id, 2 AS name", "is a view"),
         ("CREATE MATERIALIZED VIEW things AS SELECT 1 AS id, 2 AS name", "is a materialized view"),
         ("CREATE TABLE things (id int4 PRIMARY KEY, n int4) PARTITION BY HASH (id)", "partitioned"),
-        ("CREATE TABLE things (id int4 PRIMARY KEY)", "no column besides the key"),
+        ("CREATE TABLE things (id int4 PRIMARY KEY)", "no column other than the key"),
         (
             "CREATE TABLE things (ids int4 PRIMARY KEY, n int4)",
             "no column id; did you mean ids?",

@@ -37,7 +37,7 @@ class ParquetRowGroup(Split):
 class ParquetRowGroups:
     """All rows of a file or folder, read in a thread, one row group after the other.
 
-    A load fails if a file is replaced meanwhile: it would mix rows of both files.
+    A load fails if a file is replaced before its end: it would mix rows of both files.
     """
 
     is_bounded = True

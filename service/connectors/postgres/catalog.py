@@ -115,7 +115,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
     if not names:
-        reason = "no column besides the key; list columns, for example the key"
+        reason = "no column other than the key; list columns, for example the key"
         raise _unavailable(settings, reason)
     return PostgresTable(
         schema_name=entry["schema_name"],
@@ -162,7 +162,7 @@ def _refuse_unsuitable(settings: PostgresSettings, entry: CatalogRow) -> None:
         remedy = "end the inheritance, or remove refresh.listen and refresh.changelog"
         raise _unavailable(settings, reason + remedy)
     if settings.has_triggers and parent is not None:
-        reason = f"it inherits from {parent}, whose statements do not run its triggers; "
+        reason = f"statements on its parent table {parent} do not run its triggers; "
         remedy = "end the inheritance, or use refresh.changelog instead of refresh.listen"
         raise _unavailable(settings, reason + remedy)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.connectors.postgres.table import ColumnReading, PostgresTable, quoted
+from service.connectors.postgres.table import PostgresTable, quoted
 
 # `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
 _SNAPSHOT = (
@@ -50,15 +50,23 @@ def blocks_query(table: PostgresTable, query: str) -> str:
     """The result of a lookup query, in the same order, as one row of byte blocks.
 
     The ordinals and each column are a block; all are NULL without rows. A block is a binary array;
-    for values of variable length, an array of lengths with the values behind it. OFFSET 0 prevents
-    that these values are computed twice.
+    for values of variable length, an array of lengths with the values behind it. OFFSET 0 keeps
+    the planner from computing these values twice.
     """
-    numbered = [
-        (f"column{number}", reading) for number, (_, reading) in enumerate(table.columns, 1)
-    ]
-    values = ", ".join(["q.ordinal", *(f"{_value(*each)} AS {each[0]}" for each in numbered)])
-    blocks = ", ".join(["array_send(array_agg(b.ordinal))", *(_block(*each) for each in numbered)])
-    return f"SELECT {blocks} FROM (SELECT {values} FROM ({query}) AS q OFFSET 0) AS b"  # noqa: S608  names come from the catalog
+    values, blocks = ["q.ordinal"], ["array_send(array_agg(b.ordinal))"]
+    for number, (_, reading) in enumerate(table.columns, 1):
+        name = f"column{number}"
+        if reading.to_bytes is None:
+            values.append(f"COALESCE(q.{name}, NULL) AS {name}")  # a domain as its base type
+            blocks.append(f"array_send(array_agg(b.{name}))")
+        else:
+            values.append(f"{reading.to_bytes(f'q.{name}')} AS {name}")
+            lengths = f"array_send(array_agg(octet_length(b.{name})))"
+            blocks.append(f"{lengths} || COALESCE(string_agg(b.{name}, ''), '')")
+    return (
+        f"SELECT {', '.join(blocks)} FROM"  # noqa: S608  names come from the catalog
+        f" (SELECT {', '.join(values)} FROM ({query}) AS q OFFSET 0) AS b"
+    )
 
 
 def query_with_snapshot(table: PostgresTable, query: str) -> str:
@@ -109,19 +117,6 @@ def columns_sql(table: PostgresTable) -> str:
         f"{reading.expression(f't.{quoted(name)}')} AS column{number}"
         for number, (name, reading) in enumerate(table.columns, 1)
     )
-
-
-def _value(name: str, reading: ColumnReading) -> str:
-    if reading.to_bytes is None:
-        return f"COALESCE(q.{name}, NULL)"  # turns a domain into its base type
-    return reading.to_bytes(f"q.{name}")
-
-
-def _block(name: str, reading: ColumnReading) -> str:
-    if reading.to_bytes is None:
-        return f"array_send(array_agg(b.{name}))"
-    lengths = f"array_send(array_agg(octet_length(b.{name})))"
-    return f"{lengths} || COALESCE(string_agg(b.{name}, ''), '')"
 
 
 def _matches(table: PostgresTable) -> str:

@@ -26,7 +26,6 @@ from service.connectors.parquet.file import (
     parquet_identities,
     parquet_schema,
     plain_type,
-    unreplaced_files,
 )
 from service.connectors.parquet.file_thread import FileThread, IsAbandoned
 from service.connectors.parquet.rows import ParquetRows, parquet_batches, row_fields
@@ -173,7 +172,7 @@ def test_keys_have_exact_equality(kind: pa.DataType, *, is_key: bool) -> None:
             {"k": [1], "t": pa.array([1], pa.timestamp("ns"))},
             *("p", None, "column t is timestamp[ns] and does not fit timestamp[us] exactly"),
         ),
-        ({"k": [1]}, "p", None, "no column besides the key"),
+        ({"k": [1]}, "p", None, "no column other than the key"),
     ],
 )
 def test_unfit_files_are_refused(
@@ -223,18 +222,6 @@ def test_replaced_file_has_another_identity(path: Path) -> None:
     path.unlink()
     with pytest.raises(BackendError, match="no such file"):
         parquet_identities(path)
-
-
-def test_replacement_during_read_fails(path: Path) -> None:
-    """A read during which the file is replaced fails at its end."""
-    with unreplaced_files(path) as identities:
-        pass
-    with pytest.raises(BackendError) as caught, unreplaced_files(path):
-        pq.write_table(pa.table({"code": ["EWR"]}), path)
-
-    assert list(identities) == [str(path)]
-    expected = f"{path}: was replaced during the read"
-    assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,18 +79,6 @@ async def test_null_keys_are_left_out(tmp_path: Path) -> None:
     assert pieces[-1].position == 3
 
 
-async def test_partition_columns_are_read(tmp_path: Path) -> None:
-    """A column of the files' paths is read like other columns."""
-    for region in ("north", "south"):
-        (tmp_path / f"region={region}").mkdir()
-        write_rows(tmp_path / f"region={region}" / "a.parquet", range(1), row_group_size=3)
-
-    found = await loaded(tmp_path, DimensionSchema(SCHEMA.key, pa.schema({"region": pa.utf8()})))
-
-    rows = [row for changes in found.changes.values() for _, _, row, _ in changes]
-    assert rows == [{"region": "north"}, {"region": "south"}]
-
-
 async def test_empty_file_ends_at_once(tmp_path: Path) -> None:
     """A file without rows is read to its end."""
     fields = pa.schema([*SCHEMA.key, *SCHEMA.columns])
@@ -128,11 +115,6 @@ async def test_damaged_files_are_refused(
     assert failure.code is ErrorCode.TABLE_UNAVAILABLE
     assert failure.detail.startswith(f"{path}: {start}")
     assert reason in failure.detail
-
-
-async def test_empty_folder_is_refused(tmp_path: Path) -> None:
-    """A folder without files fails the load."""
-    assert (await failure_of(tmp_path)).detail == f"{tmp_path}: the folder has no files"
 
 
 @pytest.mark.parametrize(
@@ -175,15 +157,3 @@ async def test_replaced_file_fails_the_load(tmp_path: Path) -> None:
 
     expected = f"{path}: was replaced during the read"
     assert (caught.value.code, caught.value.detail) == (ErrorCode.TABLE_UNAVAILABLE, expected)
-
-
-async def test_inexact_values_fail_the_load(tmp_path: Path) -> None:
-    """A value that does not fit the dimension's type exactly fails the load."""
-    rows: dict[str, Any] = {"id": [1], "at": pa.array([1], pa.timestamp("ns"))}
-    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
-    schema = DimensionSchema(SCHEMA.key, pa.schema({"at": pa.timestamp("us")}))
-
-    failure = await failure_of(tmp_path / "a.parquet", schema)
-
-    assert failure.code is ErrorCode.TABLE_UNAVAILABLE
-    assert "would lose data" in failure.detail

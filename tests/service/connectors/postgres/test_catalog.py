@@ -125,7 +125,7 @@ async def test_columns_default_to_all(
         (CannedCatalog(), replace(SETTINGS, key=("Id",)), "no column Id; did you mean id?"),
         (CannedCatalog(), replace(SETTINGS, columns=("nam",)), "no column nam; did you mean name?"),
         (CannedCatalog({}, [FLOAT_ID, NAME]), SETTINGS, "key column id: float8 cannot be a key"),
-        (CannedCatalog({}, [ID]), SETTINGS, "no column besides the key"),
+        (CannedCatalog({}, [ID]), SETTINGS, "no column other than the key"),
         (
             CannedCatalog({"child": "public.big"}),
             FOLLOWED,
@@ -134,7 +134,7 @@ async def test_columns_default_to_all(
         (
             CannedCatalog({"parent": "public.all"}),
             TRIGGERED,
-            "it inherits from public.all, whose statements do not run its triggers; end",
+            "statements on its parent table public.all do not run its triggers; end",
         ),
     ],
 )

@@ -5,7 +5,7 @@ import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,9 +24,7 @@ from service.connectors.postgres.errors import explained, mapped_errors
 from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 from service.connectors.postgres.snapshot_source import (
     PostgresSnapshot,
-    PostgresSnapshotEnumerator,
     PostgresSnapshotReader,
-    PostgresSnapshotSession,
 )
 from tests.service.connectors.jumping_loop import run_jumping
 from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of
@@ -311,28 +309,17 @@ async def assign(reader: PostgresSnapshotReader) -> None:
         await reader.assign(split_of([None, None]), position=None)
 
 
-async def entered(opened: AbstractAsyncContextManager[object]) -> None:
-    """Open, and close even if that failed."""
-    try:
-        await opened.__aenter__()
-    finally:
-        await opened.__aexit__(None, None, None)
-
-
 async def test_snapshot_needs_a_server() -> None:
-    """Enumerator, reader and session of a snapshot fail without a server, and close."""
-    session = PostgresSnapshotSession(NO_SERVER)
-    enumerator = PostgresSnapshotEnumerator(NO_SERVER, PRICES.schema, page_bytes=2**20)
+    """Enumerator and reader of a snapshot fail without a server, and close."""
+    enumerator = PostgresSnapshot(NO_SERVER).enumerator(PRICES.schema)
 
     found = [
-        await failure_of(entered(enumerator)),
+        await failure_of(enumerator.__aenter__()),
         await failure_of(assign(PostgresSnapshotReader(NO_SERVER))),
-        await failure_of(session.open(None)),
     ]
-    await session.close()
+    await enumerator.__aexit__(None, None, None)
 
-    assert found == ["the Unix socket of the DSN does not exist"] * 3
-    assert enumerator.discovery_interval_s is None
+    assert found == ["the Unix socket of the DSN does not exist"] * 2
 
 
 def test_snapshot_reader_without_split_waits() -> None:

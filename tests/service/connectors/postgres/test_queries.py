@@ -33,7 +33,6 @@ from service.connectors.postgres.snapshot_queries import (
     some_bound_query,
     with_keys,
 )
-from service.connectors.postgres.table import quoted
 from service.connectors.postgres.triggers import TriggerNames, trigger_names, trigger_sql
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
@@ -58,15 +57,6 @@ UUIDS = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
 SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TIME_US = (-62_135_596_800 * 10**6, 253_402_300_799_999_999)
 FIRST_TIME, LAST_TIME = "0001-01-01 00:00:00.000000", "9999-12-31 23:59:59.999999"
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("id", '"id"'), ('a"b', '"a""b"'), ("a.b", '"a.b"'), ("select", '"select"'), ("é", '"é"')],
-)
-def test_names_are_quoted_whole(name: str, expected: str) -> None:
-    """A name is quoted, whatever its characters are."""
-    assert quoted(name) == expected
 
 
 HOSTILE = replace(

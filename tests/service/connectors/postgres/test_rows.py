@@ -292,12 +292,3 @@ def test_snapshot_page_becomes_rows() -> None:
     assert without.rows.to_pylist() == [{"price": 7}]
     sizes = len(without.has_row), len(without.is_gone), len(without.transaction_ids)
     assert (sizes, none.keys.num_rows, none.rows.schema) == ((1, 1, 1), 0, PRICES.schema.columns)
-
-
-def test_changed_page_is_refused() -> None:
-    """A page that does not fit the described table is refused."""
-    fault = fault_of(
-        lambda: postgres_snapshot_rows(page(sent_array([1.0], "d", oid=701), b"1"), PRICES)
-    )
-
-    assert fault.code is ErrorCode.SCHEMA_CHANGED
