@@ -266,4 +266,4 @@ async def test_heir_with_triggers_is_refused(
 
     assert database.query("SELECT name, (SELECT count(*) FROM runs) FROM things") == [("uno", 0)]
     assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
-    assert "it inherits from public.every" in refusal.detail
+    assert "its parent table public.every" in refusal.detail
