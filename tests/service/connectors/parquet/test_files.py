@@ -149,7 +149,7 @@ def test_stored_types_have_a_plain_type(stored: pa.DataType, plain: pa.DataType 
     ids=str,
 )
 def test_keys_have_exact_equality(kind: pa.DataType, *, is_key: bool) -> None:
-    """A type with exact equality may be a key, floating point and others may not."""
+    """A type with exact equality may be a key; floating point and other types may not."""
     assert is_key_type(kind) is is_key
 
 
@@ -197,7 +197,7 @@ def test_unfit_files_are_refused(
 
 
 def test_unreadable_file_is_forbidden(path: Path) -> None:
-    """A file that may not be read is forbidden."""
+    """A file without the permission to read it is forbidden."""
     with pytest.raises(BackendError) as caught, parquet_errors(path):
         raise PermissionError(13, "denied")
 
@@ -244,7 +244,7 @@ def test_steps_have_bounded_bytes(
 
 
 def test_row_groups_are_read_alone(tmp_path: Path) -> None:
-    """Each row group has its own steps, also a short or empty one; a key is read once."""
+    """Each row group has its own steps, even if it is short or empty; a key is read once."""
     path = repeated(tmp_path, "x", 700, row_group_size=600)
     pq.write_table(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "none")
     schema = DimensionSchema(SCHEMA.key, pa.schema([*FIELDS][::-1]))
@@ -303,7 +303,7 @@ def test_files_may_differ_in_columns(tmp_path: Path) -> None:
 
 
 def begin_first(begun: threading.Event) -> None:
-    """Let no time pass in the loop before the call began in its thread."""
+    """Block the event loop until the call begins in its thread."""
     asyncio.get_running_loop().call_soon(begun.wait, PATIENCE_S)
 
 
@@ -325,7 +325,7 @@ def gated(
 
 
 async def test_calls_share_one_thread() -> None:
-    """Calls run one by one in a thread of their own; an abandoned call ends there first."""
+    """Calls run one by one in one thread, where an abandoned call ends before the next call."""
     thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
     left: list[bool] = []
     begin_first(begun)
@@ -361,7 +361,7 @@ async def test_closed_thread_starts_no_call() -> None:
 
 
 def test_process_ends_during_a_read() -> None:
-    """A read that never ends does not keep the process."""
+    """A read that never ends does not keep the process from exiting."""
     ended = subprocess.run(
         [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False
     )

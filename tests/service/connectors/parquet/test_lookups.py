@@ -137,7 +137,7 @@ async def test_times_have_microseconds(tmp_path: Path, kind: Kind) -> None:
 
 
 async def test_unchanged_file_is_read_once(path: Path) -> None:
-    """A file is read again only if it changed; its rows are as new as the check."""
+    """A file is read again only if it changed; its rows have the time of the check."""
     with capture_logs() as logs:
         async with ParquetBackend(path, ["code"], clock=iter(range(100)).__next__) as backend:
             await backend.describe(timeout_s=TIMEOUT_S)
@@ -159,7 +159,7 @@ async def test_unreadable_file_leaves_old_rows(path: Path) -> None:
             assert await backend.describe(timeout_s=TIMEOUT_S) == schema
             pq.write_table(AIRPORTS.slice(1), path)
             kept.append(await fetched(backend, "JFK"))
-            clock.now_s += 1.0  # the rest after a failure
+            clock.now_s += 1.0  # the interval after a failure
             found = await fetched(backend, "JFK")
 
     assert [(names(each), each.read_at) for each in kept] == [(["Kennedy"], 100.0)] * 2
@@ -195,7 +195,7 @@ async def test_replacement_during_load_keeps_rows(path: Path) -> None:
 
 
 async def test_large_folder_is_checked_rarely(tmp_path: Path) -> None:
-    """A folder of 100 files is checked every 20 ms; its rows are as old as the check."""
+    """A folder of 100 files is checked every 20 ms; its rows have the time of the check."""
     for number in range(100):
         pq.write_table(AIRPORTS.slice(0, 1), tmp_path / f"{number:02}.parquet")
     clock, read = HandClock(100.0), []
@@ -237,7 +237,7 @@ class Caller:
         self._then = then
 
     def is_abandoned(self) -> bool:
-        """Whether the caller is gone; called for each batch."""
+        """Whether the caller stopped waiting; called for each batch."""
         self.batches += 1
         if self.batches == 1:
             self._then()
@@ -253,7 +253,7 @@ def search(path: Path, *key: str, among: Any, caller: Caller | None = None) -> F
 
 
 def test_search_finds_composite_keys(tmp_path: Path) -> None:
-    """A search returns the rows with the keys, whose parts all match."""
+    """A search returns rows only if all parts of their key match."""
     rows = {"a": ["x", "x", "y", None, "x"], "b": [1, 2, 1, 1, 1], "v": [*"pqrst"]}
     pq.write_table(pa.table(rows), tmp_path / "p", row_group_size=2)
 
@@ -306,7 +306,7 @@ def test_search_skips_row_groups(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batches", range(4))
 def test_search_ends_with_its_caller(tmp_path: Path, batches: int) -> None:
-    """A search ends at the next batch when its caller is gone."""
+    """A search ends at the next batch when its caller stops waiting."""
     pq.write_table(pa.table({"id": [1, 1], "v": [*"ab"]}), tmp_path / "p", row_group_size=1)
 
     with pytest.raises(BackendError) as caught:

@@ -154,12 +154,12 @@ async def test_unfit_tables_are_refused(
     [({"child": "public.big"}, SETTINGS), ({"parent": "public.all"}, FOLLOWED)],
 )
 async def test_inheritance_is_accepted(entry: dict[str, Any], settings: PostgresSettings) -> None:
-    """A table in a hierarchy is accepted where all of its changes are known or none is used."""
+    """A table in a hierarchy is accepted if its feed reports all changes, or if it has no feed."""
     assert (await read(CannedCatalog(entry), settings)).name == "customers"
 
 
 async def test_overlong_name_is_not_shortened() -> None:
-    """A name that PostgreSQL would cut does not find another table."""
+    """A name that PostgreSQL would truncate does not find another table."""
     with pytest.raises(BackendError, match="no such table"):
         await read(CannedCatalog(), replace(SETTINGS, table="public." + "x" * 64))
 
@@ -168,7 +168,7 @@ async def test_overlong_name_is_not_shortened() -> None:
 
 
 async def test_malformed_name_is_unavailable() -> None:
-    """A name that SQL cannot read is a fault of the configuration."""
+    """A name that SQL cannot parse is a fault of the configuration."""
 
     async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
         raise BackendError(ErrorCode.SCHEMA_CHANGED, "a.b.c.d")
@@ -213,7 +213,7 @@ async def test_primary_key_must_be_readable(
 
 
 async def test_origin_is_that_of_the_catalog() -> None:
-    """Names and reported rows are those of the table, whatever its configured name is."""
+    """The origin has the names in the catalog, however the table is configured."""
     catalog = CannedCatalog({"table_name": "Customers", "has_full_identity": True})
 
     origins = [(await read(catalog, each)).schema.origin for each in (SETTINGS, BY_NAME)]
@@ -273,7 +273,7 @@ WITH_DEFAULT = {"has_default": True}
 async def test_changelog_rows_must_be_exact(
     entry: dict[str, Any], column: dict[str, Any], *, expected: bool
 ) -> None:
-    """Rows of a changelog are used if key and columns are certain to equal those of a query."""
+    """Rows of a changelog are used only if they certainly equal queried rows."""
     catalog = CannedCatalog(entry, [ID, NAME | column, THIRD])
 
     assert (await read(catalog, replace(SETTINGS, columns=("name",)))).tells_rows is expected
@@ -344,7 +344,7 @@ def test_times_outside_calendar_are_null(name: str) -> None:
 def test_keys_have_the_columns_type(
     kind: PostgresType, arrow: pa.DataType, sql_type: str, cast: str
 ) -> None:
-    """Keys are sent in the exact type of the column, so that its index is used."""
+    """Keys are sent in the exact type of the column, which its index needs."""
     sending = key_sending("id", kind)
 
     metadata = UUID_FIELD if kind.name == "uuid" else NO_NUL_FIELD if arrow == pa.utf8() else None
@@ -366,7 +366,7 @@ def test_keys_have_the_columns_type(
     ids=str,
 )
 def test_inexact_keys_are_refused(kind: PostgresType, reason: str) -> None:
-    """A type whose equality is not that of its values cannot be a key; the reason is given."""
+    """A type without exact equality cannot be a key, and the reason says why."""
     refusal = key_sending("id", kind)
 
     assert isinstance(refusal, str)

@@ -71,7 +71,7 @@ def test_sessions_have_their_settings(changed: dict[str, Any], expected: dict[st
     ],
 )
 def test_address_shows_no_secret(dsn: str, address: str) -> None:
-    """The address has hosts and ports only; it is empty if the DSN is not certain."""
+    """The address has hosts and ports only; it is empty for an ambiguous DSN."""
     assert replace(SETTINGS, dsn=dsn).address == address
 
 
@@ -80,7 +80,7 @@ def test_address_shows_no_secret(dsn: str, address: str) -> None:
     [Path.unlink, lambda path: path.write_text("secret"), lambda path: path.write_bytes(b"\xff")],
 )
 def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
-    """The DSN is read for each connection; a missing or malformed one is logged without text."""
+    """The DSN is read for each connection; a faulty file is logged without its content."""
     path = tmp_path / "dsn"
     path.write_text(OLD)
     dsn = RotatedDsn(path, lambda: read_secret(path), first=OLD)
@@ -152,7 +152,7 @@ def test_text_of_the_server_stays_inside(state: str) -> None:
 
 
 def test_network_errors_have_distinct_reasons() -> None:
-    """Each kind of network error has a reason of its own, others that of their base class."""
+    """Each kind of network error has its own reason, or the reason of its base class."""
     explanations = [explained(error) for error in UNREACHABLE]
 
     assert {code for code, _ in explanations} == {ErrorCode.BACKEND_UNAVAILABLE}
@@ -198,7 +198,7 @@ async def connections_to(
 
 
 async def failure_of(call: Awaitable[object]) -> str:
-    """The detail of the error, without the table, that says that the server is unavailable."""
+    """The detail of the error `backend_unavailable`, without the table."""
     with pytest.raises(BackendError) as caught:
         async with asyncio.timeout(PATIENCE_S):
             await call
@@ -239,7 +239,7 @@ MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
     ],
 )
 async def test_unreachable_server_has_its_reason(dsn: str, reason: str) -> None:
-    """A server that cannot be reached has a reason with its address, without password."""
+    """The error of an unreachable server has a reason and the address, without the password."""
     port = free_port()
 
     async with connections_to(dsn.format(port=port)) as connections:
@@ -267,7 +267,7 @@ async def test_other_protocol_is_unavailable() -> None:
 async def test_silent_server_is_given_up(
     silent_port: int, connect_timeout_s: float, timeout_s: float
 ) -> None:
-    """A silent server is given up at the connect timeout, or at the query's timeout."""
+    """A query to a silent server ends at the connect timeout, or at its own timeout."""
     dsn = f"postgresql://postgres@127.0.0.1:{silent_port}/shop"
 
     async with connections_to(dsn, connect_timeout_s=connect_timeout_s) as connections:
@@ -290,7 +290,7 @@ async def test_cancelled_connect_ends(silent_port: int) -> None:
 
 
 async def test_backend_opens_without_server() -> None:
-    """A backend opens without its server; calls fail, and a fetch needs a description."""
+    """A backend opens without its server; calls fail, and a fetch needs `describe`."""
     async with PostgresBackend(NO_SERVER) as backend:
         found = [
             await failure_of(backend.describe(timeout_s=PATIENCE_S)),
@@ -337,7 +337,7 @@ def test_snapshot_reader_without_split_waits() -> None:
 
 
 class ClosingConnection:
-    """A connection whose close fails in some way."""
+    """A connection with a faulty close."""
 
     def __init__(self, fault: BaseException | None) -> None:
         self.is_terminated = False

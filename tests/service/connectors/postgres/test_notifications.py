@@ -1,4 +1,4 @@
-"""The feed of notifications without a server: inbox, reader, session, and missing triggers."""
+"""The notification feed without a server: inbox, reader, session, and trigger check."""
 
 import asyncio
 import socket
@@ -40,7 +40,7 @@ MISSING = f"triggers missing or not ENABLE ALWAYS: {{}}; {REMEDY}"
 
 
 def inbox_of(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
-    """An inbox with these entries, whose first gap was reported."""
+    """An inbox with these entries, after its first gap was taken."""
     inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
     inbox.take(1)
     assert all(inbox.put(entry) for entry in entries)
@@ -65,7 +65,7 @@ def test_inbox_starts_with_a_gap() -> None:
 
 
 def test_inbox_keeps_the_order() -> None:
-    """Payloads are taken once and in order; a heartbeat counts behind what precedes it."""
+    """Payloads are taken once and in order; a heartbeat comes after the payloads before it."""
     inbox, mixed = inbox_of("a", "b", "a"), inbox_of("before", 1_700_000_000_000, "after")
 
     found = [inbox.take(1_000), inbox.take(1_000), *(mixed.take(1) for _ in range(3))]
@@ -119,7 +119,7 @@ async def test_reader_continues_its_position(reader: PostgresNotificationsReader
 
 
 def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> None:
-    """A paused split reports nothing; a pause of others does not matter."""
+    """A paused split reports nothing; a pause of other splits has no effect."""
 
     async def main() -> None:
         await reader.assign(SPLIT, position=None)
@@ -159,7 +159,7 @@ def triggers_of() -> TriggerCheck:
 
 
 async def test_silent_server_is_given_up() -> None:
-    """A session gives a silent server up at the connect timeout."""
+    """A session with a silent server fails at the connect timeout."""
     heard: list[str | int] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         dsn = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop"
@@ -194,7 +194,7 @@ async def test_source_is_one_unbounded_split() -> None:
 
 
 def test_triggers_are_checked_by_number() -> None:
-    """Triggers are looked for by the number and name of the table; their order is free."""
+    """Triggers are found by the oid and name of their table, in any order."""
     triggers = triggers_of()
 
     assert triggers.arguments == (16385, "shop", "Customers", "told_1f", [*NAMES.triggers.values()])

@@ -84,14 +84,14 @@ HOSTILE = replace(
     ],
 )
 def test_queries_quote_all_names(query: str) -> None:
-    """No name ends its quotes in any query."""
+    """Names with quotes stay quoted in every query."""
     assert 'DROP"' in query
     assert '""; DROP"' in query
     assert re.search(r'[^"]"; DROP', query) is None
 
 
 def test_lookup_uses_the_index_per_key() -> None:
-    """A lookup matches typed arrays in the database and prevents a plan without index."""
+    """A lookup matches typed arrays in the database and prevents a plan without the index."""
     query = (
         f"SELECT k.ordinal, r.* FROM {KEYS}"
         f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t WHERE {MATCHES}'
@@ -212,7 +212,7 @@ def test_snapshot_ranges_follow_the_primary_key() -> None:
 
 
 def test_snapshot_reads_keys_and_columns() -> None:
-    """A page has exact keys in front of the columns; each split has its own bookmarks."""
+    """A page has exact keys before the columns; each split has its own page numbers."""
     wide, first, second = with_keys(PRICES), split_of([None, None]), split_of([None, None])
     first.page_at[10] = 1
 
@@ -249,7 +249,7 @@ def test_script_reads_names_as_sql(table: str, quoted_table: str) -> None:
 
 
 def test_trigger_names_match_the_script() -> None:
-    """The names that are looked for are those that the script creates, for each form of a name."""
+    """The check uses the names that the script creates, however the table is named."""
     names = [trigger_names(each, ["id"], channel="c") for each in ("t", "public.T", '"t"')]
     script = trigger_sql("public.t", ["id"], channel="c")
 
@@ -260,15 +260,15 @@ def test_trigger_names_match_the_script() -> None:
 
 
 def test_function_names_are_unique() -> None:
-    """Functions of other tables, keys and channels have other names of at most 63 bytes."""
-    asked = [
+    """Each table, key and channel has its own function name, of at most 63 bytes."""
+    cases = [
         *(("customers", ["id"], "c"), ("other", ["id"], "c"), ("customers", ["id", "region"], "c")),
         *(("customers", ["region"], "c"), *(("t", ["id"], "c" * 61 + end) for end in ("ä", "ö"))),
     ]
 
-    made = [made_names(trigger_sql(table, key, channel=channel)) for table, key, channel in asked]
+    made = [made_names(trigger_sql(table, key, channel=channel)) for table, key, channel in cases]
 
-    assert len({names[0] for names in made}) == len(asked)
+    assert len({names[0] for names in made}) == len(cases)
     assert not set(made[-1]) & set(made[-2])
     assert all(len(name.strip('"()').encode()) <= 63 for names in made for name in names)
 
@@ -296,7 +296,7 @@ def test_malformed_names_are_refused(table: str) -> None:
 @pytest.mark.parametrize("name", ["line\nbreak", "n" * 64])
 @pytest.mark.parametrize("place", ["table", "key", "channel"])
 def test_unusable_names_are_refused(name: str, place: str) -> None:
-    """A name that would break a comment or be cut is refused."""
+    """A name that would break a comment, or be truncated, is refused."""
     names = {"table": "t", "key": "k", "channel": "c"} | {place: name}
 
     with pytest.raises(InvalidRequest) as refusal:

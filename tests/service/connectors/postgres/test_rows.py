@@ -42,7 +42,7 @@ ReadRows = Callable[..., FetchedRows]
 def of_records(
     rows: Sequence[tuple[Any, ...]], table: PostgresTable = TABLE, *, seen: str | None = None
 ) -> FetchedRows:
-    """Rows that are sent as records, for three keys; the snapshot is a record of its own."""
+    """Rows that are sent as records, for three keys; the snapshot is the first record."""
     records = [*rows]
     if seen is not None:
         records = [(None,) * (1 + len(table.columns)) + (seen,), *((*row, None) for row in rows)]
@@ -277,7 +277,7 @@ def page(prices: bytes, *limits: bytes | None) -> list[bytes]:
 
 
 def test_snapshot_page_becomes_rows() -> None:
-    """A page has exact keys and rows; rows whose key cannot be looked up are left out."""
+    """A page has exact keys and rows, without keys that no lookup can have."""
     prices = sent_array([7, None], "i", oid=23)
 
     found = postgres_snapshot_rows(page(prices, b"1.50", b"2.00"), PRICES)
