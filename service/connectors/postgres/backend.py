@@ -66,7 +66,7 @@ class PostgresBackend:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections, and terminate those without an answer."""
+        """Close the connections; terminate those whose server does not answer."""
         await self._connections.close()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:

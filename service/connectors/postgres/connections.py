@@ -94,7 +94,7 @@ class PostgresConnections:
         )
 
     async def close(self) -> None:
-        """Close all connections, and terminate those without an answer. Never raises."""
+        """Close all connections; terminate those whose server does not answer. Never raises."""
         assert self._pool is not None
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):

@@ -111,7 +111,7 @@ class PostgresNotificationsSession:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connection, and terminate it without an answer."""
+        """Close the connection; terminate it if the server does not answer."""
         assert self._connection is not None
         self._connection.remove_termination_listener(self._end)
         await close_session(self._connection)

@@ -129,7 +129,7 @@ class PostgresSnapshotSession:
         return records
 
     async def close(self) -> None:
-        """Close the connection, and terminate it without an answer. Never raises."""
+        """Close the connection; terminate it if the server does not answer. Never raises."""
         if self._connection is not None and not self._connection.is_closed():
             await close_session(self._connection)
 
