@@ -96,9 +96,9 @@ ORDER BY 1 LIMIT 10000
 """
 
 _REFUSED_KINDS = {
-    "v": "is a view, whose rows have no key; use the table",
-    "m": "is a materialized view; use the table",
-    "f": "is a foreign table; use the table on its own server",
+    "v": "is a view, whose rows have no key; name the table",
+    "m": "is a materialized view; name the table",
+    "f": "is a foreign table; name the table on its own server",
     "p": "is a partitioned table, which is not supported",
 }
 
