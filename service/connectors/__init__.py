@@ -1,1 +1,1 @@
-"""Connectors to what holds a dimension's rows: one folder per technology."""
+"""Connectors to the backends of dimensions: one folder per technology."""

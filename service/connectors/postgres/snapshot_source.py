@@ -178,7 +178,10 @@ class PostgresSnapshotEnumerator:
         """The ranges as of the first call; raises BackendError, also `schema_changed`."""
         if self._splits is None:
             (exported,) = await self._session.fetch(_EXPORT)
-            table = await self._table()
+            table = await read_table(self._session.fetch, self._settings)
+            if not table.schema.is_same(self._schema):
+                detail = f"{self._settings.table}: changed since its schema was read"
+                raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
             columns, bounds, row_count = await self._ranges(table)
             visibility = TableSnapshot.parse(
                 exported["snapshot"], is_of_standby=exported["is_of_standby"]
@@ -186,13 +189,6 @@ class PostgresSnapshotEnumerator:
             snapshot = ExportedSnapshot(table, columns, exported["id"], visibility)
             self._splits = _splits(snapshot, bounds, row_count)
         return self._splits
-
-    async def _table(self) -> PostgresTable:
-        table = await read_table(self._session.fetch, self._settings)
-        if not table.schema.is_same(self._schema):
-            detail = f"{self._settings.table}: changed since its schema was read"
-            raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
-        return table
 
     async def _ranges(
         self, table: PostgresTable
