@@ -247,7 +247,7 @@ class StateRunner:
         except BackendError as failure:
             error = failure.code
         else:
-            log.info("dimension.store_is_back", dimension=self._name)
+            log.info("dimension.backend_is_back", dimension=self._name)
         self.state.on_probe(error, now=self._clock(), jitter=jitter())
         self.wake()  # queries may be sent, or the next probe is due
 

@@ -25,12 +25,12 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from tools.dashboard.lookup_rows import GLANCE, LOOKUPS, STORE
+from tools.dashboard.lookup_rows import GLANCE, LOOKUPS, BACKEND
 from tools.dashboard.panels import DIMENSION, NAMESPACE, POD, Alarm, Look, Panel, Query
 from tools.dashboard.resource_rows import CACHES, FRESHNESS, PROCESS, STREAMS
 
 FILE = Path(__file__).parents[2] / "k8s" / "components" / "monitoring" / "dashboard.json"
-ROWS = (GLANCE, LOOKUPS, STORE, FRESHNESS, STREAMS, CACHES, PROCESS)
+ROWS = (GLANCE, LOOKUPS, BACKEND, FRESHNESS, STREAMS, CACHES, PROCESS)
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _HEIGHT, _FIGURE_HEIGHT = 8, 4
 _BUILD_INFO = 'sidelook_build_info{namespace=~"$namespace"}'

@@ -132,7 +132,7 @@ LOOKUPS = Row(
         ),
     ),
 )
-STORE = Row(
+BACKEND = Row(
     "Backend",
     (
         Panel(
