@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol.trace_parent import TraceParent
-from service.engine.fake_tracer import FakeTracer
 from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, NullTracer, TracedQuery, TracedRequest, Tracer
 from service.observability.tracing import OpenTelemetryTracer
+from tests.service.engine.fake_tracer import FakeTracer
 
 UNSAMPLED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
 MALFORMED = TraceParent("00-nobody-01", "=,=")

@@ -15,11 +15,11 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol.trace_parent import TraceParent
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
-from service.engine.fake_tracer import FakeTracer
 from service.engine.tracer import TracedRequest
 from service.http.limits import Limits
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import MOST_BYTES, RecentRows, RowTexts
+from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import queried
 from tests.service.http.serving import (
     ARROW_TYPE,

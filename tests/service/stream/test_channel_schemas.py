@@ -17,8 +17,8 @@ from lookup_core.settings import DimensionSettings
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports.several_rows import RowVersions
 from service.engine.dimension import Dimension
-from service.engine.fake_tracer import FakeTracer
 from service.engine.gathering import Submitted
+from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, settings
 from tests.service.stream.streaming import (
     Peer,
