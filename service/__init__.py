@@ -1,1 +1,1 @@
-"""The sidecar: an application, run as `python -m service`; not part of the wheel."""
+"""The sidecar, run as `python -m service`; not part of the wheel."""

@@ -1,7 +1,4 @@
-"""The way in: `python -m service COMMAND`.
-
-Holds no code of its own, so that everything can be imported without being run.
-"""
+"""Entry point of `python -m service COMMAND`; importing it runs nothing."""
 
 import sys
 

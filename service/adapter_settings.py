@@ -1,7 +1,4 @@
-"""What the adapters of one dimension are told, out of its configuration.
-
-Plain values of their own kinds; the adapters are made elsewhere, and nothing is opened.
-"""
+"""Connector settings of one dimension, derived from its configuration; opens nothing."""
 
 import shlex
 from collections.abc import Callable
@@ -17,7 +14,7 @@ from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 
 
 def postgres_settings(config: DimensionConfig, source: PostgresSource) -> PostgresSettings:
-    """How the table is reached, and asked; raises OSError where its address cannot be read."""
+    """Settings of queries to the table; raises OSError if its address cannot be read."""
     return PostgresSettings(
         dsn=source.read_dsn(),
         table=source.table,
@@ -36,14 +33,14 @@ def postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postgr
 
 
 def version_columns(config: DimensionConfig) -> VersionColumns | None:
-    """When a row of a key is valid, if it has several."""
+    """The columns with the validity of a version; None if rows have no versions."""
     return None if config.versions is None else config.versions.engine_settings()
 
 
 def notifications_settings(
     name: str, source: PostgresSource, listen: Notifications, *, script: str
 ) -> PostgresNotificationsSettings:
-    """Whom to listen to; raises OSError where the address of the table cannot be read."""
+    """Settings of the notifications; raises OSError if the table's address cannot be read."""
     return PostgresNotificationsSettings(
         source.read_dsn(),
         source.table,
@@ -54,13 +51,13 @@ def notifications_settings(
 
 
 def trigger_script(name: str, file: Path | None) -> str:
-    """The command that prints the triggers of this dimension, from wherever it is run."""
+    """The command that prints the triggers of this dimension; works in any folder."""
     config = () if file is None else ("--config", str(file.absolute()))
     return shlex.join(("python", "-m", "service", "gen-triggers", name, *config))
 
 
 def kafka_settings(changelog: Changelog) -> KafkaSettings:
-    """How the topic of the changes is read; raises OSError where a secret cannot be read."""
+    """Settings of the changelog's consumer; raises OSError if a secret cannot be read."""
     security = changelog.security
     return KafkaSettings(
         brokers=changelog.brokers,

@@ -1,27 +1,25 @@
-"""The only place where the parts of the service are wired, opened and closed.
+"""Composition root of the sidecar: wires, opens and closes its parts.
 
-No part is defined here, and nothing is decided beyond the order of start and stop.
+Decides only the order of start and stop.
 """
 
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from lookup_core.settings import CacheMode
-from lookup_core.statistics import LoadStatistics
-from service.config.host_port import HostPort
 from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
-from service.engine.observer import Observer
 from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
 from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
@@ -41,16 +39,16 @@ from service.version import own_version
 
 log = structlog.get_logger()
 
-DRAIN_S = 10.0  # for what is in flight when the drain begins
+DRAIN_S = 10.0  # for lookups in flight when the drain begins
 _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
 async def run(settings: Settings, *, file: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: what was taken in is answered within 10 s.
+    """Serve until SIGTERM or SIGINT, then drain: accepted lookups are answered within 10 s.
 
-    `file` is what the settings were read from.
-    Raises ConfigurationError, in a group, when a socket cannot be bound.
+    `file` is the configuration file. Raises ConfigurationError, in a group, if a socket cannot be
+    bound.
     """
     sink = configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
@@ -58,39 +56,33 @@ async def run(settings: Settings, *, file: Path | None = None) -> None:
     certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(opened_tracer(settings, version=own_version()))
-        told = observer, tracer
-        dimensions = {
-            name: await _dimension(name, settings, file=file, told=told, stack=stack)
-            for name in settings.dimensions
-        }
+        make = partial(Dimension, observer=observer, tracer=tracer)
+        dimensions = await _dimensions(settings, file, make, stack=stack)
         streams = _streams(settings, dimensions, tracer)
         readiness = Readiness(dimensions)
         guard = _memory_guard(settings, dimensions, readiness, streams=streams)
         instruments = Instruments(observer, tracer, lag, guard, certificate)
         parts = _parts(settings, dimensions, readiness, streams=streams, instruments=instruments)
         watchdog = stack.enter_context(Watchdog().watching())
-        bars = LoadBars(sink, lambda: _loads(dimensions))
+        bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [running.create_task(each.run()) for each in (lag, watchdog, guard, bars)]
-        tasks += [running.create_task(each.run()) for each in dimensions.values()]
-        tasks.append(running.create_task(streams.run()))
+        runs = [lag.run, watchdog.run, guard.run, bars.run]
+        runs += [*(each.run for each in dimensions.values()), streams.run]
+        tasks = [running.create_task(each()) for each in runs]
         async with listeners(settings, parts, certificate):
+            unix, http = settings.listen.unix, settings.listen.http
             log.info(
                 "service.listening",
-                unix=_text(settings.listen.unix),
-                http=_text(settings.listen.http),
+                unix=None if unix is None else str(unix),
+                http=None if http is None else str(http),
             )
             await stopped.wait()
             log.info("service.draining")
-            parts.readiness.start_draining()
+            readiness.start_draining()
             await _drain(streams, dimensions, timeout_s=DRAIN_S)
         for task in tasks:
             task.cancel()
     log.info("service.stopped")
-
-
-def _loads(dimensions: Mapping[str, Dimension]) -> dict[str, LoadStatistics | None]:
-    return {name: each.load_statistics() for name, each in dimensions.items()}
 
 
 def _stop_signal() -> asyncio.Event:
@@ -113,30 +105,29 @@ async def _drain(
 async def _wait_for_lookups(dimensions: Mapping[str, Dimension], timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            # Polled once in a life: an event for it would cost every lookup something.
+            # Polls, once per process: an event would add work to every lookup.
             while any(each.is_waited_for for each in dimensions.values()):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         log.warning("service.drain_incomplete")
 
 
-async def _dimension(
-    name: str,
+async def _dimensions(
     settings: Settings,
-    *,
     file: Path | None,
-    told: tuple[Observer, Tracer],
+    make: Callable[..., Dimension],
+    *,
     stack: AsyncExitStack,
-) -> Dimension:
-    config = settings.dimensions[name]
-    backend = await stack.enter_async_context(dimension_backend(config))
-    engine = config.engine_settings(name)
-    # What streams have credit for is never too much; the rest is for plain requests.
+) -> dict[str, Dimension]:
+    # Keys of streams are bounded by credit; the configured limit is for HTTP requests.
     credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
-    engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-    sources = refresh_sources(name, config, file=file)
-    observer, tracer = told
-    return Dimension(engine, backend, sources=sources, observer=observer, tracer=tracer)
+    dimensions = {}
+    for name, config in settings.dimensions.items():
+        backend = await stack.enter_async_context(dimension_backend(config))
+        engine = config.engine_settings(name)
+        engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
+        dimensions[name] = make(engine, backend, sources=refresh_sources(name, config, file=file))
+    return dimensions
 
 
 def _streams(
@@ -147,13 +138,11 @@ def _streams(
     registry = ChannelRegistry(
         dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
     )
-    agent = f"sidelook/{own_version()}"
-    # A channel's credit lets one LOOKUP take as many bytes, whatever a request may have.
-    most_bytes = max(limits.request_bytes, _STREAM_MESSAGE_BYTES)
     return StreamHandler(
         registry,
-        agent=agent,
-        max_message_bytes=most_bytes,
+        agent=f"sidelook/{own_version()}",
+        # Credit allows a LOOKUP of this size, also if the limit of HTTP requests is smaller.
+        max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
         answer_bytes=shares.stream_answer_bytes,
         tracer=tracer,
     )
@@ -177,7 +166,7 @@ def _memory_guard(
 
     def limit_caches(share: float) -> None:
         for name, dimension in dimensions.items():
-            # Of a whole table nothing goes: less room would only let its changes in no more.
+            # A full table evicts nothing: with less room it could not take its changes.
             dimension.limit_cache(scale if name in full else share * scale)
 
     limit_caches(1.0)
@@ -185,7 +174,7 @@ def _memory_guard(
         ProcessMemory().read,
         Relief(limit_caches, streams.allow_growth, readiness.allow_requests),
         limit_bytes=settings.limits.memory_bytes,
-        # What is held whole is no data that could be given up: it is part of the base.
+        # Full tables and files cannot be evicted: they are part of the base.
         is_settled=lambda: (full | files).isdisjoint((*readiness.undescribed(), *readiness.cold())),
     )
 
@@ -207,7 +196,7 @@ def _parts(
         stream=streams.handle,
         metrics=instruments.exposition(dimensions, readiness, streams).render,
         version=own_version(),
-        vitals=instruments.vitals(limits.memory_bytes),
+        vitals=instruments.process_statistics(limits.memory_bytes),
         limits=Limits(
             connections=limits.connections,
             request_keys=limits.request_keys,
@@ -217,7 +206,3 @@ def _parts(
         answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
         tracer=instruments.tracer,
     )
-
-
-def _text(where: Path | HostPort | None) -> str | None:
-    return None if where is None else str(where)

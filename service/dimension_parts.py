@@ -1,7 +1,4 @@
-"""The adapters of one dimension, as its configuration wants them: its store, and its sources.
-
-A part of the application's wiring; opens nothing.
-"""
+"""Backend and sources of one dimension, made from its configuration; opens nothing."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +20,7 @@ from service.adapter_settings import (
     version_columns,
 )
 from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog, Notifications
+from service.config.refresh import Changelog
 from service.config.source import ParquetSource, PostgresSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
@@ -38,23 +35,23 @@ from service.engine.refresher import RefreshSources
 
 log = structlog.get_logger()
 
-_REMEDY = "rows are as old as the load: give refresh.changelog, refresh.listen or refresh.reload"
+_REMEDY = "rows age from the load on: set refresh.changelog, refresh.listen or refresh.reload"
 
 
 def dimension_backend(config: DimensionConfig) -> Backend:
-    """Where rows are fetched from; several of one key as the configuration says."""
-    store = _store(config)
+    """The backend; several rows of one key are combined by `versions` or `match`."""
+    backend = _single_rows(config)
     if (versions := version_columns(config)) is not None:
-        return RowVersions(store, versions)
-    return store if config.match is None else RowMatch(store, config.match)
+        return RowVersions(backend, versions)
+    return backend if config.match is None else RowMatch(backend, config.match)
 
 
 def refresh_sources(
     name: str, config: DimensionConfig, *, file: Path | None = None
 ) -> RefreshSources:
-    """What tells of changes, and what the whole table is read from, as far as it is wanted.
+    """The source of changes and that of the whole table, as configured.
 
-    `file` is what the configuration was read from, for people who are told to name it.
+    `file` is the configuration file, for the commands in error messages.
     """
     origin = InvalidationOrigin.CHANGELOG
     changes: Callable[[], Source] | None = None
@@ -62,16 +59,15 @@ def refresh_sources(
         changes = partial(_changelog, config, config.refresh.changelog)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
-        script = trigger_script(name, file)
-        changes = partial(_notifications, name, config, config.refresh.listen, script=script)
+        changes = partial(_notifications, name, config, trigger_script(name, file))
     whole = _whole_table(name, config) if config.cache.mode is CacheMode.FULL else None
     return RefreshSources(changes, origin, whole)
 
 
-def _store(config: DimensionConfig) -> Backend:
+def _single_rows(config: DimensionConfig) -> Backend:
     source = config.source
     if isinstance(source, ParquetSource):
-        # Rows that are held whole need not be held twice.
+        # In full mode the cache has the rows: the backend scans the file instead.
         kind = ParquetScan if config.cache.mode is CacheMode.FULL else ParquetBackend
         return kind(source.path, config.key, columns=config.columns)
     return PostgresBackend(postgres_settings(config, source))
@@ -86,17 +82,17 @@ def _whole_table(name: str, config: DimensionConfig) -> Source:
     return PostgresSnapshot(postgres_settings(config, source))
 
 
-def _notifications(
-    name: str, config: DimensionConfig, listen: Notifications, *, script: str
-) -> Source:
-    settings = notifications_settings(name, _table(config), listen, script=script)
-    return PostgresNotifications(settings)
+def _notifications(name: str, config: DimensionConfig, script: str) -> Source:
+    source, listen = config.source, config.refresh.listen
+    assert isinstance(source, PostgresSource)  # validated for each feed
+    assert listen is not None  # checked by the caller
+    return PostgresNotifications(notifications_settings(name, source, listen, script=script))
 
 
 def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
     def decoder(schema: DimensionSchema) -> ChangeDecoder:
         origin = schema.origin
-        assert origin is not None  # as every table of PostgreSQL has one
+        assert origin is not None  # set for every table of PostgreSQL
         settings = DecoderSettings(
             origin.name,
             with_rows=config.cache.mode is CacheMode.FULL and origin.tells_rows,
@@ -105,8 +101,3 @@ def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
         return decoder_for(changelog.format, schema, settings=settings, loads=orjson.loads)
 
     return KafkaChangelog(kafka_settings(changelog), decoder)
-
-
-def _table(config: DimensionConfig) -> PostgresSource:
-    assert isinstance(config.source, PostgresSource)  # as validated, wherever there is a feed
-    return config.source

@@ -1,4 +1,4 @@
-"""Instruments of the running service: metrics, spans, process statistics."""
+"""Instruments of the running sidecar: metrics, spans and process statistics."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.readiness import Readiness
 from service.http.routes.status import ProcessStatistics
-from service.observability.collector import CertificateCollector, Collector
+from service.observability.collector import Collector
 from service.observability.event_loop import EventLoopLag
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryGuard
@@ -24,7 +24,7 @@ from service.version import own_version
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """One of each; no certificate where nothing is served by TLS."""
+    """The measuring parts of the sidecar; no certificate without `listen.tls`."""
 
     observer: PrometheusObserver
     tracer: Tracer
@@ -35,7 +35,7 @@ class Instruments:
     def exposition(
         self, dimensions: Mapping[str, Dimension], readiness: Readiness, streams: StreamHandler
     ) -> Exposition:
-        """All metrics of the process, for Prometheus."""
+        """All metrics of the process."""
         collector = Collector(
             dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
             refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
@@ -46,11 +46,12 @@ class Instruments:
             lag_s=lambda: self.lag.lag_s,
             memory=self.guard.statistics,
             version=own_version(),
+            certificate=self.certificate,
         )
-        return Exposition([self.observer, collector, CertificateCollector(self.certificate)])
+        return Exposition([self.observer, collector])
 
-    def vitals(self, limit_bytes: int) -> ProcessStatistics:
-        """For the status page; memory as the guard has seen it last."""
+    def process_statistics(self, limit_bytes: int) -> ProcessStatistics:
+        """Figures of the status page; memory is the guard's last reading."""
         return ProcessStatistics(
             limit_bytes,
             resident_bytes=lambda: self.guard.statistics().resident_bytes,
@@ -58,44 +59,43 @@ class Instruments:
         )
 
 
-_PATH = "/v1/traces"
 _REMEDY = (
-    "tracing.endpoint: the package {name!r} is missing; pip install 'sidelook[tracing]' (the image"
-    " has it), or leave tracing out"
+    "tracing.endpoint: the package {name!r} is missing; run pip install 'sidelook[tracing]' (the"
+    " image has it), or remove tracing"
 )
 
 
 @asynccontextmanager
 async def opened_tracer(settings: Settings, *, version: str) -> AsyncIterator[Tracer]:
-    """A tracer while the block runs; raises ConfigurationError without its packages."""
+    """A tracer until the block ends; raises ConfigurationError if its packages are missing."""
     tracing = settings.tracing
     if tracing.endpoint is None:
         yield NullTracer()
         return
     try:
-        from service.observability import span_export  # noqa: PLC0415 -- free where it is off
+        from service.observability import span_export  # noqa: PLC0415 -- loads nothing if off
     except ModuleNotFoundError as error:
         raise ConfigurationError([_REMEDY.format(name=error.name)]) from error
-    wanted = span_export.SpanExportSettings(
-        endpoint=tracing.endpoint + _PATH,
+    exported = span_export.SpanExportSettings(
+        endpoint=f"{tracing.endpoint}/v1/traces",
         sample_ratio=tracing.sample_ratio,
         service_name=tracing.service_name,
         service_version=version,
         headers=lambda: _headers(tracing),
         ca_file=tracing.ca_file,
     )
-    async with span_export.exporting_tracer(wanted, stores(settings)) as tracer:
+    async with span_export.exporting_tracer(exported, query_attributes(settings)) as tracer:
         yield tracer
 
 
-def stores(settings: Settings) -> dict[str, Mapping[str, str]]:
-    """What is said of each dimension's queries, by OpenTelemetry's conventions."""
-    return {name: _store(each.source) for name, each in settings.dimensions.items()}
+def query_attributes(settings: Settings) -> dict[str, Mapping[str, str]]:
+    """The attributes of each dimension's queries, by OpenTelemetry's conventions."""
+    return {name: _attributes(each.source) for name, each in settings.dimensions.items()}
 
 
-def _store(source: object) -> dict[str, str]:
+def _attributes(source: object) -> dict[str, str]:
     if not isinstance(source, PostgresSource):
-        return {}  # a file is no database, and has no operations
+        return {}  # a file is no database
     return {
         "db.system.name": "postgresql",
         "db.operation.name": "SELECT",

@@ -1,4 +1,4 @@
-"""Listeners of the configuration: bound, served and closed."""
+"""Listeners: binds, serves and closes the sockets of `listen`."""
 
 import asyncio
 import errno
@@ -20,33 +20,32 @@ from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
 from service.http.sockets import BACKLOG, listener, tcp_sockets, unix_socket
 from service.tls.certificate_rotation import CertificateRotation
 
+REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
+
 
 def bind_fault(setting: str, where: str, error: OSError) -> ConfigurationError:
-    """The error for a setting whose address the system refuses, with the remedy if it is known."""
-    number = error.errno or 0  # names that do not resolve have negative ones
+    """The error for an address that cannot be bound, with the remedy if it is known."""
+    number = error.errno or 0  # negative for names that do not resolve
     reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     if error.errno == errno.EADDRINUSE:
         reason += f"; another process listens there: stop it, or set {setting} to another port"
     return ConfigurationError([f"{setting}: {where}: {reason}"])
 
 
-REQUESTS_END_S = 2.0  # for the responses that are still being sent when the block ends
-
-
 def certificate_rotation(settings: Settings) -> CertificateRotation | None:
-    """The certificate of `listen.tls`, if there is one; raises ConfigurationError."""
+    """The certificate of `listen.tls`, None without it; raises ConfigurationError."""
     tls = settings.listen.tls
     if tls is None:
         return None
     try:
         return CertificateRotation(tls.files())
-    except ValueError as error:  # it was fit to use when the configuration was read
+    except ValueError as error:  # the files changed since the configuration was read
         raise ConfigurationError([f"listen.tls: {error}"]) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The sockets of one way in."""
+    """The sockets of one listener."""
 
     key: str  # of the section `listen`
     where: str
@@ -55,7 +54,7 @@ class _Bound:
 
 @dataclass(frozen=True, slots=True)
 class _KnownHosts:
-    """What callers may name as Host: names of this machine, or those that the certificate has."""
+    """Accepted values of the Host header: loopback names, and names of the certificate."""
 
     own: Container[str]
     certificate: CertificateRotation | None
@@ -68,16 +67,15 @@ class _KnownHosts:
 async def listeners(
     settings: Settings, parts: ServiceParts, certificate: CertificateRotation | None = None
 ) -> AsyncIterator[None]:
-    """Each address of `listen` is served inside the block, `http` with the certificate, if given.
+    """Serve each address of `listen` until the block ends, `http` by TLS if there is a certificate.
 
     Raises ConfigurationError for an address that cannot be bound.
     """
     listen, limits = settings.listen, parts.limits
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
-            bound = _Bound(
-                "unix", str(listen.unix), [stack.enter_context(unix_socket(listen.unix))]
-            )
+            sockets = [stack.enter_context(unix_socket(listen.unix))]
+            bound = _Bound("unix", str(listen.unix), sockets)
             await _serve(application(parts, _access(settings, None)), limits, bound, stack=stack)
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
@@ -128,7 +126,7 @@ async def _accept_securely(
     stack: AsyncExitStack,
 ) -> None:
     server = runner.server
-    assert server is not None  # as it was set up
+    assert server is not None  # after setup
     acceptor = SecureAcceptor(
         server,
         lambda: certificate.current.context,

@@ -1,1 +1,1 @@
-"""What operators see of the service: metrics and logs; never what a lookup answers."""
+"""Metrics, logs and traces of the sidecar; they contain neither keys nor rows."""

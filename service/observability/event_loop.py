@@ -1,4 +1,4 @@
-"""Event loop monitoring: lag, and a watchdog that logs the stack of a blocked loop."""
+"""Event loop monitoring: timer lag, and a watchdog that logs the stack of a blocked loop."""
 
 import asyncio
 import sys
@@ -13,20 +13,21 @@ import structlog
 
 from service.observability.logs import frame_texts
 
-INTERVAL_S = 0.25  # of the heartbeat, and of the looks at it
-LATE_S = 2.0  # so late, the loop counts as blocked
+INTERVAL_S = 0.25  # between heartbeats, and between checks
+LATE_S = 2.0  # a later heartbeat means a blocked loop
+WINDOW_S = 15.0  # of the lag
 
 log = structlog.get_logger()
 
 
 class Watchdog:
-    """Watches the loop of the thread that makes it; `run` is its heartbeat."""
+    """Watches the loop of the thread that creates it; `run` is its heartbeat."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._watched = threading.get_ident()
         self._last_beat_s = clock()
-        self._is_told = False  # of the blockage at hand
+        self._is_reported = False  # the present blockage
         self._must_end = threading.Event()
 
     async def run(self) -> None:
@@ -36,22 +37,22 @@ class Watchdog:
             await asyncio.sleep(INTERVAL_S)
 
     def beat(self) -> None:
-        """The loop runs."""
+        """Record that the loop runs."""
         self._last_beat_s = self._clock()
-        self._is_told = False
+        self._is_reported = False
 
-    def look(self) -> Sequence[str] | None:
-        """Where the watched thread stands, outermost first, if it is blocked and nobody knows."""
+    def check(self) -> Sequence[str] | None:
+        """The stack of the watched thread, outermost frame first, for a new blockage."""
         late_s = self._clock() - self._last_beat_s - INTERVAL_S
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001  # the documented way
-        if late_s < LATE_S or self._is_told or frame is None:
+        if late_s < LATE_S or self._is_reported or frame is None:
             return None
-        self._is_told = True
+        self._is_reported = True
         return frame_texts(traceback.extract_stack(frame))
 
     @contextmanager
     def watching(self) -> Iterator["Watchdog"]:
-        """Look from a thread until the block ends."""
+        """Check from another thread until the block ends."""
         self.beat()
         watcher = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         watcher.start()
@@ -63,31 +64,28 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._must_end.wait(INTERVAL_S):
-            frames = self.look()
+            frames = self.check()
             if frames is not None:
                 log.error("event_loop.blocked", late_s=LATE_S, frames=frames)
 
 
-WINDOW_S = 15.0
-
-
 class EventLoopLag:
-    """The longest delay of a timer within the last `WINDOW_S`; of one loop, read from any task."""
+    """The longest timer delay within the last `WINDOW_S`, for one event loop."""
 
     def __init__(self) -> None:
         self._delays_s: deque[float] = deque(maxlen=round(WINDOW_S / INTERVAL_S))
 
     @property
     def lag_s(self) -> float:
-        """The longest recent delay in seconds; 0 before the first one is known."""
+        """The longest recent delay in seconds; 0 before the first one."""
         return max(self._delays_s, default=0.0)
 
     def record(self, delay_s: float) -> None:
-        """Note one delay; the oldest one leaves when the window is full."""
+        """Record a delay; the oldest one leaves a full window."""
         self._delays_s.append(max(0.0, delay_s))
 
     async def run(self) -> None:
-        """Measure until cancelled; cancellation leaves nothing behind."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             expected_s = loop.time() + INTERVAL_S

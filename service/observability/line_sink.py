@@ -1,8 +1,7 @@
-"""Where log lines go: never waits, and never fails whoever has something to log.
+"""Non-blocking log sink: writes whole lines or drops them; never waits, never raises.
 
-A full disk, a closed pipe or a reader that has stopped reading drops lines; the first line that
-gets through again is preceded by one that tells how many. Knows nothing of what a line says. On a
-terminal, something may be kept in sight below the last line.
+After a full disk, a closed pipe or a stalled reader, the number of dropped lines is logged first.
+On a terminal, one text (such as progress bars) can stay below the last line.
 """
 
 import io
@@ -12,44 +11,44 @@ import select
 from datetime import UTC, datetime
 from typing import TextIO
 
-_PIPE_BYTES = 4096  # what a pipe that is ready takes without waiting; POSIX has 512, Linux this
+_PIPE_BYTES = 4096  # a ready pipe of Linux takes this without blocking; POSIX promises 512
 
 
 class LineSink:
     """Writes whole lines to a stream; from any thread."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        """None where the process was started without standard error: all lines are dropped."""
+        """`stream` is None in a process without standard error: all lines are dropped."""
         self._stream = stream
         self._file = _file_of(stream)
-        self._untold = 0  # lines dropped since the last one that was written
-        self._shown = ""  # what stands below the last line
+        self._unreported = 0  # lines dropped since the last written one
+        self._shown = ""  # the text below the last line
         self.dropped = 0
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody may be looking at the lines."""
+        """Whether the stream is a terminal."""
         return self._file is not None and os.isatty(self._file)
 
     def msg(self, line: str) -> None:
         """Write one line, or count it as dropped."""
-        untold = self._untold
-        if untold and self._write(_lines_dropped(untold)):
-            self._untold -= untold
+        unreported = self._unreported
+        if unreported and self._write(_lines_dropped(unreported)):
+            self._unreported -= unreported
         if not self._write(line):
             self.dropped += 1
-            self._untold += 1
+            self._unreported += 1
 
     def show(self, text: str) -> None:
-        """Keep this below the last line of a terminal, in place of what stood there; "" for none.
+        """Keep this text below the last line of a terminal, instead of the former one; "" for none.
 
-        Without room for it now, what was there stays. Two threads at once may spoil the sight of
-        it until the next call, but no line: a lock would make whoever logs wait.
+        If it cannot be written now, the former one stays. Concurrent calls may garble the text
+        until the next call, but no line: a lock would make callers wait.
         """
         if text != self._shown and self._put(f"{_erasure(self._shown)}{text}"):
             self._shown = text
 
-    # The names under which structlog hands lines over.
+    # structlog calls the method of the event's level.
     debug = info = warning = error = critical = msg
 
     def _write(self, line: str) -> bool:
@@ -73,7 +72,7 @@ def _file_of(stream: TextIO | None) -> int | None:
 
 
 def _write_to(file: int, content: bytes) -> bool:
-    # Past the stream's own buffer, which would keep what a full disk refused, and grow.
+    # Bypasses the stream's buffer, which would grow while a disk is full.
     for start in range(0, len(content), _PIPE_BYTES):
         piece = content[start : start + _PIPE_BYTES]
         if not _is_ready(file) or os.write(file, piece) < len(piece):
@@ -82,14 +81,14 @@ def _write_to(file: int, content: bytes) -> bool:
 
 
 def _is_ready(file: int) -> bool:
-    # Not by making it non-blocking: others, such as a terminal, have the same open file.
+    # O_NONBLOCK would affect other processes that share the open file, such as a shell.
     poll = select.poll()
     poll.register(file, select.POLLOUT)
     return bool(poll.poll(0))
 
 
 def _erasure(shown: str) -> str:
-    """What takes this from a terminal, and lets it go on where that began."""
+    """The escape sequence that removes this text from a terminal."""
     if not shown:
         return ""
     height = shown.count("\n")
@@ -97,6 +96,6 @@ def _erasure(shown: str) -> str:
 
 
 def _lines_dropped(count: int) -> str:
-    told = {"event": "log.lines_dropped", "level": "warning", "lines": count}
     at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    return json.dumps({**told, "at": at})
+    event = {"event": "log.lines_dropped", "level": "warning", "lines": count, "at": at}
+    return json.dumps(event)

@@ -1,7 +1,4 @@
-"""Bars on the terminal, below the log, while whole tables are loaded; one line when one is.
-
-Decides nothing and counts nothing; where no terminal is written to, the log alone tells of loads.
-"""
+"""Progress bars of table loads on a terminal, below the log, and one line per finished load."""
 
 import asyncio
 import time
@@ -21,7 +18,7 @@ _BAR_WIDTH = 30  # characters
 
 
 class LoadBars:
-    """One bar for each dimension that is being loaded; used by one event loop only."""
+    """One bar per load in progress; used by one event loop only."""
 
     def __init__(
         self,
@@ -33,14 +30,14 @@ class LoadBars:
     ) -> None:
         self._sink = sink
         self._loads = loads
-        # It only makes the text: all that is written goes through the sink, which never waits.
+        # Renders text only: the sink writes it, without blocking.
         self._console = console or Console(stderr=True, force_terminal=True)
         self._clock = clock
-        self._first: dict[str, _Sight] = {}  # {dimension: its load when it was first seen}
-        self._ended: dict[str, int] = {}  # {dimension: loads that have ended well}
+        self._first: dict[str, _Progress] = {}  # {dimension: its load's first progress}
+        self._ended: dict[str, int] = {}  # {dimension: successful loads}
 
     async def run(self) -> None:
-        """Draw until cancelled, and wipe off then; ends at once without a terminal."""
+        """Draw until cancelled, which removes the bars; returns at once without a terminal."""
         if not self._sink.is_terminal or self._console.is_dumb_terminal:
             return
         try:
@@ -51,16 +48,16 @@ class LoadBars:
             self._sink.show("")
 
     def draw(self) -> None:
-        """Show all loads as they are now, and tell of each that has ended well."""
+        """Show the progress of all loads, and log each newly finished one."""
         loads = {name: load for name, load in self._loads().items() if load}
         under_way = {name: load for name, load in loads.items() if load.is_loading}
         self._first = {
-            name: self._first.get(name, _Sight(self._clock(), load.rows))
+            name: self._first.get(name, _Progress(self._clock(), load.rows))
             for name, load in under_way.items()
         }
         self._sink.show(self._bars(under_way))
         for name, load in loads.items():
-            self._tell_end(name, load)
+            self._log_end(name, load)
 
     def _bars(self, loads: Mapping[str, LoadStatistics]) -> str:
         if not loads:
@@ -73,7 +70,7 @@ class LoadBars:
         return capture.get().rstrip("\n")
 
     def _bar(self, load: LoadStatistics) -> ProgressBar:
-        # What is expected is an estimate: more than all does not look like the end.
+        # The expected number is an estimate: a load that exceeds it is not complete.
         total = None if load.expected_rows is None else max(load.expected_rows, load.rows)
         return ProgressBar(
             total,
@@ -90,12 +87,12 @@ class LoadBars:
         rate = "…" if seconds < PERIOD_S else f"{(load.rows - first.rows) / seconds:,.0f} rows/s"
         return Text(f"{load.rows:,}{about} rows, {rate}, {seconds:.0f} s", no_wrap=True)
 
-    def _tell_end(self, name: str, load: LoadStatistics) -> None:
+    def _log_end(self, name: str, load: LoadStatistics) -> None:
         ended = load.counts[LoadResult.OK]
-        # If the next one has begun already, the rows are no longer those of the one that ended.
-        is_news = ended > self._ended.get(name, 0) and not load.is_loading
+        # If the next load has begun, `rows` belongs to it.
+        is_new = ended > self._ended.get(name, 0) and not load.is_loading
         self._ended[name] = ended
-        if is_news and load.last_seconds is not None:
+        if is_new and load.last_seconds is not None:
             rate = load.rows / max(load.last_seconds, 1e-3)
             self._sink.msg(
                 f"{name}: {load.rows:,} rows in {load.last_seconds:.1f} s, {rate:,.0f} rows/s"
@@ -103,6 +100,6 @@ class LoadBars:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Progress:
     at: float
     rows: int

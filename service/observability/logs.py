@@ -1,4 +1,4 @@
-"""Structured logs as JSON lines: private values removed, repeats limited."""
+"""Structured logs as JSON lines, without private values and with a rate limit for repeats."""
 
 import asyncio
 import logging
@@ -26,9 +26,9 @@ _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 def log_privacy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The event without private fields, with short texts and with errors as type and place.
+    """The event without private values, with short texts, and with errors as type and frames.
 
-    The message of an exception is left out: PostgreSQL and Python both quote values in it.
+    Messages of exceptions are removed: PostgreSQL and Python quote values in them.
     """
     error = _error(event.pop("exc_info", None))
     kept = {name: REMOVED if name in _PRIVATE else _shortened(event[name]) for name in event}
@@ -70,7 +70,7 @@ def _type_name(error: BaseException) -> str:
 
 
 def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
-    """Where each frame stands; without the source, which may hold values."""
+    """File, line and function of each frame; the source text may contain values."""
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
@@ -78,7 +78,7 @@ WINDOW_S = 1.0
 
 
 class LogRateLimit:
-    """At most `per_second` events of the same name, code and peer; from any thread."""
+    """Passes at most `per_second` events of the same name, code and peer; thread-safe."""
 
     def __init__(self, per_second: int = 5, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = EventRateLimit(per_second, window_s=WINDOW_S)
@@ -96,10 +96,7 @@ class LogRateLimit:
 
 
 def configure_logs(stream: TextIO | None, *, level: str) -> LineSink:
-    """Send all events of at least `level` to `stream`; once, at the start of the process.
-
-    Logging is the process's own in both libraries, so this replaces what was set before.
-    """
+    """Send events of at least `level` to `stream`; replaces the process's log configuration."""
     sink = LineSink(stream)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     processors = _processors()
@@ -114,14 +111,14 @@ def configure_logs(stream: TextIO | None, *, level: str) -> LineSink:
 
 
 def log_loop_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """The event loop's exception handler: what no task was left to see."""
+    """The event loop's exception handler: logs errors that no task has handled."""
     structlog.get_logger().error(
         "loop.error", code=str(context.get("message")), exc_info=context.get("exception")
     )
 
 
 class _LibraryHandler(logging.Handler):
-    """Brings records of the standard library's logging into the same line format."""
+    """Writes records of the standard library's logging as events."""
 
     def __init__(self, sink: LineSink, processors: Sequence[Processor]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Every metric of the service: name with unit, help and labels, as constants.
+"""Metrics of the sidecar as constants: names with units, help texts and labels.
 
-Apart from what fills them, so that dashboards, rules and docs have one page to agree with.
+`collector` and `prometheus_observer` fill them; dashboards, rules and docs use the same names.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Label(StrEnum):
-    """The only labels that there are; a key is never one."""
+    """All labels; a key is never one."""
 
     DIMENSION = "dimension"
     OUTCOME = "outcome"
@@ -20,10 +20,10 @@ class Label(StrEnum):
 
 
 class CreditKind(StrEnum):
-    """Whose credit it is."""
+    """The source of credit."""
 
-    EXCLUSIVE = "exclusive"  # a channel's own share
-    FLOATING = "floating"  # of the common pool, because of a backlog
+    EXCLUSIVE = "exclusive"  # the channel's own share
+    FLOATING = "floating"  # lent from the common pool for a backlog
 
 
 class ChannelState(StrEnum):
@@ -41,7 +41,7 @@ class SourceKind(StrEnum):
 
 
 class RenewalResult(StrEnum):
-    """What became of a new certificate."""
+    """The result of a certificate's renewal."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -49,7 +49,7 @@ class RenewalResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One name of the exposition; counters carry their `_total`."""
+    """One metric family; the name of a counter ends with `_total`."""
 
     name: str
     help: str
@@ -58,156 +58,147 @@ class Metric:
 
 LOOKUPS = Metric(
     "sidelook_lookups_total",
-    "Keys looked up, by how the lookup ended: all of a request, the distinct ones of a batch.",
+    "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch.",
     (Label.DIMENSION, Label.OUTCOME),
 )
 LOOKUP_SECONDS = Metric(
-    "sidelook_lookup_seconds", "Time from a lookup request to its last answer, of all its keys."
+    "sidelook_lookup_seconds", "Time from a lookup, of any number of keys, to its last answer."
 )
 BACKEND_QUERIES = Metric(
     "sidelook_backend_queries_total",
-    "Queries sent to the dimension's store, retries included, by how they ended.",
+    "Queries sent to the backend, retries included, by result.",
     (Label.DIMENSION, Label.RESULT),
 )
 BACKEND_QUERY_SECONDS = Metric(
-    "sidelook_backend_query_seconds", "Duration of the queries to the dimension's store."
+    "sidelook_backend_query_seconds", "Duration of the queries to the backend."
 )
 BACKEND_BATCH_KEYS = Metric(
-    "sidelook_backend_batch_keys", "Distinct keys in each query to the dimension's store."
+    "sidelook_backend_batch_keys", "Distinct keys in each query to the backend."
 )
 COALESCED_KEYS = Metric(
-    "sidelook_coalesced_keys_total",
-    "Keys that waited for a query already under way instead of being fetched again.",
+    "sidelook_coalesced_keys_total", "Keys that joined a query in flight instead of a new one."
 )
-CACHE_ROWS = Metric("sidelook_cache_rows", "Entries in the cache, known missing keys included.")
-CACHE_BYTES = Metric("sidelook_cache_bytes", "Bytes that the cache holds: rows, keys and index.")
+CACHE_ROWS = Metric("sidelook_cache_rows", "Cache entries, negative entries included.")
+CACHE_BYTES = Metric("sidelook_cache_bytes", "Size of the cache: rows, keys and index.")
 CACHE_MAX_BYTES = Metric(
-    "sidelook_cache_max_bytes", "Bytes that the cache may hold now; less than configured if short."
+    "sidelook_cache_max_bytes",
+    "Current bound of the cache; less than configured under memory pressure.",
 )
 CACHE_EVICTIONS = Metric(
     "sidelook_cache_evictions_total",
-    "Entries that left the cache, by why.",
+    "Entries removed from the cache, by reason.",
     (Label.DIMENSION, Label.REASON),
 )
 IN_FLIGHT_RECORDS = Metric(
-    "sidelook_in_flight_records", "Keys of requests and streams that wait for their answer."
+    "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."
 )
 BACKLOG_RECORDS = Metric(
-    "sidelook_backlog_records", "Records that clients have ready and may not send yet."
+    "sidelook_backlog_records", "Records that are ready in clients and wait for credit."
 )
 CREDIT_RECORDS = Metric(
     "sidelook_credit_records",
-    "Records that clients may have unanswered, by whose credit it is.",
+    "Records that clients may have in flight, by kind of credit.",
     (Label.DIMENSION, Label.KIND),
 )
 CHANNELS = Metric(
     "sidelook_channels",
-    "Open channels, by whether they have something to say for now.",
+    "Open channels by state; an idle channel has had no input for a while.",
     (Label.DIMENSION, Label.CHANNEL_STATE),
 )
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
-    "Least watermark of the active channels that are not behind it, event time as Unix time.",
+    "Minimum watermark of the active, aligned channels; event time as Unix time.",
 )
 DIMENSION_AVAILABLE = Metric(
     "sidelook_dimension_available",
-    "Whether lookups are taken (1), or refused until the store has described its table (0).",
+    "1: lookups are accepted; 0: they are refused until the backend has described its table.",
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
-    "Upper bound of how far rows that are served may lag the table. Absent while none is held.",
+    "Upper bound of the lag of served rows behind the table. Absent while no rows are cached.",
 )
 DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
     "sidelook_dimension_staleness_limit_seconds",
-    "How far rows may lag the table by the configuration. Absent where that sets no bound.",
+    "Configured limit of the lag behind the table. Absent if there is none.",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",
-    "No change of an earlier event time follows; Unix time. Absent until the feed tells a time.",
+    "All changes with earlier event times are applied; Unix time. Absent before the first one.",
 )
 DIMENSION_FEED_LIVE = Metric(
     "sidelook_dimension_feed_live",
-    "Whether the feed of changes is alive and caught up (1), or the cache is passed by (0).",
+    "1: the change feed is live and caught up; 0: the cache is bypassed.",
 )
 DIMENSION_FEED_BACKLOG = Metric(
-    "sidelook_dimension_feed_backlog",
-    "Changes that the feed's source has, as far as it says, and that were not taken yet.",
+    "sidelook_dimension_feed_backlog", "Changes in the feed's source that are not read yet."
 )
 DIMENSION_FEED_UNUSED_MESSAGES = Metric(
     "sidelook_dimension_feed_unused_messages_total",
-    "Messages that told no change of a row, by why; for an undecodable one all is forgotten.",
+    "Messages without a usable change, by reason; an undecodable one clears the cache.",
     (Label.DIMENSION, Label.REASON),
 )
 DIMENSION_WHOLE = Metric(
     "sidelook_dimension_whole",
-    "Whether the table is held whole (1), or waits for a load that ends well (0).",
+    "1: the whole table is loaded; 0: a successful load is pending.",
 )
 DIMENSION_LOADING = Metric(
-    "sidelook_dimension_loading", "Whether the whole table is being read (1), or not (0)."
+    "sidelook_dimension_loading", "1: the whole table is being loaded; 0: it is not."
 )
 DIMENSION_LOADS = Metric(
     "sidelook_dimension_loads_total",
-    "Loads of the whole table by how they ended; outdated: all may have changed meanwhile.",
+    "Loads of the whole table by result; outdated: all rows may have changed during the load.",
     (Label.DIMENSION, Label.RESULT),
 )
 DIMENSION_LOAD_ROWS = Metric(
-    "sidelook_dimension_load_rows",
-    "Rows of the whole table read by the load under way, else by the last one.",
+    "sidelook_dimension_load_rows", "Rows read by the present load, else by the last one."
 )
 DIMENSION_LOAD_SECONDS = Metric(
-    "sidelook_dimension_load_seconds",
-    "Duration of the last load of the whole table that ended well.",
+    "sidelook_dimension_load_seconds", "Duration of the last successful load of the whole table."
 )
 DIMENSION_SPLITS = Metric(
     "sidelook_dimension_splits",
-    "Parts of the sources that load and follow the dimension, by who has them.",
+    "Splits of the sources of the dimension's feed and load, by state.",
     (Label.DIMENSION, Label.KIND),
 )
 DIMENSION_SPLIT_FAILURES = Metric(
     "sidelook_dimension_split_failures_total",
-    "Tries to read a part of a source that failed, of the feed and of the load under way.",
+    "Failed split read attempts, of the feed and of the present load.",
     (Label.DIMENSION, Label.KIND),
 )
 FENCED_KEYS = Metric(
     "sidelook_fenced_keys_total",
-    "Keys that were read and answered, and not kept: the read may have missed a change.",
+    "Keys that were answered and not cached, because the read may have missed a change.",
 )
 INVALIDATIONS = Metric(
     "sidelook_invalidations_total",
-    "Keys dropped from the cache because they may have changed, by who said so.",
+    "Keys invalidated in the cache, by origin.",
     (Label.DIMENSION, Label.ORIGIN),
 )
-RETRIES = Metric(
-    "sidelook_retries_total", "Further tries: of queries that failed, and for keys without a row."
-)
-QUERIES_IN_FLIGHT = Metric(
-    "sidelook_queries_in_flight", "Queries that are at the dimension's store now."
-)
-QUEUED_KEYS = Metric(
-    "sidelook_queued_keys", "Distinct keys that wait for a query of theirs to begin."
-)
+RETRIES = Metric("sidelook_retries_total", "Retries of failed queries, and for keys without a row.")
+QUERIES_IN_FLIGHT = Metric("sidelook_queries_in_flight", "Queries in flight at the backend.")
+QUEUED_KEYS = Metric("sidelook_queued_keys", "Distinct keys that wait for their query to be sent.")
 CONCURRENCY_LIMIT = Metric(
-    "sidelook_concurrency_limit", "Queries to the dimension's store that may run at once."
+    "sidelook_concurrency_limit", "Queries to the backend that may run at the same time."
 )
 BREAKER_STATE = Metric(
     "sidelook_breaker_state",
-    "Whether queries go to the dimension's store: 0 yes, 1 it is being probed, 2 they are held.",
+    "Circuit breaker of the backend: 0 closed, 1 half-open (probing), 2 open (no queries).",
 )
 LOOKUP_USES_INDEX = Metric(
     "sidelook_lookup_uses_index",
-    "Whether the dimension's store finds keys by an index (1), or reads all rows (0).",
+    "1: the backend finds keys by an index; 0: each query reads all rows.",
 )
 MEMORY_RESIDENT_BYTES = Metric(
-    "sidelook_memory_resident_bytes", "Memory of the process, as the kernel counts it.", ()
+    "sidelook_memory_resident_bytes", "Resident memory of the process.", ()
 )
 MEMORY_USED_RATIO = Metric(
     "sidelook_memory_used_ratio",
-    "Growth since the start by limits.memory, or the control group's use by its limit if more.",
+    "Growth since the start by limits.memory, or the control group's use by its limit if greater.",
     (),
 )
 MEMORY_PRESSURE_LEVEL = Metric(
     "sidelook_memory_pressure_level",
-    "What is given up: 0 nothing, 1 cached rows, 2 new credit and channels, too, 3 requests, too.",
+    "0 none, 1 caches shrink, 2 also no new credit and channels, 3 also requests are refused.",
     (),
 )
 EVENT_LOOP_LAG_SECONDS = Metric(
@@ -217,14 +208,14 @@ EVENT_LOOP_LAG_SECONDS = Metric(
 )
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
-    "When the certificate of listen.tls ends: a moment, in seconds since 1970. Absent without TLS.",
+    "Expiry of the certificate of listen.tls; Unix time. Absent without TLS.",
     (),
 )
 TLS_CERTIFICATE_RENEWALS = Metric(
     "sidelook_tls_certificate_renewals_total",
-    "New certificate files that were taken, or refused, so that the old certificate stayed.",
+    "Changed certificate files by result; after a refused one the former certificate stays.",
     (Label.RESULT,),
 )
 BUILD_INFO = Metric(
-    "sidelook_build_info", "Always 1; the kind is the running version.", (Label.KIND,)
+    "sidelook_build_info", "Always 1; the label kind is the running version.", (Label.KIND,)
 )

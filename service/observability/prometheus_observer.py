@@ -1,4 +1,4 @@
-"""Histograms and counters of the engine, and the text that Prometheus scrapes."""
+"""Prometheus observer: histograms and counters of queries and lookups, and their text format."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -21,40 +21,40 @@ from service.observability.metrics import (
 
 
 @dataclass(slots=True)
-class _Part:
-    counts: list[int]  # by bucket, each value in the first that may have it
+class _Counts:
+    buckets: list[int]  # each value counts in the first bucket that covers it
     sum: float = 0.0
 
 
 class Distribution:
-    """One histogram; `bounds` ascend, what is above the last has a bucket of its own."""
+    """One histogram per dimension; `bounds` ascend, and +Inf follows them."""
 
     def __init__(self, metric: Metric, bounds: Sequence[float]) -> None:
         self._metric = metric
         self._bounds = bounds
         self._labels = [*(str(float(bound)) for bound in bounds), "+Inf"]
-        self._parts: dict[str, _Part] = {}  # {dimension: its part}
+        self._counts: dict[str, _Counts] = {}  # {dimension: its counts}
 
     def observe(self, dimension: str, value: float) -> None:
         """Count a value."""
-        part = self._parts.get(dimension)
-        if part is None:
-            part = self._parts[dimension] = _Part([0] * len(self._labels))
-        part.counts[bisect_left(self._bounds, value)] += 1
-        part.sum += value
+        counts = self._counts.get(dimension)
+        if counts is None:
+            counts = self._counts[dimension] = _Counts([0] * len(self._labels))
+        counts.buckets[bisect_left(self._bounds, value)] += 1
+        counts.sum += value
 
     def family(self) -> HistogramMetricFamily:
-        """All that was counted, for a scrape."""
+        """The histograms of all dimensions, for a scrape."""
         metric = self._metric
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for dimension, part in self._parts.items():
-            buckets = list(zip(self._labels, accumulate(part.counts), strict=True))
-            family.add_metric([dimension], buckets, sum_value=part.sum)
+        for dimension, counts in self._counts.items():
+            buckets = list(zip(self._labels, accumulate(counts.buckets), strict=True))
+            family.add_metric([dimension], buckets, sum_value=counts.sum)
         return family
 
 
 class Exposition:
-    """Renders what its collectors report."""
+    """The text format of what its collectors report."""
 
     def __init__(self, collectors: Sequence[Collector]) -> None:
         self._registry = CollectorRegistry()
@@ -62,18 +62,18 @@ class Exposition:
             self._registry.register(collector)
 
     def render(self) -> bytes:
-        """All families in the Prometheus text format 0.0.4."""
+        """All families, in version 0.0.4 of the format."""
         return generate_latest(self._registry)
 
 
-# A cache hit takes microseconds, a query milliseconds, a timeout seconds: all must be told apart.
+# Separates cache hits (microseconds), queries (milliseconds) and timeouts (seconds).
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 _SECONDS_BUCKETS = (*_SECONDS, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _KEYS_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
 class PrometheusObserver:
-    """Implements `service.engine.observer.Observer`; registered once, in its owner's registry."""
+    """Implements `service.engine.observer.Observer`."""
 
     def __init__(self) -> None:
         self._lookup_seconds = Distribution(LOOKUP_SECONDS, _SECONDS_BUCKETS)
@@ -86,17 +86,17 @@ class PrometheusObserver:
     def query_ended(
         self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
     ) -> None:
-        """Count the query, whatever its result, with its size and duration."""
+        """Count the query, with its size and duration."""
         self._queries.labels(dimension, result.value).inc()
         self._query_seconds.observe(dimension, seconds)
         self._batch_keys.observe(dimension, keys)
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """Note how long the request took."""
+        """Count the lookup's duration."""
         self._lookup_seconds.observe(dimension, seconds)
 
     def collect(self) -> Iterator[Family]:
-        """All families, without the `_created` series that nobody asked for."""
+        """All families, without the library's `_created` series."""
         for family in self._queries.collect():
             samples = family.samples
             family.samples = [each for each in samples if not each.name.endswith("_created")]

@@ -1,4 +1,4 @@
-"""Span export by OTLP over HTTP, in its own thread and in bounded time."""
+"""Span export by OTLP over HTTP: in its own thread, with bounded time and memory."""
 
 import asyncio
 import logging
@@ -22,37 +22,34 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
 from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util import Retry
 
 from lookup_core.event_rate_limit import EventRateLimit
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
-LEAST_RETRY_AFTER_S = 1.0  # as long as the library's own first wait
-MOST_ANSWER_BYTES = 4096  # nobody reads more than its status and headers
-_AGAIN_S = 0.1  # a connection may be made at the very moment of the cut
-
-
-class FreshHeaders(AuthBase):
-    """Puts the headers on each request as they are then, so that a secret may be rotated."""
-
-    def __init__(self, read: Callable[[], Mapping[str, str]]) -> None:
-        self._read = read
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """The same request; raises what reading them raises, which costs this batch."""
-        request.headers.update(self._read())
-        return request
+LEAST_RETRY_AFTER_S = 1.0  # the library's own first pause
+MOST_ANSWER_BYTES = 4096  # the library uses status and headers only
+END_S = 2.0  # for the last spans, when the service ends
+_RECUT_S = 0.1  # a connection may be opened at the moment of the cut
+_QUEUED_SPANS = 2048  # beyond, the oldest are dropped
+_BATCH_SPANS = 256
+_SEND_EVERY_S = 1.0
+_SEND_TIMEOUT_S = 5.0  # includes retries
 
 
 def collector_session(headers: Callable[[], Mapping[str, str]]) -> requests.Session:
-    """For one thread at a time. A request's timeout is the time that all of it may take.
+    """The HTTP session of one exporter. A request's timeout bounds its total time.
 
-    A redirect raises RequestException; a Retry-After that is too soon, or unreadable, is dropped.
+    A redirect raises RequestException; a Retry-After under a second, or unreadable, is removed.
     """
+
+    def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.update(headers())  # now, for rotated secrets; an error loses this batch
+        return request
+
     session = requests.Session()
-    session.auth = FreshHeaders(headers)
+    session.auth = authorize
     session.hooks["response"] += [_refuse_redirect, _drop_hasty_retry]
     for scheme in ("http://", "https://"):
         session.mount(scheme, _BoundedAdapter())
@@ -60,7 +57,7 @@ def collector_session(headers: Callable[[], Mapping[str, str]]) -> requests.Sess
 
 
 def _refuse_redirect(response: requests.Response, **_options: object) -> None:
-    # The library would not follow it, and would take it for a success.
+    # The library treats an unfollowed redirect as a success.
     status = response.status_code
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         raise requests.RequestException(
@@ -69,10 +66,10 @@ def _refuse_redirect(response: requests.Response, **_options: object) -> None:
 
 
 def _drop_hasty_retry(response: requests.Response, **_options: object) -> None:
-    told = response.headers.pop("Retry-After", None)
-    wait_s = 0.0 if told is None else _seconds(told)
+    retry_after = response.headers.pop("Retry-After", None)
+    wait_s = 0.0 if retry_after is None else _seconds(retry_after)
     if wait_s >= LEAST_RETRY_AFTER_S:
-        response.headers["Retry-After"] = f"{wait_s:.3f}"  # of a date, too: nobody reads it again
+        response.headers["Retry-After"] = f"{wait_s:.3f}"  # dates become seconds
 
 
 def _seconds(retry_after: str) -> float:
@@ -83,36 +80,35 @@ def _seconds(retry_after: str) -> float:
 
 
 class _BoundedAdapter(HTTPAdapter):
-    """Cuts its connections when the time of a request is over: a timeout is for each read alone."""
+    """Cuts its connections at a request's deadline: the library's timeout is per read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._connections: list[ref[Any]] = []  # that urllib3 has made; it keeps and reopens them
+        self._connections: list[ref[Any]] = []  # of urllib3, which reuses them
 
     def get_connection_with_tls_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 -- the library's signature
-        """The pool; it tells of each connection that it makes."""
+        """The pool, with a hook that registers its new connections."""
         pool = super().get_connection_with_tls_context(*arguments, **named)
         if not isinstance(pool.ConnectionCls, partial):
-            # In urllib3 it is only ever called.
-            pool.ConnectionCls = partial(self._made, pool.ConnectionCls)  # type: ignore[assignment]
+            pool.ConnectionCls = partial(self._made, pool.ConnectionCls)  # type: ignore[assignment]  # only called
         return pool
 
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]  # noqa: ANN401 -- as the library passes them on
-        """The answer with its first bytes; raises Timeout, or what a lost connection raises."""
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]  # noqa: ANN401 -- the library's options
+        """The answer with the start of its body; raises Timeout or the connection's error."""
         with self._cut_after(options["timeout"]):
             response = super().send(request, **{**options, "stream": True})
             try:
                 start = response.raw.read(MOST_ANSWER_BYTES, decode_content=False)
-            except HTTPError as error:  # which is no RequestException, unlike what `send` raises
+            except HTTPError as error:  # not a RequestException, as callers expect
                 raise requests.exceptions.ChunkedEncodingError(error, request=request) from error
-            response.close()  # and its connection, if there is more
+            response.close()  # and the connection, if the body is longer
         response.raw = BytesIO(start)
         return response
 
     def _made(self, kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 -- as above
         connection = kind(**settings)
         kept = [each for each in self._connections if each() is not None]
-        self._connections = [*kept, ref(connection)]  # at once: another thread reads it
+        self._connections = [*kept, ref(connection)]  # replaced: another thread iterates over it
         return connection
 
     @contextmanager
@@ -130,8 +126,8 @@ class _BoundedAdapter(HTTPAdapter):
         finally:
             is_over.set()
             cutting.join()
-        if is_late.is_set():  # a body that was cut reads like a short one
-            raise requests.Timeout(f"no whole answer within {seconds:.1f} s")
+        if is_late.is_set():  # a cut body looks complete
+            raise requests.Timeout(f"no complete answer within {seconds:.1f} s")
 
     def _cut_until(
         self, is_over: threading.Event, is_late: threading.Event, seconds: float
@@ -139,7 +135,7 @@ class _BoundedAdapter(HTTPAdapter):
         wait_s = seconds
         while not is_over.wait(wait_s):
             is_late.set()
-            wait_s = _AGAIN_S
+            wait_s = _RECUT_S
             for connection in self._connections:
                 _cut(getattr(connection(), "sock", None))
 
@@ -148,24 +144,17 @@ def _cut(connected: socket.socket | None) -> None:
     if connected is None:
         return
     try:
-        # Not TLS's own, which takes apart what the other thread reads from.
+        # Not SSLSocket.shutdown, which resets the TLS state under the reading thread.
         socket.socket.shutdown(connected, socket.SHUT_RDWR)
     except OSError:
-        return  # it is no longer connected, or not yet
-
-
-END_S = 2.0  # for the last spans, when the service ends
-_QUEUED_SPANS = 2048  # beyond, the oldest are dropped
-_BATCH_SPANS = 256
-_SEND_EVERY_S = 1.0
-_SEND_TIMEOUT_S = 5.0  # further tries and the answers included
+        return  # not connected
 
 
 @dataclass(frozen=True, slots=True)
 class SpanExportSettings:
-    """Where to, as what, and of how many requests."""
+    """Endpoint, service name and sampling of exported spans."""
 
-    endpoint: str  # with its path
+    endpoint: str  # with path
     sample_ratio: float
     service_name: str
     service_version: str
@@ -175,19 +164,24 @@ class SpanExportSettings:
 
 @asynccontextmanager
 async def exporting_tracer(
-    settings: SpanExportSettings, stores: Mapping[str, Mapping[str, str]]
+    settings: SpanExportSettings, query_attributes: Mapping[str, Mapping[str, str]]
 ) -> AsyncIterator[OpenTelemetryTracer]:
-    """A tracer whose spans are sent while the block runs, and for at most 2 s after it."""
-    _keep_quiet()
+    """A tracer that exports its spans until the block ends, and for at most 2 s after it."""
+    _limit_library_logs()
     provider = TracerProvider(
         sampler=LinkedSampler(settings.sample_ratio),
         resource=Resource.create(
             {"service.name": settings.service_name, "service.version": settings.service_version}
         ),
-        shutdown_on_exit=False,  # it would wait for 30 s
+        shutdown_on_exit=False,  # waits for up to 30 s
         span_limits=SpanLimits(max_links=MAX_LINKS),
     )
-    exporter = _exporter(settings)
+    exporter = OTLPSpanExporter(
+        settings.endpoint,
+        certificate_file=None if settings.ca_file is None else str(settings.ca_file),
+        timeout=_SEND_TIMEOUT_S,
+        session=collector_session(settings.headers),
+    )
     provider.add_span_processor(
         BatchSpanProcessor(
             exporter,
@@ -198,44 +192,35 @@ async def exporting_tracer(
     )
     maker = provider.get_tracer("sidelook", settings.service_version)
     try:
-        yield OpenTelemetryTracer(maker, stores)
+        yield OpenTelemetryTracer(maker, query_attributes)
     finally:
         await asyncio.to_thread(_end, provider, exporter)
 
 
-def _exporter(settings: SpanExportSettings) -> OTLPSpanExporter:
-    return OTLPSpanExporter(
-        settings.endpoint,
-        certificate_file=None if settings.ca_file is None else str(settings.ca_file),
-        timeout=_SEND_TIMEOUT_S,
-        session=collector_session(settings.headers),
-    )
-
-
 def _end(provider: TracerProvider, exporter: OTLPSpanExporter) -> None:
-    # In a thread that may be left behind: the library waits for a collector that hangs.
+    # In a daemon thread: the library waits for a collector that hangs.
     ending = threading.Thread(target=provider.shutdown, name="tracing-end", daemon=True)
     ending.start()
     ending.join(END_S)
     if ending.is_alive():
-        exporter.shutdown()  # type: ignore[no-untyped-call]  # no further try
+        exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the retries
 
 
-class _GatedHandler(logging.Handler):
-    """Tells of the library's troubles once in 30 s: it has one for each batch."""
+class _RateLimitedHandler(logging.Handler):
+    """Logs the library's warnings at most once in 30 s; it emits one per failed batch."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._gate = EventRateLimit()
+        self._limit = EventRateLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write its text, which names collector and reason."""
-        if self._gate.is_due(record.name, time.monotonic()):
+        """Log the record's text, which names collector and reason."""
+        if self._limit.is_due(record.name, time.monotonic()):
             text = record.getMessage()
             structlog.get_logger().warning("tracing.not_sent", code=record.name, text=text)
 
 
-def _keep_quiet() -> None:
+def _limit_library_logs() -> None:
     library = logging.getLogger("opentelemetry")
     library.propagate = False
-    library.handlers = [_GatedHandler()]
+    library.handlers = [_RateLimitedHandler()]

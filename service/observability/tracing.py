@@ -1,7 +1,6 @@
-"""Requests, LOOKUPs and queries as spans of OpenTelemetry.
+"""OpenTelemetry tracer: spans of requests, LOOKUPs and queries; `span_export` sends them.
 
-The only module, with `span_export`, that imports it: nothing of it is loaded where nothing is
-traced. Where spans go is `span_export`'s business.
+Only these two modules import OpenTelemetry, and only if tracing is on.
 """
 
 from collections import Counter
@@ -22,13 +21,13 @@ from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, Outcomes, TracedQuery, TracedRequest
 
-MAX_LINKS = 128  # of one query; how many more it serves is an attribute
-_NOWHERE = Context()  # whatever may be current in this thread is no parent of ours
+MAX_LINKS = 128  # per query; an attribute counts the others
+_NO_PARENT = Context()  # ignores the current span of the thread
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class LinkedSampler(sampling.Sampler):
-    """Follows a query if one of those whom it serves is followed; all else as the default does."""
+    """Samples a query if a linked caller is sampled; other spans by parent and ratio."""
 
     def __init__(self, ratio: float) -> None:
         self._default = sampling.ParentBased(sampling.TraceIdRatioBased(ratio))
@@ -43,7 +42,7 @@ class LinkedSampler(sampling.Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> sampling.SamplingResult:
-        """The decision for a span that is about to begin."""
+        """The decision for a new span."""
         if any(link.context.trace_flags.sampled for link in links or ()):
             return sampling.SamplingResult(sampling.Decision.RECORD_AND_SAMPLE, attributes)
         return self._default.should_sample(
@@ -51,23 +50,23 @@ class LinkedSampler(sampling.Sampler):
         )
 
     def get_description(self) -> str:
-        """Its name for people."""
+        """The sampler's name."""
         return "LinkedSampler"
 
 
 class OpenTelemetryCallerSpan:
-    """Implements `service.engine.tracer.AskerSpan`."""
+    """Implements `service.engine.tracer.CallerSpan`."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
         self._outcomes: Counter[int] = Counter()
 
     def count_outcomes(self, outcomes: Outcomes) -> None:
-        """Add them up; they are told in the end."""
+        """Add the outcomes up; `end` sets them as attributes."""
         self._outcomes.update(dict(enumerate(np.bincount(outcomes).tolist())))
 
     def end(self, *, status: int | None = None, is_left: bool = False) -> None:
-        """Tell all; a fault of the caller's is none of the service's."""
+        """End the span; only a status from 500 is an error of the service."""
         for value, keys in self._outcomes.items():
             if keys:
                 self.span.set_attribute(f"sidelook.outcome.{Outcome(value).label}", keys)
@@ -90,7 +89,7 @@ class OpenTelemetryQuerySpan:
         self._left_out = left_out
 
     def link(self, callers: Iterable[CallerSpan]) -> None:
-        """Link those that are new, while there is room."""
+        """Link new callers, up to `MAX_LINKS`."""
         for caller in callers:
             if caller in self._linked or not isinstance(caller, OpenTelemetryCallerSpan):
                 continue
@@ -101,7 +100,7 @@ class OpenTelemetryQuerySpan:
                 self._span.add_link(caller.span.get_span_context())
 
     def end(self, result: QueryStatus, code: ErrorCode | None) -> None:
-        """Tell how it ended in our words: the database's may hold keys."""
+        """End the span with the result and the code; the database's messages may contain keys."""
         self._span.set_attribute("sidelook.result", result.value)
         if self._left_out:
             self._span.set_attribute("sidelook.links_left_out", self._left_out)
@@ -112,24 +111,24 @@ class OpenTelemetryQuerySpan:
 
 
 class OpenTelemetryTracer:
-    """Implements `service.engine.tracer.Tracer`; `stores` says what each dimension's queries ask.
+    """Implements `service.engine.tracer.Tracer`; `query_attributes` has those of each dimension.
 
-    Of those, `db.operation.name` and `db.collection.name` also make the name of a query's span.
+    `db.operation.name` and `db.collection.name` also form the name of a query's span.
     """
 
-    def __init__(self, maker: SpanMaker, stores: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, maker: SpanMaker, query_attributes: Mapping[str, Mapping[str, str]]) -> None:
         self._maker = maker
-        self._stores = stores
+        self._query_attributes = query_attributes
 
     @property
     def is_on(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None
     ) -> CallerSpan | None:
-        """A span of kind SERVER, below the caller's if it says which."""
+        """A span of kind SERVER, with the caller's span as parent if it is known."""
         attributes: dict[str, str | int] = {
             "http.request.method": request.method,
             "http.route": request.route,
@@ -141,30 +140,30 @@ class OpenTelemetryTracer:
     def begin_lookup(
         self, dimension: str, *, keys: int, parent: TraceParent | None
     ) -> CallerSpan | None:
-        """The same for a LOOKUP, below the span that its channel was opened with."""
+        """A span of kind SERVER, with the parent given at the opening of its channel."""
         attributes: dict[str, str | int] = {"sidelook.dimension": dimension, "sidelook.keys": keys}
         return self._begun(f"lookup {dimension}", parent, attributes)
 
     def begin_query(
         self, query: TracedQuery, callers: Iterable[CallerSpan]
     ) -> OpenTelemetryQuerySpan | None:
-        """A span of kind CLIENT and of no trace but its own, as it has many parents or none."""
+        """A span of kind CLIENT in a trace of its own, linked to its callers."""
         linked = [
             each for each in dict.fromkeys(callers) if isinstance(each, OpenTelemetryCallerSpan)
         ]
-        store = self._stores[query.dimension]
+        known = self._query_attributes[query.dimension]
         attributes: dict[str, str | int] = {
-            **store,
+            **known,
             "sidelook.dimension": query.dimension,
             "sidelook.keys": query.keys,
             "sidelook.tries": query.tries,
         }
-        if store and query.keys > 1:  # one of one key is no batch, by the convention
+        if known and query.keys > 1:  # by convention, one key is no batch
             attributes["db.operation.batch.size"] = query.keys
-        operation = store.get("db.operation.name", "fetch")
+        operation = known.get("db.operation.name", "fetch")
         span = self._maker.start_span(
-            f"{operation} {store.get('db.collection.name', query.dimension)}",
-            context=_NOWHERE,
+            f"{operation} {known.get('db.collection.name', query.dimension)}",
+            context=_NO_PARENT,
             kind=SpanKind.CLIENT,
             attributes=attributes,
             links=[Link(each.span.get_span_context()) for each in linked[:MAX_LINKS]],
@@ -185,6 +184,6 @@ class OpenTelemetryTracer:
 
 def _context(parent: TraceParent | None) -> Context:
     if parent is None:
-        return _NOWHERE
+        return _NO_PARENT
     carrier = {"traceparent": parent.traceparent, "tracestate": parent.tracestate}
-    return _PROPAGATOR.extract(carrier, _NOWHERE)  # as it was, if they are malformed
+    return _PROPAGATOR.extract(carrier, _NO_PARENT)  # without a parent if malformed

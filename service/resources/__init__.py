@@ -1,1 +1,1 @@
-"""What the process has of its machine: memory, and what to do when it is short."""
+"""Resources of the process: memory and threads, their limits, and memory pressure."""

@@ -1,4 +1,4 @@
-"""Memory guard: releases caches, credit and requests under memory pressure."""
+"""Memory guard: under memory pressure shrinks caches, stops credit, then refuses requests."""
 
 import asyncio
 import ctypes
@@ -12,15 +12,20 @@ import structlog
 
 from service.resources.memory_reading import MemoryReading
 
-SHRINK_FROM = 0.85  # of the memory there may be
-_LEAVE = 0.03  # so much below a level's threshold it is left: at the threshold it would flutter
-_SHRINK_STEP = 0.2  # of all caches' bounds, each time
+log = structlog.get_logger()
+
+SHRINK_FROM = 0.85  # share of the limit
+_HYSTERESIS = 0.03  # a level ends this far below its threshold
+_SHRINK_STEP = 0.2  # of the caches' bounds, per reading
 _GROW_STEP = 0.1
-_GROW_BELOW = 0.75  # of the memory in use
+_GROW_BELOW = 0.75  # share of the limit
+_INTERVAL_S = 0.25
+_RELEASE_FROM = 0.6  # share of the limit; below it, unused memory of allocators does no harm
+_ALLOWANCE_BYTES = 16 * 1024 * 1024  # libraries grow by this with the first lookups
 
 
 class PressureLevel(IntEnum):
-    """What is given up; each includes those before."""
+    """The measures against pressure; each level includes the lower ones."""
 
     NONE = 0
     SHRINK_CACHES = 1
@@ -36,66 +41,50 @@ _THRESHOLDS = {
 
 
 class MemoryPressure:
-    """Follows the share of memory that is in use, from one look to the next."""
+    """The pressure level and the caches' share, from successive readings."""
 
     def __init__(self) -> None:
         self.level = PressureLevel.NONE
-        self.cache_share = 1.0  # of their bounds that caches may hold
+        self.cache_share = 1.0  # of the caches' configured bounds
 
     def on_reading(self, used_share: float) -> PressureLevel:
-        """The level now; caches shrink by a fifth at each look that finds it too high."""
-        self.level = max(self._entered(used_share), self._not_left(used_share))
+        """The new level; under pressure each reading shrinks the caches by a fifth."""
+        reached = (
+            level
+            for level, threshold in _THRESHOLDS.items()
+            if used_share >= threshold - (_HYSTERESIS if level <= self.level else 0.0)
+        )
+        self.level = max(reached, default=PressureLevel.NONE)
         if self.level is not PressureLevel.NONE:
             self.cache_share = max(0.0, round(self.cache_share - _SHRINK_STEP, 3))
         elif used_share < _GROW_BELOW:
             self.cache_share = min(1.0, round(self.cache_share + _GROW_STEP, 3))
         return self.level
 
-    def _entered(self, used_share: float) -> PressureLevel:
-        reached = [level for level, least in _THRESHOLDS.items() if used_share >= least]
-        return max(reached, default=PressureLevel.NONE)
-
-    def _not_left(self, used_share: float) -> PressureLevel:
-        kept = [
-            level
-            for level, least in _THRESHOLDS.items()
-            if level <= self.level and used_share >= least - _LEAVE
-        ]
-        return max(kept, default=PressureLevel.NONE)
-
-
-log = structlog.get_logger()
-
-_INTERVAL_S = 0.25
-# Of the limit, and of all that is resident: so far from it, what allocators keep harms nobody.
-_GIVE_BACK_FROM = 0.6
-# Libraries grow by some megabytes with the first lookups, whatever the limit is.
-_ALLOWANCE_BYTES = 16 * 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """Who gives up what."""
+    """The callbacks that release memory."""
 
-    limit_caches: Callable[[float], None]  # the share of their bounds that they may hold
+    limit_caches: Callable[[float], None]  # the allowed share of their bounds
     allow_credit: Callable[[bool], None]
     allow_requests: Callable[[bool], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics:
-    """What the last look has found, and what follows from it."""
+    """The last reading and its level."""
 
     resident_bytes: int
-    used_share: float  # of what there may be; the level is made of it
+    used_share: float  # of the limit; determines the level
     level: PressureLevel
 
 
 class MemoryGuard:
-    """Keeps lookups, answers and caches within `limit_bytes`, and the process in its group's limit.
+    """Keeps lookups, answers and caches within `limit_bytes`, and the process within its cgroup.
 
-    `is_settled` tells when what the process has is what it needs to run; until then a reading is
-    the base from which its growth is counted.
+    Growth counts from the first reading at which `is_settled` is true: by then the process has what
+    it needs to run. Before, only the limit of the control group counts.
     """
 
     def __init__(
@@ -112,29 +101,28 @@ class MemoryGuard:
         self._is_settled = is_settled
         self._base_bytes: int | None = None
         self._pressure = MemoryPressure()
-        self._seen = MemoryStatistics(0, 0.0, PressureLevel.NONE)
+        self._last = MemoryStatistics(0, 0.0, PressureLevel.NONE)
 
     async def run(self) -> None:
-        """Look until cancelled; what cannot be read now stays as it was seen last."""
+        """Check until cancelled; an unreadable value leaves the last reading in effect."""
         is_known = True
         while True:
             try:
-                self.look()
+                self.check()
                 is_known = True
-            except OSError as error:  # no file descriptor is free: just then nobody may end for it
+            except OSError as error:  # without free file descriptors the service must continue
                 if is_known:
                     log.warning("memory.unknown", code=error.strerror)
                 is_known = False
             await asyncio.sleep(_INTERVAL_S)
 
-    def look(self) -> PressureLevel:
-        """Look once, and have given up what is too much; returns the level."""
+    def check(self) -> PressureLevel:
+        """Read the memory, apply the measures and return the level; raises OSError."""
         if self._base_bytes is None and self._is_settled():
-            _give_back()  # what was only needed to read a table would be free room for ever
+            _release_unused()  # else the memory of a load would count as free for ever
             self._base_bytes = self._read().resident_bytes
         if self._is_large():
-            # What allocators keep and nobody needs is no reason to give anything up.
-            _give_back()
+            _release_unused()  # unused memory of allocators is no reason for measures
         reading = self._read()
         used_share = self._used_share(reading)
         before, share_before = self._pressure.level, self._pressure.cache_share
@@ -143,16 +131,16 @@ class MemoryGuard:
             self._relief.limit_caches(self._pressure.cache_share)
         if level is not before:
             self._change(level, used_share)
-        self._seen = MemoryStatistics(reading.resident_bytes, used_share, level)
+        self._last = MemoryStatistics(reading.resident_bytes, used_share, level)
         return level
 
     def statistics(self) -> MemoryStatistics:
-        """What was seen last; zeros before the first look."""
-        return self._seen
+        """The last reading; zeros before the first one."""
+        return self._last
 
     def _is_large(self) -> bool:
         reading = self._read()
-        is_large = reading.resident_bytes >= _GIVE_BACK_FROM * self._limit_bytes
+        is_large = reading.resident_bytes >= _RELEASE_FROM * self._limit_bytes
         return is_large or self._used_share(reading) >= SHRINK_FROM
 
     def _used_share(self, reading: MemoryReading) -> float:
@@ -175,8 +163,8 @@ class MemoryGuard:
         self._relief.allow_requests(level < PressureLevel.REFUSE)
 
 
-def _give_back() -> None:
-    """Let allocators return to the kernel what they only keep in reserve."""
+def _release_unused() -> None:
+    """Return unused memory of the allocators to the kernel."""
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError):  # a C library without it keeps what it has
+    with suppress(AttributeError):  # not in every C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Memory of the process and the limit of its control group."""
+"""Memory of the process, and usage and limit of its control group."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """The folder of this process's group for one controller."""
+    """The folder of one controller of the process's control group."""
 
     folder: Path
     is_version_1: bool = False
@@ -25,32 +25,35 @@ class ControlGroup:
         return cls(groups)
 
     def text(self, name: str) -> str:
-        """What a file of the group says; empty if there is none, as at the root group."""
+        """The text of a file of the group; empty if there is none, as at the root group."""
         return text_of(self.folder / name).strip()
 
     def number(self, name: str) -> int | None:
-        """The number in a file of the group; None for "max", and where there is no such file."""
+        """The number in a file of the group; None for "max" or without the file."""
         text = self.text(name)
         return int(text) if text.isdigit() else None
 
 
 def text_of(file: Path) -> str:
-    """What the file says; empty if there is none."""
+    """The text of the file; empty if there is none."""
     return file.read_text() if file.is_file() else ""
 
 
 def _existing(groups: Path, path: str) -> Path:
-    # In a container the path may be the host's, and the container's own group stand at the root.
+    # In a container the path may be the host's; the own group is then at the root.
     folder = groups / path.strip("/")
     return folder if folder.is_dir() else groups
 
 
-_NO_LIMIT = 2**60  # version 1 writes a huge number for "none"
+# Files with limit and usage, and the entry of memory.stat for cached files.
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+_NO_LIMIT = 2**60  # version 1 has a huge number for "none"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Bytes now; the group's limit is None where it has none."""
+    """Memory in bytes; `group_limit_bytes` is None without a limit."""
 
     resident_bytes: int
     group_bytes: int = 0
@@ -65,28 +68,17 @@ class ProcessMemory:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def read(self) -> MemoryReading:
-        """The figures now; raises OSError where there is no /proc."""
+        """The present figures; raises OSError without /proc."""
         pages = int((self._root / "proc/self/statm").read_text().split()[1])
         resident_bytes = pages * self._page_bytes
         group = ControlGroup.of("memory", self._root)
-        names = _VERSION_1 if group.is_version_1 else _VERSION_2
-        limit_bytes = group.number(names.limit)
+        limit, usage, cached = _VERSION_1 if group.is_version_1 else _VERSION_2
+        limit_bytes = group.number(limit)
         if limit_bytes is None or limit_bytes >= _NO_LIMIT:
             return MemoryReading(resident_bytes)
-        # Cached files are given back by the kernel itself before anybody is killed.
-        used_bytes = (group.number(names.usage) or 0) - _stat(group, names.cached)
+        # The kernel frees cached files before it kills a process.
+        used_bytes = (group.number(usage) or 0) - _stat(group, cached)
         return MemoryReading(resident_bytes, max(used_bytes, 0), limit_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    limit: str
-    usage: str
-    cached: str
-
-
-_VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
 
 
 def _stat(group: ControlGroup, name: str) -> int:

@@ -1,49 +1,42 @@
-"""Division of `limits.memory` among caches, answers and requests."""
+"""Shares of `limits.memory` for caches, credit, answers and request bodies."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
 
-_CACHES = 2  # a half
-_CREDIT = 4
-_STREAM_ANSWERS = 8  # allocators hold about as much again for rows of many kilobytes
-_PLAIN_ANSWERS = 8
-_BODIES = 8
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryShares:
-    """Of so many bytes, which nobody holds in full at all times: together they are more."""
+    """Shares of `total_bytes`; their sum exceeds it, because they are rarely all in full use."""
 
     total_bytes: int
 
     @property
     def credit_bytes(self) -> int:
-        """What waiting lookups of streams may take."""
-        return self.total_bytes // _CREDIT
+        """For waiting lookups of streams: a quarter."""
+        return self.total_bytes // 4
 
     @property
     def stream_answer_bytes(self) -> int:
-        """What their answers may take, until they are sent."""
-        return self.total_bytes // _STREAM_ANSWERS
+        """For unsent answers of streams: an eighth; allocators double it for large rows."""
+        return self.total_bytes // 8
 
     @property
     def plain_answer_bytes(self) -> int:
-        """The same for requests that are no streams."""
-        return self.total_bytes // _PLAIN_ANSWERS
+        """For unsent answers of HTTP requests: an eighth."""
+        return self.total_bytes // 8
 
     @property
     def body_bytes(self) -> int:
-        """What their bodies may take while they are read."""
-        return self.total_bytes // _BODIES
+        """For bodies of HTTP requests: an eighth."""
+        return self.total_bytes // 8
 
     def cache_scale(self, wanted_bytes: int) -> float:
-        """How much of their bounds caches may hold that together want so much, 0 to 1."""
-        return min(1.0, self.total_bytes / _CACHES / max(wanted_bytes, 1))
-
-
-log = structlog.get_logger()
+        """The factor, 0 to 1, by which the caches fit into one half."""
+        return min(1.0, self.total_bytes / 2 / max(wanted_bytes, 1))
 
 
 def cache_scale(
@@ -51,7 +44,7 @@ def cache_scale(
 ) -> float:
     """The factor for the `max_bytes` of all dimensions, 0 to 1.
 
-    Logs each that gets less than was written; less than a default is no news.
+    Logs each reduction of a bound that is configured; `written` has these dimensions.
     """
     scale = shares.cache_scale(sum(max_bytes.values()))
     if scale < 1.0:

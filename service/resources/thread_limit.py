@@ -1,7 +1,6 @@
-"""Whether the process may have the threads that it needs, before it relies on them.
+"""Thread limit check: starts and ends as many threads as the sidecar needs.
 
-Libraries that cannot start a thread end the process, or hang, with a message that nobody
-understands. Only asks the system, by starting them; the threads that work are started later.
+Libraries that cannot start a thread abort the process or hang, without a clear message.
 """
 
 import os
@@ -9,25 +8,25 @@ import threading
 
 from lookup_core.errors import ConfigurationError
 
-_OF_ARROW_FILES = 8  # its pool for reading files
-_OF_LOOP = 4  # that of the event loop's own file operations
-_OF_OURS = 1  # the watchdog
+_ARROW_FILES = 8  # Arrow's pool for reading files
+_LOOP = 4  # file operations of the event loop
+_WATCHDOG = 1
 
 
 def needed_threads() -> int:
-    """How many there may be at once beside the main thread."""
+    """The greatest number of threads, without the main thread."""
     processors = os.cpu_count() or 1
-    of_executor = min(32, processors + 4)  # asyncio's default
-    return 2 * processors + of_executor + _OF_ARROW_FILES + _OF_LOOP + _OF_OURS
+    executor = min(32, processors + 4)  # asyncio's default
+    return 2 * processors + executor + _ARROW_FILES + _LOOP + _WATCHDOG
 
 
 def check_thread_limit(needed: int) -> None:
-    """Raise ConfigurationError when fewer than so many threads can be started."""
+    """Raise ConfigurationError if fewer than `needed` threads can be started."""
     started = _started_at_once(needed)
     if started < needed:
         fault = (
-            f"threads: the sidecar needs {needed} beside its main thread, the system allowed "
-            f"{started}; raise the limit of processes (ulimit -u) or the pod's (pids.max)"
+            f"threads: the sidecar needs {needed} besides its main thread, the system allows "
+            f"{started}; raise the limit of processes (ulimit -u) or of the pod (pids.max)"
         )
         raise ConfigurationError([fault])
 
@@ -41,7 +40,7 @@ def _started_at_once(wanted: int) -> int:
             thread.start()
             threads.append(thread)
     except RuntimeError:
-        pass  # the limit: how many there are says it
+        pass  # the limit is reached
     finally:
         may_end.set()
         for thread in threads:

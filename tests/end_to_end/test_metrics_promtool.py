@@ -86,6 +86,7 @@ def test_refresh_metrics_pass_promtool(promtool: Path) -> None:
         lag_s=lambda: 0.0,
         memory=lambda: MemoryStatistics(0, 0.0, PressureLevel.NONE),
         version="1.2.3",
+        certificate=None,
     )
     metrics = Exposition([collector]).render().decode()
 

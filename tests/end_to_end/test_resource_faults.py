@@ -217,6 +217,6 @@ def test_too_few_threads_refuse_the_start(tmp_path: Path) -> None:
 
     assert ended.returncode == 78
     assert re.fullmatch(
-        r"threads: the sidecar needs \d+ beside its main thread, the system allowed 0; .*\n",
+        r"threads: the sidecar needs \d+ besides its main thread, the system allows 0; .*\n",
         ended.stderr,
     )

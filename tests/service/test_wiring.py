@@ -34,7 +34,7 @@ from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer
 from service.http.readiness import Readiness
-from service.instruments import Instruments, opened_tracer, stores
+from service.instruments import Instruments, opened_tracer, query_attributes
 from service.observability.event_loop import EventLoopLag
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.tracing import OpenTelemetryTracer
@@ -251,7 +251,7 @@ async def test_endpoint_switches_tracing_on() -> None:
         assert isinstance(off, NullTracer)
     async with opened_tracer(Settings(collector, MINIMAL), version="1") as on:
         assert isinstance(on, OpenTelemetryTracer)
-    assert stores(dimensions) == {
+    assert query_attributes(dimensions) == {
         "airports": {},
         "customers": {
             "db.system.name": "postgresql",
@@ -273,11 +273,11 @@ def test_instruments_show_their_figures() -> None:
     instruments = Instruments(observer, NullTracer(), EventLoopLag(), guard, certificate=None)
     registry = ChannelRegistry({}, max_channels=1, credit_bytes=1000)
     streams = StreamHandler(registry, agent="a", max_message_bytes=1000, answer_bytes=1000)
-    vitals = instruments.vitals(1_000_000)
+    process = instruments.process_statistics(1_000_000)
 
-    resident = [vitals.told()["memory"]["resident_bytes"]]
-    guard.look()
-    resident.append(vitals.told()["memory"]["resident_bytes"])
+    resident = [process.told()["memory"]["resident_bytes"]]
+    guard.check()
+    resident.append(process.told()["memory"]["resident_bytes"])
     text = instruments.exposition({}, Readiness({}), streams).render().decode()
 
     families = {family.name: family.samples for family in text_string_to_metric_families(text)}

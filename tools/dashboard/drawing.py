@@ -25,7 +25,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from tools.dashboard.lookup_rows import GLANCE, LOOKUPS, BACKEND
+from tools.dashboard.lookup_rows import BACKEND, GLANCE, LOOKUPS
 from tools.dashboard.panels import DIMENSION, NAMESPACE, POD, Alarm, Look, Panel, Query
 from tools.dashboard.resource_rows import CACHES, FRESHNESS, PROCESS, STREAMS
 

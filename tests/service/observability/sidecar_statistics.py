@@ -23,7 +23,7 @@ from lookup_core.statistics import (
     no_statistics,
 )
 from service.engine.observer import QueryStatus
-from service.observability.collector import CertificateCollector, Collector
+from service.observability.collector import Collector
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryStatistics, PressureLevel
 
@@ -107,6 +107,7 @@ def collector(
         lag_s=lambda: 0.25,
         memory=lambda: MemoryStatistics(3_000, 0.93, PressureLevel.STOP_CREDIT),
         version="1.2.3",
+        certificate=HeldCertificate(),
     )
 
 
@@ -122,5 +123,4 @@ def busy_exposition() -> Exposition:
         "airlines": STARTING,
         "planes": FOLLOWED,
     }
-    certificate = CertificateCollector(HeldCertificate())
-    return Exposition([observer, collector(dimensions, refreshes), certificate])
+    return Exposition([observer, collector(dimensions, refreshes)])

@@ -75,16 +75,16 @@ def _block(seconds: float) -> None:
 def test_late_beat_is_a_blockage(clock: HandClock, watchdog: Watchdog) -> None:
     """The stack of the watched thread is returned, from whichever thread, once per blockage."""
     clock.now_s = BEAT_S + LATE_S - 0.01
-    seen = [watchdog.look()]
+    seen = [watchdog.check()]
     clock.now_s = BEAT_S + LATE_S
-    looking = threading.Thread(target=lambda: seen.append(watchdog.look()))
+    looking = threading.Thread(target=lambda: seen.append(watchdog.check()))
     looking.start()
     looking.join()
-    seen.append(watchdog.look())
+    seen.append(watchdog.check())
     watchdog.beat()
-    seen.append(watchdog.look())
+    seen.append(watchdog.check())
     clock.now_s = 20.0
-    seen.append(watchdog.look())
+    seen.append(watchdog.check())
 
     assert [frames is not None for frames in seen] == [False, True, False, False, True]
     assert any(frame.endswith(" test_late_beat_is_a_blockage") for frame in seen[1] or ())
@@ -101,7 +101,7 @@ async def test_only_silent_loops_are_blocked(clock: HandClock, watchdog: Watchdo
     await asyncio.sleep(0)
     beating.cancel()
 
-    assert (made[0].look(), watchdog.look()) == (None, None)
+    assert (made[0].check(), watchdog.check()) == (None, None)
 
 
 def test_blockage_is_logged(clock: HandClock, watchdog: Watchdog, log: io.StringIO) -> None:

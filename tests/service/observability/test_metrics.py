@@ -1,6 +1,7 @@
 """Metrics: which samples Prometheus scrapes, and under which names and labels."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import Histogram
@@ -9,10 +10,9 @@ from prometheus_client.samples import Sample
 
 from service.engine.observer import QueryStatus
 from service.observability import metrics
-from service.observability.collector import CertificateCollector
 from service.observability.metrics import LOOKUP_SECONDS, Label, Metric
 from service.observability.prometheus_observer import Distribution, Exposition, PrometheusObserver
-from tests.service.observability.sidecar_statistics import busy_exposition
+from tests.service.observability.sidecar_statistics import busy_exposition, collector
 
 EXPOSITION = Path(__file__).with_name("exposition.txt")
 DECLARED = [each for each in vars(metrics).values() if isinstance(each, Metric)]
@@ -58,9 +58,9 @@ def test_names_and_labels_are_the_agreed_ones() -> None:
 
 def test_missing_certificate_has_no_samples() -> None:
     """Without TLS a zero would look like an expired certificate."""
-    text = Exposition([CertificateCollector(None)]).render().decode()
+    text = Exposition([replace(collector(), certificate=None)]).render().decode()
 
-    assert [line for line in text.splitlines() if not line.startswith("#")] == []
+    assert [line for line in text.splitlines() if line.startswith("sidelook_tls_")] == []
 
 
 def test_two_services_do_not_mix() -> None:

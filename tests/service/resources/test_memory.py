@@ -223,7 +223,7 @@ def looked(process: Process, guard: MemoryGuard, *mebibytes: int) -> Iterator[Pr
     """The level at each of these sizes."""
     for each in mebibytes:
         process.grow(each)
-        yield guard.look()
+        yield guard.check()
 
 
 def test_base_memory_does_not_count(process: Process) -> None:
@@ -232,11 +232,11 @@ def test_base_memory_does_not_count(process: Process) -> None:
     guard = process.guard()
     levels = [*looked(process, guard, 500)]
     process.is_settled = True
-    levels.append(guard.look())
+    levels.append(guard.check())
     process.grow(0)
     second = process.guard()
     process.reading = MemoryReading(BASE_BYTES)
-    levels += [second.look(), *looked(process, second, 84)]
+    levels += [second.check(), *looked(process, second, 84)]
 
     assert levels == [NONE] * 4
     assert (process.caches, process.allowed) == ([], [])
@@ -246,7 +246,7 @@ def test_relief_comes_in_steps(process: Process) -> None:
     """Caches shrink first, then credit stops, then requests are refused; all of it ends."""
     guard = process.guard()
     before = guard.statistics()
-    guard.look()
+    guard.check()
 
     levels = [*looked(process, guard, 86, 93)]
     statistics = guard.statistics()
@@ -270,17 +270,17 @@ def test_group_limit_counts_always(
     """The limit of the control group counts, also before the process is settled."""
     process.is_settled = is_settled
     guard = process.guard()
-    guard.look()
+    guard.check()
     process.reading = MemoryReading(BASE_BYTES, used, 100)
 
-    assert guard.look() is level
+    assert guard.check() is level
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
 async def test_guard_runs_until_cancelled(process: Process, *, is_readable: bool) -> None:
     """The guard reads at once and again; unreadable memory changes nothing and ends nothing."""
     guard = process.guard()
-    guard.look()
+    guard.check()
     process.grow(99)
     process.is_readable = is_readable
     running = asyncio.ensure_future(guard.run())

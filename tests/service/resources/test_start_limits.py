@@ -54,5 +54,5 @@ def test_missing_threads_are_a_fault() -> None:
         check_thread_limit(7)
 
     (fault,) = caught.value.faults
-    assert fault.startswith("threads: the sidecar needs 7 beside its main thread")
-    assert "the system allowed 0; raise" in fault
+    assert fault.startswith("threads: the sidecar needs 7 besides its main thread")
+    assert "the system allows 0; raise" in fault
