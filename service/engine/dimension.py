@@ -312,5 +312,5 @@ def _capacity_of_arrow() -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        detail = "the rows are too large for one answer; ask for fewer keys"
+        detail = "the rows are too large for one answer; look up fewer keys"
         raise InvalidRequest(ErrorCode.ANSWER_TOO_LARGE, detail) from error

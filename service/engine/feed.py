@@ -72,7 +72,7 @@ class Feed:
             try:
                 await self._follow()
             except Exception:
-                # The border of a task: lookups go on without a cache until the feed is live again.
+                # The border of a task: lookups bypass the cache until the feed is live again.
                 log.exception("feed.failed", dimension=self._parts.dimension)
             self._restart("the feed failed")
             await asyncio.sleep(backoff.on_failure(jitter()))
@@ -112,10 +112,10 @@ class Feed:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._coordinator.run())
-            tasks.create_task(self._judge())
+            tasks.create_task(self._watch())
 
     def _on_piece(self, piece: SplitPiece) -> None:
-        assert self._coordinator is not None  # it is what calls this
+        assert self._coordinator is not None  # it calls this
         now = self._parts.clock()
         if piece.changes:
             self._take(piece.changes)
@@ -123,7 +123,7 @@ class Feed:
         self._unused_messages[UnusedMessage.UNDECODABLE] += piece.undecodable
         has_time = piece.watermark_ms != NO_WATERMARK_MS
         age_s = None
-        if has_time:  # a source whose clock is ahead must not count as fresh for longer
+        if has_time:  # never negative: a source clock that is ahead would count as fresh for longer
             age_s = max(self._parts.wall_clock() - piece.watermark_ms / 1000, 0.0)
         self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
@@ -134,7 +134,7 @@ class Feed:
             now=now,
         )
 
-    async def _judge(self) -> None:
+    async def _watch(self) -> None:
         while True:
             now = self._parts.clock()
             self._on_state(self._state_now(now))
@@ -145,7 +145,7 @@ class Feed:
             await pause(self._news, None if deadline_s is None else deadline_s - now)
 
     def _state_now(self, now: float) -> FeedState:
-        assert self._coordinator is not None  # it is what is judged
+        assert self._coordinator is not None  # `_follow` makes it
         state = self._health.state(now)
         # Health does not know new splits, failed ones, and paused ones, which are not read.
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
@@ -153,9 +153,8 @@ class Feed:
 
     def _on_state(self, state: FeedState) -> None:
         is_live = state is FeedState.LIVE
-        table = self._runner.state.table
-        if is_live and table is not None:
-            table.confirm(self._health.reported_until())
+        if is_live:
+            self._runner.state.confirm(self._health.reported_until())
         if state is self._state:
             return
         self._state = state

@@ -14,7 +14,6 @@ from lookup_core.backoff import Backoff
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import FullSettings, WhileLoading
 from lookup_core.statistics import LoadResult, LoadStatistics
-from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import next_load_at
 from lookup_core.table.table_load import TableLoad
 from service.connectors.ports.source import Source, SplitPiece
@@ -77,8 +76,8 @@ class Loading:
 
     def statistics(self) -> LoadStatistics:
         """The load under way, and the results of former loads."""
-        table = self._table
-        statistics = replace(self._statistics, is_whole=table.is_whole, held_rows=len(table))
+        state = self._runner.state
+        statistics = replace(self._statistics, is_whole=state.is_whole, held_rows=state.held_rows)
         if self._coordinator is None:
             return statistics
         error = self._coordinator.last_error if self._is_loading else None
@@ -94,15 +93,10 @@ class Loading:
             last_error=error or statistics.last_error,
         )
 
-    @property
-    def _table(self) -> FullTable:
-        table = self._runner.state.table
-        assert table is not None  # in full mode
-        return table
-
     async def _wait_until_due(self) -> None:
         # Polls: a flush of the table is not reported.
-        while self._table.is_whole and not self._is_requested.is_set() and not self._is_due():
+        state = self._runner.state
+        while state.is_whole and not self._is_requested.is_set() and not self._is_due():
             await pause(self._is_requested, _POLL_S)
 
     def _is_due(self) -> bool:

@@ -191,7 +191,7 @@ class SourceCoordinator:
     def _may_start_reader(self) -> bool:
         if self._source.reading_mode is not ReadingMode.PARALLEL:
             return not self._readings
-        # Unbounded splits never end, so that a limit would starve the others.
+        # Unbounded splits never end: a limit would starve the others.
         return not self._source.is_bounded or len(self._readings) < self._settings.parallelism
 
     def _next_split(self) -> Assignment | None:

@@ -1,6 +1,6 @@
 """Split discovery and split readers of one source, and the bounded buffer that they fill.
 
-Knows neither the state of the splits nor the meaning of what is read.
+Knows neither the state of the splits nor the meaning of the pieces.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ Adapter = TypeVar("Adapter", bound=Openable)
 async def opened_adapter(adapter: Adapter) -> AsyncIterator[Adapter]:
     """The adapter, open until the block ends; raises BackendError if it cannot be opened.
 
-    An error of closing it is logged: it does not affect what was read.
+    An error at its end is logged only: everything is read by then.
     """
     opened = await backend_call(adapter.__aenter__(), timeout_s=OPENING_TIMEOUT_S)
     try:
@@ -154,9 +154,9 @@ class SplitReading:
         self._paused: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Read until no split is left; a failure goes into the buffer, after what was read.
+        """Read until no split is left; a failure goes into the buffer, behind the pieces.
 
-        Cancellation closes the reader; what is not in the buffer yet is lost.
+        Cancellation closes the reader; pieces that are not in the buffer yet are lost.
         """
         try:
             async with opened_adapter(self._parts.source.reader(self._parts.schema)) as reader:

@@ -75,7 +75,7 @@ class StateRunner:
         self._callers: dict[LookupId, tuple[Caller, float]] = {}  # with the start of the lookup
         self._queries: dict[BatchId, asyncio.Task[None]] = {}
         self._spans = QuerySpans(self._name, parts.tracer, self._traced_callers)
-        self._server = ""  # the one that answered last
+        self._server = ""  # of the last answer
         self._former_servers: set[str] = set()
         self._failover_logs = EventRateLimit()
         self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0

@@ -46,7 +46,7 @@ class WaitingForChanges:
         return bool(self._waiting) or self._runner.is_waited_for
 
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
-        """Do what is due; returns when the next step is due."""
+        """Release overdue lookups and step the runner; returns when the next step is due."""
         self._look_up(self._wait.expire(self._clock()))
         dues = (self._runner.step(tasks), self._wait.next_deadline())
         return min((due for due in dues if due is not None), default=None)
