@@ -1,6 +1,6 @@
 """Repartitioning of a DataFrame by key group: equal keys come into the same partition.
 
-Only moves rows. Rows of one input partition keep their order only as far as Spark's shuffle does.
+Moves rows only; their order within an input partition is that of Spark's shuffle.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Lookup joins and lookup functions on the driver: names, types and schemas of a DataFrame.
 
-Nothing is looked up here; `lookup_task` runs in the Python workers.
+Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
 from collections import Counter

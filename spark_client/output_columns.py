@@ -1,6 +1,6 @@
 """Output batches of a lookup: casts of the dimension's columns, joined to the input or as a struct.
 
-Takes answered rows; which rows leave is decided by the operator.
+The operator decides which rows leave.
 """
 
 from dataclasses import dataclass

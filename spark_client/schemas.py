@@ -155,7 +155,7 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
 def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
     channel = connections.to(address).open(request)
     channel.close()
-    return channel  # it keeps the schema
+    return channel  # has the schema
 
 
 def output_schema(

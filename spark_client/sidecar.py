@@ -1,6 +1,6 @@
 """Public API of the client: a sidecar's address and options, and the lookups that it serves.
 
-Validates arguments; what is done with a DataFrame stands in `lookup_join` and `key_repartition`.
+Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a DataFrame.
 """
 
 import re
@@ -41,7 +41,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The address of a sidecar, as the executors reach it. Nothing is connected before a lookup.
+    """The address of a sidecar, as seen by the executors; connects with the first lookup.
 
     `url`: `unix:///path/of.sock`, `http://host:port` or `https://host:port`.
     `token_file`: path of the bearer token; each connection reads it again.
@@ -65,7 +65,7 @@ class Sidecar:
         if self._address().tls != SYSTEMS_TLS and not endpoint.is_secure:
             raise ValueError("ca_file, cert_file and key_file need a url with https://")
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("give both or none of cert_file and key_file")
+            raise ValueError("cert_file and key_file must be given together")
         if not self.connect_timeout > 0:
             raise ValueError(f"connect_timeout must be more than 0 s, not {self.connect_timeout}")
 

@@ -22,8 +22,8 @@ from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
-# Of waiting for input. Shorter, a steady input would be idle between its batches; longer, one
-# silent partition would hold back the watermark of the others for too long.
+# Time without input. Less would make a steady input idle between batches; more would let one
+# stalled partition hold back the watermark of the others for longer.
 IDLE_AFTER_S = 5.0
 
 
@@ -43,7 +43,7 @@ class ChannelSession:
     def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: Backoff) -> None:
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a retriable refusal
-        self.refusal: SidelookError | None = None  # the last one, until the channel is open
+        self.refusal: SidelookError | None = None  # the last one, until OPENED
         self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
@@ -131,7 +131,7 @@ class ChannelSession:
         self.reopen_at_s = None
         try:
             self._decode()  # before the sequences restart at 1 on the new connection
-        except ProtocolViolation as violation:  # it must not end the other channels
+        except ProtocolViolation as violation:  # must not end the other channels
             self.fail(violation)
         if self._failure is None:
             self._wire.send([self.channel.open()])
@@ -152,7 +152,7 @@ class ChannelSession:
         self._changed.notify()
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
-        """With the lock held: the service refused the channel; whether it is opened again later."""
+        """With the lock held: take a refusal of the channel; returns whether it is opened again."""
         self.channel.on_lost()
         now_s = self._wire.clock()
         delay_s = NEVER

@@ -1,7 +1,7 @@
 """Connection of a Python worker to one sidecar: many channels, and one thread for the network.
 
 The thread connects, reads, answers heartbeats and reconnects, so tasks never block in the network.
-The effect of a frame on its channel stands in `channel_session`.
+`channel_session` applies frames to their channels.
 """
 
 import logging
@@ -39,11 +39,11 @@ _STABLE_S = 10.0  # after which a connection resets the reconnect backoff
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Clock, jitter and bounds, so that tests can choose them."""
+    """Clock, jitter and time limits of a connection; tests replace them."""
 
     connect_timeout_s: float = 60.0
     warn_after_s: float = 3.0  # of waiting for a channel
-    open_margin_s: float = 5.0  # the thread gives up first, because it knows the reason
+    open_margin_s: float = 5.0  # the thread must give up first: it knows the reason
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.SystemRandom().random  # differs in forked children

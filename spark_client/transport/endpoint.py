@@ -1,6 +1,6 @@
 """Endpoint of a sidecar, a Unix socket or an HTTP address, and the client's TLS files.
 
-Gives connected sockets; the WebSocket handshake stands in `handshake`.
+Opens sockets; `handshake` does the WebSocket handshake.
 """
 
 import os
@@ -54,7 +54,7 @@ SYSTEMS_TLS = ClientTls()
 
 
 def _unreadable(options: str, files: str | None, error: OSError) -> InvalidRequest:
-    # For the content of a file the library gives only a short name.
+    # For a file with bad content the library has only a short reason.
     is_of_content = isinstance(error, ssl.SSLError)
     reason = (getattr(error, "reason", None) or "not PEM") if is_of_content else error.strerror
     detail = f"{options} {files} cannot be used: {words(str(reason))}"
