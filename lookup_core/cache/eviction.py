@@ -3,7 +3,7 @@
 New rows stand in a small queue until they were asked for again; the others leave a ghost, and who
 comes back while it is remembered is let into the main queue at once. There the oldest rows go, but
 for those that were asked for. So keys that are asked for once, however many, pass through a tenth
-of the cache and never reach the rest. See docs/decisions/010-eviction-that-resists-scans.md.
+of the cache and never reach the rest. See docs/decisions/010-s3-fifo-eviction.md.
 
 After Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023.
 """
