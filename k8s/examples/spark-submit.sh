@@ -1,8 +1,8 @@
 #!/bin/sh
-# Submits a job whose executors have Sidelook beside them, from the root of a checkout:
+# Submits a job whose executors have Sidelook as a sidecar; run it in the root of a checkout:
 #   KUBERNETES_API=https://… NAMESPACE=spark IMAGE=registry.example/jobs/enrich:1.0.0 \
 #     k8s/examples/spark-submit.sh local:///opt/spark/work-dir/enrich.py
-# POD_TEMPLATE names another template, such as k8s/overlays/production/executor-pod-template.yaml.
+# POD_TEMPLATE is another template, such as k8s/overlays/production/executor-pod-template.yaml.
 set -eu
 cd "$(dirname "$0")/../.."
 exec spark-submit \

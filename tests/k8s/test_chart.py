@@ -50,7 +50,7 @@ REFUSALS: list[tuple[str, object, str]] = [
     (RUNBOOKS, "https://git.example/\n  x: /", UNFIT),
     ("config.listen.http", "0.0.0.0:8815", "got string, want null"),
     ("config.listen.health", "127.0.0.1:8816", "value must be '0.0.0.0:8816'"),
-    ("config.limits.memory", "1GiB", "768Mi is less than half as much again as config.limits"),
+    ("config.limits.memory", "1GiB", "768Mi is less than 1.5 times config.limits"),
     ("config.allow_inline_secrets", True, "value must be false"),
     ("config.tracing.endpoint", "http://user:password@host:4318", "at '/config/tracing/endpoint'"),
     ("config.dimensionz", {}, "additional properties 'dimensionz' not allowed"),

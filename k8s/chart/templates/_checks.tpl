@@ -1,34 +1,34 @@
-{{/* What no schema can compare. Each of these prints nothing, or ends the rendering. */}}
+{{/* Checks that a schema cannot express. Each prints nothing, or fails the rendering. */}}
 
-{{/* A size in MiB; the schema lets in Mi, Gi, MiB and GiB only. */}}
+{{/* A size in MiB; the schema accepts Mi, Gi, MiB and GiB only. */}}
 {{- define "sidelook.mebibytes" -}}
 {{- $factor := ternary 1024 1 (contains "G" .) }}
 {{- mul (regexFind "^[0-9]+" . | int64) $factor }}
 {{- end }}
 
-{{/* A container without room for the interpreter would be killed as soon as its caches are full. */}}
+{{/* Without memory for the interpreter, the container would be killed when its caches are full. */}}
 {{- define "sidelook.checkMemory" -}}
 {{- $caches := .Values.config.limits.memory }}
 {{- $container := .Values.resources.memory }}
 {{- if lt (mul 2 (include "sidelook.mebibytes" $container)) (mul 3 (include "sidelook.mebibytes" $caches)) }}
-{{- fail (printf "resources.memory: %s is less than half as much again as config.limits.memory, which is %s; raise the first or lower the second" $container $caches) }}
+{{- fail (printf "resources.memory: %s is less than 1.5 times config.limits.memory, which is %s; raise the first or lower the second" $container $caches) }}
 {{- end }}
 {{- end }}
 
-{{/* A time span in milliseconds; the schema lets in numbers with these units only. */}}
+{{/* A time span in milliseconds; the schema accepts numbers with these units only. */}}
 {{- define "sidelook.milliseconds" -}}
 {{- $factors := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
 {{- mulf (regexFind "^[0-9.]+" . | float64) (get $factors (regexFind "[a-z]+$" .)) }}
 {{- end }}
 
-{{/* Prometheus's operator would refuse the monitor. */}}
+{{/* Prometheus's operator would refuse such a monitor. */}}
 {{- define "sidelook.checkPatience" -}}
 {{- if gt (include "sidelook.milliseconds" .scrapeTimeout | float64) (include "sidelook.milliseconds" .interval | float64) }}
 {{- fail (printf "monitoring.podMonitor.scrapeTimeout: %s is longer than interval, which is %s" .scrapeTimeout .interval) }}
 {{- end }}
 {{- end }}
 
-{{/* A sidecar that is killed in the middle of its load would begin anew, for ever. */}}
+{{/* A sidecar that is killed during its load would start the load again, for ever. */}}
 {{- define "sidelook.checkStart" -}}
 {{- $patience := mulf 1000 (subf (.Values.startupSeconds | float64) 60) }}
 {{- range $name, $dimension := .Values.config.dimensions }}
@@ -40,7 +40,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Whoever may read the ConfigMap would read the password. Looks for more than the sidecar does, and shows nothing of it. */}}
+{{/* A password would be readable in the ConfigMap. Stricter than the sidecar's check; prints no part of the address. */}}
 {{- define "sidelook.checkAddresses" -}}
 {{- range $name, $dimension := .Values.config.dimensions }}
 {{- $source := get ($dimension | default dict) "source" | default dict }}
