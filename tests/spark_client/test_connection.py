@@ -126,7 +126,7 @@ def test_lost_connection_is_replayed(sidecar: FakeSidecar) -> None:
 
 
 def test_missing_sidecar_is_retried(sidecar: FakeSidecar) -> None:
-    """The connection retries until the sidecar answers."""
+    """The connection retries until the sidecar responds."""
     sidecar.is_down = True
     pauses = []
 
@@ -138,13 +138,13 @@ def test_missing_sidecar_is_retried(sidecar: FakeSidecar) -> None:
     assert len(pauses) == 3
 
 
-def test_connect_timeout_ends_the_retries(sidecar: FakeSidecar) -> None:
-    """The error has the last reason and the wait; a later channel starts new retries."""
+def test_later_channel_retries_again(sidecar: FakeSidecar) -> None:
+    """After the connect timeout a later channel starts new retries."""
     sidecar.is_down = True
     connection = connection_to(sidecar, Timing(connect_timeout_s=0.05))
-
-    with pytest.raises(SidecarUnreachable, match=r"down; tried for 0\.05 s; see connect_timeout"):
+    with pytest.raises(SidecarUnreachable):
         connection.open(REQUEST)
+
     sidecar.is_down = False
 
     assert is_served(connection.open(REQUEST))
@@ -180,29 +180,20 @@ def test_retriable_refusals_are_retried(sidecar: FakeSidecar, connection: Connec
     assert sidecar.connection_count == 1
 
 
-def test_lasting_refusal_is_an_error(
-    sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A dimension that stays unavailable is logged, and raised after the connect timeout."""
+def test_long_waits_are_logged(sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture) -> None:
+    """A missing sidecar or a lasting refusal is logged, and raised after the connect timeout."""
+    connection = connection_to(sidecar, Timing(connect_timeout_s=0.1, warn_after_s=0.05))
+
     sidecar.memory.refusals += [refusal(ErrorCode.TABLE_UNAVAILABLE)] * 1000
-
     with pytest.raises(BackendError, match="table_unavailable: full"):
-        connection_to(sidecar, Timing(connect_timeout_s=0.1, warn_after_s=0.05)).open(REQUEST)
-
-    assert caplog.messages[0].endswith("table_unavailable: full")
-
-
-def test_long_wait_is_logged(sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture) -> None:
-    """The warning has the longest wait and the last reason."""
+        connection.open(REQUEST)
     sidecar.is_down = True
-    connection = connection_to(sidecar, Timing(connect_timeout_s=0.05, warn_after_s=0.0))
+    sidecar.crash()
+    with pytest.raises(SidecarUnreachable, match=r"down; tried for 0\.1 s; see connect_timeout"):
+        connection.open(REQUEST)
 
-    for _ in range(2):
-        with pytest.raises(SidecarUnreachable):
-            connection.open(REQUEST)
-
-    assert len(caplog.messages) == 2
-    assert caplog.messages[1] == f"waiting up to 0.05 s for customers at {URL}: it is down"
+    waiting = f"waiting up to 0.1 s for customers at {URL}: "
+    assert caplog.messages == [f"{waiting}table_unavailable: full", f"{waiting}it is down"]
 
 
 def test_wait_for_a_channel_is_bounded() -> None:
@@ -223,44 +214,46 @@ def test_wait_for_a_channel_is_bounded() -> None:
     is_over.set()
 
 
-def test_other_version_is_refused(sidecar: FakeSidecar) -> None:
-    """A sidecar of another protocol version is refused with both versions."""
-    sidecar.behaviour = Behaviour(version=7)
-
-    with pytest.raises(InvalidRequest, match="speaks version 7, this client 1"):
-        connection_to(sidecar).open(REQUEST)
-
-
-def test_connection_errors_reach_all_channels(sidecar: FakeSidecar, connection: Connection) -> None:
-    """An ERROR of the connection ends all its channels."""
+@pytest.mark.parametrize(
+    ("frame", "error", "text"),
+    [
+        (
+            frames.Failure(frames.CONNECTION, ErrorCode.BAD_FRAME, "byte 3", is_retryable=False),
+            InvalidRequest,
+            "byte 3",
+        ),
+        (frames.Hello((1,), AGENT), ProtocolViolation, "never sends HELLO"),
+    ],
+)
+def test_connection_errors_reach_all_channels(
+    sidecar: FakeSidecar,
+    connection: Connection,
+    frame: Frame,
+    error: type[SidelookError],
+    text: str,
+) -> None:
+    """An ERROR of the connection, or a client's frame from a sidecar, ends all channels."""
     channels = [connection.open(REQUEST), connection.open(REQUEST)]
 
-    sidecar.broadcast(frames.Failure(0, ErrorCode.BAD_FRAME, "at byte 3", is_retryable=False))
+    sidecar.broadcast(frame)
 
     for channel in channels:
-        with pytest.raises(InvalidRequest, match="at byte 3"):
+        with pytest.raises(error, match=text):
             channel.answers(WAIT_S)
 
 
-def test_retriable_connection_error_reconnects(
-    sidecar: FakeSidecar, connection: Connection
+@pytest.mark.parametrize("frame", [refusal(channel=frames.CONNECTION), frames.Goaway("drain")])
+def test_left_connection_is_replaced(
+    sidecar: FakeSidecar, connection: Connection, frame: Frame
 ) -> None:
-    """A retriable ERROR of the connection is a loss: its channels continue on the next one."""
+    """After a retriable ERROR of the connection, or GOAWAY, channels move to the next one."""
     channel = connection.open(REQUEST)
 
-    sidecar.broadcast(refusal(channel=frames.CONNECTION))
+    sidecar.broadcast(frame)
 
+    assert is_served(channel)  # perhaps sent before the frame was read
     assert is_served(channel)
-
-
-def test_unexpected_frames_are_violations(sidecar: FakeSidecar, connection: Connection) -> None:
-    """A sidecar that sends a client's frame is refused."""
-    channel = connection.open(REQUEST)
-
-    sidecar.broadcast(frames.Hello((1,), AGENT))
-
-    with pytest.raises(ProtocolViolation, match="never sends HELLO"):
-        channel.answers(WAIT_S)
+    assert sidecar.connection_count == 2
 
 
 @pytest.mark.parametrize(
@@ -268,12 +261,13 @@ def test_unexpected_frames_are_violations(sidecar: FakeSidecar, connection: Conn
     [
         (frames.Failure(0, ErrorCode.UNAUTHORIZED, "x", is_retryable=False), InvalidRequest, "x"),
         (frames.Goaway("no"), ProtocolViolation, "must be WELCOME"),
+        (frames.Welcome(7, "a"), InvalidRequest, "a speaks version 7, this client 1"),
     ],
 )
-def test_first_frame_must_be_welcome(
+def test_first_frame_must_be_a_known_welcome(
     sidecar: FakeSidecar, greeting: Frame, error: type[SidelookError], text: str
 ) -> None:
-    """A refusal is raised as it is; another first frame is a violation."""
+    """A refusal is raised unchanged; another frame, or another version, is refused."""
 
     def connect() -> MemoryTransport:
         transport = sidecar.connect()
@@ -418,43 +412,24 @@ def test_failed_channel_spares_the_next_connection(sidecar: FakeSidecar) -> None
         failed.answers(WAIT_S)
 
 
-def test_unrequested_channel_fails_alone(sidecar: FakeSidecar) -> None:
-    """OPENED for a channel that was refused and waits is a violation, and not its OPEN."""
+def test_impossible_opened_fails_alone(sidecar: FakeSidecar) -> None:
+    """OPENED without OPEN, and OPENED with other columns, fail their channels, which are closed."""
     connection = connection_to(sidecar, Timing(clock=lambda: 0.0))  # nothing is ever due
-    refused, busy = connection.open(REQUEST), connection.open(REQUEST)
+    refused, changed, busy = (connection.open(REQUEST) for _ in range(3))
 
     sidecar.broadcast(refusal())
     sidecar.broadcast(frames.Opened(1, 10, 10, pa.schema([]), ("id",)))
     sidecar.broadcast(refusal())  # of a channel that is gone
-
-    with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
-        refused.answers(WAIT_S)
+    sidecar.broadcast(frames.Opened(2, 10, 10, pa.schema({"name": pa.int8()}), ("id",)))
     assert is_served(busy)
-
-
-def test_changed_columns_fail_their_channel(sidecar: FakeSidecar, connection: Connection) -> None:
-    """A dimension with other columns fails its channel, which is closed and sends nothing more."""
-    changed, busy = connection.open(REQUEST), connection.open(REQUEST)
-    sidecar.broadcast(frames.Opened(1, 10, 10, pa.schema({"name": pa.int8()}), ("id",)))
-    assert is_served(busy)
-
     ask(changed, 1, 1)
 
     assert is_served(busy)
+    with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
+        refused.answers(WAIT_S)
     with pytest.raises(InvalidRequest, match="columns of 'customers' changed"):
         changed.answers(WAIT_S)
-    assert frames.Close(1) in sidecar.memory.received
-
-
-def test_goaway_moves_channels(sidecar: FakeSidecar, connection: Connection) -> None:
-    """After GOAWAY new lookups go to the next connection."""
-    channel = connection.open(REQUEST)
-
-    sidecar.broadcast(frames.Goaway("drain"))
-
-    assert is_served(channel)  # perhaps sent before GOAWAY was read
-    assert is_served(channel)
-    assert sidecar.connection_count == 2
+    assert frames.Close(2) in sidecar.memory.received
 
 
 class LeavingPeer(FakePeer):

@@ -5,7 +5,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -109,32 +108,27 @@ def test_hosts_are_always_checked(tmp_path: Path) -> None:
     assert len(tls.context().get_ca_certs()) == 1
 
 
-@pytest.mark.parametrize(
-    ("ca_content", "reason"),
-    [(None, "no such file or directory"), ("nonsense", "no certificate or crl found")],
-)
-def test_unusable_authority_is_named(tmp_path: Path, ca_content: str | None, reason: str) -> None:
-    """An unusable `ca_file` is an error at once, without retries."""
-    file = tmp_path / "ca"
-    if ca_content is not None:
-        file.write_text(ca_content)
-
-    with pytest.raises(InvalidRequest) as caught:
-        ClientTls(str(file)).context()
-
-    assert caught.value.detail == f"ca_file {file} cannot be used: {reason}"
-
-
-def test_unusable_certificate_is_named(tmp_path: Path) -> None:
-    """The error has both files, since either may be the wrong one."""
+def test_unusable_files_are_named(tmp_path: Path) -> None:
+    """An unusable file is an error without retries; of a pair, the error has both files."""
     signer = authority(tmp_path)
     mine, other = signer.issue(), signer.issue(name="other")
-    files = f"{mine.cert_file}, {other.key_file}"
+    nonsense, pair = tmp_path / "nonsense", f"{mine.cert_file}, {other.key_file}"
+    nonsense.write_text("nonsense")
+    faults = {}
+    for tls in (
+        ClientTls(str(tmp_path / "none")),
+        ClientTls(str(nonsense)),
+        ClientTls(None, str(mine.cert_file), str(other.key_file)),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            tls.context()
+        faults[tls] = caught.value.detail
 
-    with pytest.raises(InvalidRequest) as caught:
-        ClientTls(None, str(mine.cert_file), str(other.key_file)).context()
-
-    assert caught.value.detail == f"cert_file, key_file {files} cannot be used: key values mismatch"
+    assert list(faults.values()) == [
+        f"ca_file {tmp_path}/none cannot be used: no such file or directory",
+        f"ca_file {nonsense} cannot be used: no certificate or crl found",
+        f"cert_file, key_file {pair} cannot be used: key values mismatch",
+    ]
 
 
 @pytest.fixture
@@ -210,74 +204,41 @@ def test_other_subprotocol_is_final(
         assert isinstance(refusal(url), InvalidRequest)
 
 
-def serve_one(listening: socket.socket, serve: Callable[[socket.socket], None]) -> threading.Thread:
-    """Serve one connection in a thread, after its first bytes."""
-
-    def run() -> None:
-        with listening, listening.accept()[0] as connection:
-            connection.recv(65536)
-            serve(connection)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+HTTP_REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+SUGGESTS_TLS = "; if it listens with TLS, its address is https://{host}"
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "text"),
+    ("scheme", "answer", "error", "text"),
     [
-        (b"", SidecarUnreachable, "closed the connection"),
-        (b"220 mail ready\r\n", InvalidRequest, "no sidecar"),
+        ("http", b"", SidecarUnreachable, "closed the connection"),
+        ("http", b"", SidecarUnreachable, SUGGESTS_TLS),
+        ("http", TLS_ALERT, SidecarUnreachable, SUGGESTS_TLS),
+        ("http", HTTP_REFUSAL, InvalidRequest, SUGGESTS_TLS),
+        ("http", b"220 mail ready\r\n", InvalidRequest, "no sidecar"),
+        ("https", HTTP_REFUSAL, SidecarUnreachable, "does not speak TLS"),
     ],
 )
 def test_odd_answers_are_distinguished(
-    tmp_path: Path, answer: bytes, error: type[SidelookError], text: str
+    scheme: str, answer: bytes, error: type[SidelookError], text: str
 ) -> None:
-    """A broken connection is retriable; a peer of another protocol is final."""
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(tmp_path / "s.sock"))
-    listening.listen()
-    thread = serve_one(listening, lambda connection: connection.sendall(answer))
+    """A peer of another protocol is final; a lost connection or other TLS is retriable."""
 
-    found = refusal(f"unix://{tmp_path}/s.sock")
+    def serve() -> None:
+        with listening.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(answer)
 
-    thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=serve)
+        thread.start()
+        found = refusal(f"{scheme}://{host}")
+        thread.join()
+
     assert isinstance(found, error)
-    assert text in found.detail
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (b"", SidecarUnreachable),
-        (b"\x15\x03\x01\x00\x02\x02\x46", SidecarUnreachable),  # an alert of TLS
-        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", InvalidRequest),
-    ],
-)
-def test_plain_address_suggests_tls(answer: bytes, error: type[SidelookError]) -> None:
-    """Any answer of a TLS port to plain HTTP leads to the https address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    port = listening.getsockname()[1]
-    thread = serve_one(listening, lambda connection: connection.sendall(answer))
-
-    found = refusal(f"http://127.0.0.1:{port}")
-
-    thread.join()
-    assert isinstance(found, error)
-    assert found.detail.endswith(
-        f"; if it listens with TLS, its address is https://127.0.0.1:{port}"
-    )
-
-
-def test_secure_address_suggests_plain_http() -> None:
-    """A port that does not speak TLS is not the same as a closed one."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"https://127.0.0.1:{listening.getsockname()[1]}"
-    answer = b"HTTP/1.1 400 Bad Request"
-    thread = serve_one(listening, lambda connection: connection.sendall(answer))
-
-    assert "does not speak TLS" in refusal(url).detail
-    thread.join()
+    assert text.format(host=host) in found.detail
 
 
 HTTP_START = b"HTTP/1.1 101 Switching Protocols\r\nX-Long: "

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
+from lookup_core.errors import ErrorCode, LookupFailed, ProtocolViolation
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.as_of import check_versions, version_pick
+from spark_client.as_of import version_pick
 from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_operator import event_times, is_event_time, latest_event_time
 from spark_client.lookup_settings import (
@@ -104,18 +104,6 @@ def test_timeouts_fail_the_task() -> None:
     assert sidecar.memory.received[-1] == frames.Close(1)
 
 
-def test_timeouts_may_give_nulls() -> None:
-    """With `on_timeout="null"` the records leave with nulls and the status `timeout`."""
-    settings = LookupSettings(timeout_s=0.02, on_timeout=FailurePolicy.NULL)
-    sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
-
-    rows = Partition(sidecar, settings, status_column="_s").rows(batch(1), batch(2))
-
-    status = {"outcome": "timeout", "age_ms": None, "error": "timeout"}
-    expected = {"n": 0, "name": None, "tier": None, "_s": status}
-    assert rows == [{"id": 1, **expected}, {"id": 2, **expected}]
-
-
 def test_errors_fail_the_task() -> None:
     """The error has the count, the code and its meaning, and never the key."""
     with pytest.raises(LookupFailed) as caught:
@@ -128,15 +116,38 @@ def test_errors_fail_the_task() -> None:
     )
 
 
-def test_errors_may_give_nulls() -> None:
-    """With `on_error="null"` only the records with that key have nulls."""
-    settings = LookupSettings(on_error=FailurePolicy.NULL)
+@pytest.mark.parametrize(
+    ("sidecar", "settings", "names", "outcome", "error"),
+    [
+        (
+            FakeSidecar(DIMENSIONS, Behaviour(is_silent=True)),
+            LookupSettings(timeout_s=0.02, on_timeout=FailurePolicy.NULL),
+            [None, None],
+            "timeout",
+            "timeout",
+        ),
+        (
+            FakeSidecar(FAILING),
+            LookupSettings(on_error=FailurePolicy.NULL),
+            ["Ann", None],
+            "error",
+            "backend_unavailable",
+        ),
+    ],
+    ids=["timeout", "error"],
+)
+def test_failures_may_give_nulls(
+    sidecar: FakeSidecar,
+    settings: LookupSettings,
+    names: list[str | None],
+    outcome: str,
+    error: str,
+) -> None:
+    """With the policy `"null"` failed records leave with nulls and their status."""
+    rows = Partition(sidecar, settings, status_column="_s").rows(batch(1, 3))
 
-    rows = Partition(FakeSidecar(FAILING), settings, status_column="_s").rows(batch(1, 3))
-
-    status = {"outcome": "error", "age_ms": None, "error": "backend_unavailable"}
-    assert [row["name"] for row in rows] == ["Ann", None]
-    assert rows[1]["_s"] == status
+    assert [row["name"] for row in rows] == names
+    assert rows[1]["_s"] == {"outcome": outcome, "age_ms": None, "error": error}
 
 
 def test_watermarks_reach_the_sidecar() -> None:
@@ -266,23 +277,17 @@ def test_timestamps_become_milliseconds(unit: str, zone: str | None) -> None:
 
 
 def test_event_times_round_down() -> None:
-    """Also before the epoch, so that no watermark precedes its record; integers are exact."""
+    """Also before the epoch; integers are exact; NULLs alone, or no records, have no latest."""
     whole = pa.array([1, 5, None], pa.int64()).slice(1)
+    times_ms = event_times(whole)
+    kinds = [pa.timestamp("us"), pa.int64(), pa.utf8(), pa.float64(), pa.date32()]
 
     assert event_times(pa.array([-1, 999, 1_000], pa.timestamp("us"))).tolist() == [-1, 0, 1]
-    assert event_times(whole).tolist() == [5, MIN_EVENT_TIME_MS]
+    assert times_ms.tolist() == [5, MIN_EVENT_TIME_MS]
     assert event_times(pa.array([3], pa.int32())).tolist() == [3]
-
-
-def test_only_some_columns_have_event_times() -> None:
-    """Timestamps and integers are event times; NULLs alone, or no records, have no latest one."""
-    kinds = [pa.timestamp("us"), pa.int64(), pa.utf8(), pa.float64(), pa.date32()]
-    times_ms = event_times(pa.array([None, 5, -1], pa.int64()))
-
-    latest = [latest_event_time(each) for each in (times_ms, times_ms[:1], times_ms[:0])]
-
-    assert [is_event_time(kind) for kind in kinds] == [True, True, False, False, False]
+    latest = [latest_event_time(each) for each in (times_ms, times_ms[1:], times_ms[:0])]
     assert latest == [5, None, None]
+    assert [is_event_time(kind) for kind in kinds] == [True, True, False, False, False]
 
 
 TIME = pa.timestamp("us", "UTC")
@@ -351,12 +356,6 @@ def test_versioned_keys_travel_once() -> None:
     assert (opening.columns, opening.is_as_of) == (("name",), True)
     assert lookup.event_time_ms == 0  # 10 microseconds
     assert decode_batch(lookup.payload, KEY).to_pydict() == {"id": [1, 2, 9, None]}
-
-
-def test_as_of_needs_versions() -> None:
-    """A sidecar that ignores `as_of`, because it is too old for it, is refused."""
-    with pytest.raises(InvalidRequest, match="'d' has no versions, or its sidecar is too old"):
-        check_versions(None, is_as_of=True, dimension="d")
 
 
 @pytest.mark.parametrize(

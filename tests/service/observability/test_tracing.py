@@ -35,8 +35,8 @@ class Traced:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=LinkedSampler(ratio), shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        stores = {"customers": CUSTOMERS, "airports": dict[str, str]()}
-        self.tracer = OpenTelemetryTracer(provider.get_tracer("test"), stores)
+        attributes = {"customers": CUSTOMERS, "airports": dict[str, str]()}
+        self.tracer = OpenTelemetryTracer(provider.get_tracer("test"), attributes)
 
     def ended(self) -> ReadableSpan:
         """The only span that has ended."""
