@@ -4,9 +4,10 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Container, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Container, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
@@ -44,15 +45,6 @@ def certificate_rotation(settings: Settings) -> CertificateRotation | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """The sockets of one listener."""
-
-    key: str  # of the section `listen`
-    where: str
-    sockets: Sequence[socket.socket]
-
-
-@dataclass(frozen=True, slots=True)
 class _KnownHosts:
     """Accepted values of the Host header: loopback names, and names of the certificate."""
 
@@ -75,31 +67,38 @@ async def listeners(
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
             sockets = [stack.enter_context(unix_socket(listen.unix))]
-            bound = _Bound("unix", str(listen.unix), sockets)
-            await _serve(application(parts, _access(settings, None)), limits, bound, stack=stack)
+            app = application(parts, _access(settings, None))
+            with _bind_faults("listen.unix", listen.unix):
+                await _serve(app, limits, sockets, stack=stack)
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
-            bound = await _bound("http", listen.http, stack)
             app = application(parts, _access(settings, hosts))
-            await _serve(app, limits, bound, certificate=certificate, stack=stack)
+            with _bind_faults("listen.http", listen.http):
+                bound = await _bound(listen.http, stack)
+                await _serve(app, limits, bound, certificate=certificate, stack=stack)
         if listen.health is not None:
-            bound = await _bound("health", listen.health, stack)
-            await _serve(health_application(parts), limits, bound, stack=stack)
+            with _bind_faults("listen.health", listen.health):
+                bound = await _bound(listen.health, stack)
+                await _serve(health_application(parts), limits, bound, stack=stack)
         yield
 
 
-async def _bound(key: str, where: HostPort, stack: AsyncExitStack) -> _Bound:
+@contextmanager
+def _bind_faults(setting: str, where: Path | HostPort) -> Iterator[None]:
     try:
-        sockets = await stack.enter_async_context(tcp_sockets(where.host, where.port))
+        yield
     except OSError as error:
-        raise bind_fault(f"listen.{key}", str(where), error) from error
-    return _Bound(key, str(where), sockets)
+        raise bind_fault(setting, str(where), error) from error
+
+
+async def _bound(where: HostPort, stack: AsyncExitStack) -> Sequence[socket.socket]:
+    return await stack.enter_async_context(tcp_sockets(where.host, where.port))
 
 
 async def _serve(
     app: web.Application,
     limits: Limits,
-    bound: _Bound,
+    sockets: Sequence[socket.socket],
     *,
     stack: AsyncExitStack,
     certificate: CertificateRotation | None = None,
@@ -108,13 +107,10 @@ async def _serve(
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     if certificate is not None:
-        await _accept_securely(runner, bound.sockets, certificate, limits=limits, stack=stack)
+        await _accept_securely(runner, sockets, certificate, limits=limits, stack=stack)
         return
-    try:
-        for each in bound.sockets:
-            await web.SockSite(runner, each, backlog=BACKLOG).start()
-    except OSError as error:
-        raise bind_fault(f"listen.{bound.key}", bound.where, error) from error
+    for each in sockets:
+        await web.SockSite(runner, each, backlog=BACKLOG).start()
 
 
 async def _accept_securely(

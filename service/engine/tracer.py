@@ -79,10 +79,7 @@ class Tracer(Protocol):
 class NullTracer:
     """Traces nothing; the default."""
 
-    @property
-    def is_on(self) -> bool:
-        """Always false."""
-        return False
+    is_on = False
 
     def begin_request(self, request: TracedRequest, parent: TraceParent | None) -> None:
         """Trace nothing."""

@@ -116,14 +116,11 @@ class OpenTelemetryTracer:
     `db.operation.name` and `db.collection.name` also form the name of a query's span.
     """
 
+    is_on = True
+
     def __init__(self, maker: SpanMaker, query_attributes: Mapping[str, Mapping[str, str]]) -> None:
         self._maker = maker
         self._query_attributes = query_attributes
-
-    @property
-    def is_on(self) -> bool:
-        """Always true."""
-        return True
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None

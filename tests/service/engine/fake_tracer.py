@@ -56,14 +56,11 @@ class FakeQuerySpan:
 class FakeTracer:
     """Keeps spans in the order of their start."""
 
+    is_on = True
+
     def __init__(self) -> None:
         self.callers: list[FakeCallerSpan] = []
         self.queries: list[FakeQuerySpan] = []
-
-    @property
-    def is_on(self) -> bool:
-        """Always true."""
-        return True
 
     def begin_request(
         self, request: TracedRequest, parent: TraceParent | None
