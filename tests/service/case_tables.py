@@ -1,4 +1,4 @@
-"""Tables of cases in text files: a case is one line, and what is expected stands indented below it.
+"""Tables of cases in text files: a case is one line, followed by its indented expected lines.
 
 Lines that begin with # state the rule of a group.
 """

@@ -1,4 +1,4 @@
-"""The whole service: what it serves, and how it starts and ends."""
+"""The whole service: its listeners, its start and its end."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ def dimensions(tmp_path: Path) -> dict[str, Any]:
 def settings(
     folder: Path, dimensions: Mapping[str, Any], *, auth: object = None, **listen: object
 ) -> Settings:
-    """Listen at `sidelook.sock` in the folder, and where else the test says."""
+    """Listen at `sidelook.sock` in the folder, and at the given addresses."""
     closed = {"unix": str(folder / "sidelook.sock"), "http": None, "health": None}
     values = {"listen": closed | listen, "dimensions": dimensions}
     return Settings(values if auth is None else values | {"auth": auth})
@@ -102,7 +102,7 @@ async def test_lookups_and_streams_are_served(tmp_path: Path, dimensions: dict[s
 
 
 async def test_every_listener_is_served(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """Lookups are answered by TCP like by the socket; the health listener has no data."""
+    """Lookups are answered by TCP and by the socket; the health listener has no data."""
     http, health = free_port(), free_port()
     chosen = settings(tmp_path, dimensions, http=f"127.0.0.1:{http}", health=f"127.0.0.1:{health}")
     async with serving(chosen), aiohttp.ClientSession() as session:
@@ -152,7 +152,7 @@ async def test_service_starts_without_its_database(tmp_path: Path) -> None:
         assert response.status == 503
 
 
-async def test_open_streams_are_sent_away(tmp_path: Path, dimensions: dict[str, Any]) -> None:
+async def test_open_streams_get_going_away(tmp_path: Path, dimensions: dict[str, Any]) -> None:
     """A client that is connected when the service ends gets the code GOING_AWAY."""
     async with serving(settings(tmp_path, dimensions)) as session:
         socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
@@ -169,7 +169,7 @@ async def _read_to_the_end(peer: Peer) -> int | None:
 
 
 def test_taken_addresses_stop_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """A socket or port that cannot be bound is a fault of the configuration; nothing is left."""
+    """A socket or port that cannot be bound is a configuration error; nothing stays behind."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         faults: list[str] = []
@@ -191,27 +191,27 @@ def no_streams() -> StreamHandler:
 
 
 async def test_drain_waits_for_plain_requests() -> None:
-    """Lookups without a stream are answered before the end, but are not waited for without end."""
-    store = customers()
-    store.hold()
-    async with running(store) as dimension:
+    """HTTP lookups are answered before the end; the wait for them is bounded."""
+    backend = customers()
+    backend.hold()
+    async with running(backend) as dimension:
         dimensions = {"customers": dimension}
         waiting = asyncio.ensure_future(
             dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
         )
-        await store.wait_for_fetches(1)
+        await backend.wait_for_fetches(1)
         await app._drain(no_streams(), dimensions, timeout_s=0.01)
         drain = asyncio.ensure_future(app._drain(no_streams(), dimensions, timeout_s=PATIENCE_S))
         done, _ = await asyncio.wait([drain], timeout=0.1)
 
         assert (done, waiting.done()) == (set(), False)
-        store.release()
+        backend.release()
         await drain
         assert waiting.done()
 
 
 async def test_short_memory_is_relieved(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """While memory is short, caches shrink and lookups are refused; afterwards all is served."""
+    """Under memory pressure caches shrink and lookups are refused; afterwards all is served."""
     values = settings(tmp_path, dimensions).model_dump(by_alias=True, exclude_unset=True)
     async with serving(Settings(values | {"limits": {"memory": "16MiB"}})) as session:
         ballast: list[bytes] = []  # of this process, which is the service's, too

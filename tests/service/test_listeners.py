@@ -1,4 +1,4 @@
-"""TLS of the TCP listener: which callers get in, and what a new certificate changes.
+"""TLS of the TCP listener: accepted callers, and rotation of the certificate.
 
 The backend is a fake; handshake, certificates and routes are real.
 """
@@ -42,11 +42,11 @@ class SecureListener:
     certificate: CertificateRotation
 
     def trust(self) -> ssl.SSLContext:
-        """A caller that trusts the authority, and shows no certificate."""
+        """A caller that trusts the authority and has no certificate."""
         return ssl.create_default_context(cafile=self.signer.file)
 
     def caller(self) -> ssl.SSLContext:
-        """A caller that shows a certificate of the authority."""
+        """A caller with a certificate of the authority."""
         files = self.signer.issue("caller.example", name="caller")
         context = self.trust()
         context.load_cert_chain(files.cert_file, files.key_file)
@@ -69,7 +69,7 @@ class SecureListener:
         )
 
     async def until_renewed(self) -> None:
-        """Wait until new connections get a certificate for `new.example`."""
+        """Wait until new connections get the certificate for `new.example`."""
         names: set[str] = set()
         async with asyncio.timeout(PATIENCE_S):
             while "new.example" not in names:
@@ -102,7 +102,7 @@ async def secure_listener(
 
 
 async def until_refused(listener: SecureListener, context: ssl.SSLContext) -> None:
-    """Repeat a request: a new context counts a moment after it was taken."""
+    """Repeat a request until the new context is in effect."""
     async with asyncio.timeout(PATIENCE_S):
         while await listener.status(context) == 200:
             pass
@@ -117,7 +117,7 @@ async def test_hosts_are_those_of_the_certificate(tmp_path: Path, host: str, sta
         assert await listener.status(listener.trust(), host=host) == status
 
 
-async def test_new_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:
+async def test_new_connections_get_the_new_certificate(tmp_path: Path) -> None:
     """Open connections continue without a restart; new names are accepted as Host."""
     async with secure_listener(tmp_path) as listener:
         reader, writer = await listener.connected()
@@ -132,8 +132,8 @@ async def test_new_certificate_is_shown_to_new_connections(tmp_path: Path) -> No
     assert (before, after) == (421, 200)
 
 
-async def test_faulty_certificate_is_not_shown(tmp_path: Path) -> None:
-    """While the new certificate is unfit, callers get the old one."""
+async def test_faulty_certificate_is_not_served(tmp_path: Path) -> None:
+    """While the new certificate is unusable, callers get the former one."""
     async with secure_listener(tmp_path) as listener:
         listener.signer.issue("localhost", not_after=yesterday())
         await until(lambda: listener.certificate.refused_total > 0)
@@ -176,7 +176,7 @@ async def test_handshake_has_a_deadline(tmp_path: Path, sent: bytes) -> None:
 
 @pytest.mark.parametrize("caller", ["none", "stranger", "expired"])
 async def test_callers_without_one_are_refused(tmp_path: Path, caller: str) -> None:
-    """With an authority of callers, a caller needs a valid certificate of it."""
+    """With `client_ca_file` a caller needs a valid certificate of that authority."""
     async with secure_listener(tmp_path, is_mutual=True) as listener:
         context = listener.trust()
         signer = authority(tmp_path / "other") if caller == "stranger" else listener.signer
@@ -190,7 +190,7 @@ async def test_callers_without_one_are_refused(tmp_path: Path, caller: str) -> N
 
 
 async def test_withdrawn_authority_is_refused(tmp_path: Path) -> None:
-    """A certificate of the named authority opens the way until another authority is named."""
+    """A certificate of the authority is accepted until the authority is replaced."""
     async with secure_listener(tmp_path, is_mutual=True) as listener:
         context = listener.caller()
         assert await listener.status(context) == 200
@@ -202,8 +202,8 @@ async def test_withdrawn_authority_is_refused(tmp_path: Path) -> None:
             await until_refused(listener, context)
 
 
-async def test_callers_who_do_not_read_are_cut_off(tmp_path: Path) -> None:
-    """An answer that is not read ends with its connection."""
+async def test_stalled_callers_are_disconnected(tmp_path: Path) -> None:
+    """A caller that does not read its answer is disconnected."""
     limits = Limits(send_deadline_s=0.2, header_deadline_s=0.5, linger_s=0.2)
     async with secure_listener(tmp_path, limits=limits, metrics=b"x" * 50_000_000) as listener:
         with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as plain:
@@ -224,7 +224,7 @@ def _is_reset(caller: socket.socket) -> bool:
 
 
 async def test_large_answers_arrive_whole(tmp_path: Path) -> None:
-    """They are sent in pieces; a HEAD has no body."""
+    """Large answers are sent in pieces; a HEAD has no body."""
     large = bytes(range(256)) * 20_000
     async with secure_listener(tmp_path, metrics=large) as listener, asyncio.timeout(PATIENCE_S):
         url = f"https://localhost:{listener.port}/metrics"
@@ -238,7 +238,7 @@ async def test_large_answers_arrive_whole(tmp_path: Path) -> None:
 
 
 async def test_unknown_host_is_a_fault() -> None:
-    """A name without an address is a fault of the configuration."""
+    """A host name without an address is a configuration error."""
     listen = {"unix": None, "http": "127.0.0.1:0", "health": "no-such-host.invalid:1"}
     settings = Settings({"listen": listen}, MINIMAL)
     async with served() as service:
@@ -252,7 +252,7 @@ async def test_unknown_host_is_a_fault() -> None:
 
 
 def test_vanished_certificate_stops_the_start(tmp_path: Path) -> None:
-    """A file that is missing since the configuration was read is one of its faults."""
+    """A file that was removed after the configuration was read is a configuration error."""
     files = authority(tmp_path).issue()
     tls = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
     settings = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)

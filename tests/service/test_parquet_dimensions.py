@@ -17,7 +17,7 @@ from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from tests.service.config.configuration import dimension as configured
 from tests.service.engine.refreshing import until, until_whole
-from tests.service.engine.running import told
+from tests.service.engine.running import in_words
 
 PATIENCE_S = 20.0
 FULL = {"mode": "full", "max_bytes": "1MiB"}
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(path: Path, names: list[str], column: str = "name") -> None:
-    """Replace the file; the number of a plane is its position."""
+    """Replace the file; a plane's id is its position."""
     rows = pa.table({"id": pa.array(range(len(names)), pa.int64()), column: names})
     pq.write_table(rows, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
@@ -43,7 +43,7 @@ def remove(path: Path) -> None:
 
 
 def write_bomb(path: Path) -> None:
-    """Replace the file by one of less than a megabyte that unpacks to five hundred."""
+    """Replace the file by one of less than a megabyte, and of 500 MB when unpacked."""
     rows, text = 10_000, "x" * 50_000
     names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
     pq.write_table(pa.table({"id": range(rows), "name": names}), path)
@@ -65,14 +65,14 @@ async def running(path: Path, cache: object) -> AsyncIterator[Dimension]:
 
 
 def typed(*keys: int) -> TypedKeys:
-    """Numbers of planes."""
+    """Keys of planes."""
     columns = pa.record_batch({"id": pa.array(keys, pa.int64())})
     return TypedKeys(columns, np.zeros(0, np.int32), {})
 
 
 async def look_up(dimension: Dimension, *keys: int) -> dict[int, str]:
     """Names of planes."""
-    return told(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=None))
+    return in_words(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=None))
 
 
 def load(dimension: Dimension) -> LoadStatistics:
@@ -172,6 +172,6 @@ async def test_other_columns_are_found_by_lookups(path: Path) -> None:
 
 def staleness_s(dimension: Dimension) -> float:
     """How far the cache may lag its file."""
-    told = dimension.refresh_statistics().staleness_s
-    assert told is not None  # while there are rows
-    return told
+    staleness = dimension.refresh_statistics().staleness_s
+    assert staleness is not None  # while there are rows
+    return staleness

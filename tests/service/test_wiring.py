@@ -1,4 +1,4 @@
-"""What a configuration is turned into: stores, sources, adapters, tracer and instruments."""
+"""Wiring: backends, sources, connector settings, tracer and instruments of a configuration."""
 
 import re
 from dataclasses import replace
@@ -81,8 +81,8 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
         (table(versions={"valid_from": "since"}), RowVersions),
     ],
 )
-def test_store_is_of_the_configured_kind(config: DimensionConfig, kind: type) -> None:
-    """Several rows of a key are combined; a full cache does not hold a file a second time."""
+def test_backend_is_of_the_configured_kind(config: DimensionConfig, kind: type) -> None:
+    """Several rows of a key are combined; in full mode the backend does not hold the file too."""
     assert type(dimension_backend(config)) is kind
 
 
@@ -115,7 +115,7 @@ def test_table_is_queried_as_configured() -> None:
 
 
 def test_changes_come_from_the_feed() -> None:
-    """The feed has a source and an origin, and decides which rows and tables the store takes."""
+    """The feed has a source and an origin; the backend knows whether it has a feed and triggers."""
     notified = refresh_sources("customers", table(refresh={"listen": {}}))
     logged = refresh_sources("customers", table(refresh={"changelog": CHANGELOG}))
 
@@ -129,9 +129,9 @@ def test_changes_come_from_the_feed() -> None:
     followed = []
     refreshes: list[dict[str, object]] = [{}, {"listen": {}}, {"changelog": CHANGELOG}]
     for refresh in refreshes:
-        store = dimension_backend(table(refresh=refresh))
-        assert isinstance(store, PostgresBackend)
-        followed.append((store._settings.is_followed, store._settings.has_triggers))
+        backend = dimension_backend(table(refresh=refresh))
+        assert isinstance(backend, PostgresBackend)
+        followed.append((backend._settings.is_followed, backend._settings.has_triggers))
     assert followed == [(False, False), (True, True), (True, False)]
 
 
@@ -167,7 +167,7 @@ def test_notifications_know_their_triggers() -> None:
 def test_brokers_are_reached_as_configured(
     *, tmp_path: Path, tls: bool, mechanism: str | None, protocol: str
 ) -> None:
-    """TLS and login decide about the protocol; the password comes from its file."""
+    """TLS and login determine the protocol; the password is read from its file."""
     password = tmp_path / "password"
     password.write_text("s3cret\n")
     password.chmod(0o400)
@@ -180,7 +180,7 @@ def test_brokers_are_reached_as_configured(
     assert found == ((protocol, "s3cret", "me") if mechanism else (protocol, None, None))
 
 
-def test_whole_table_is_read_from_its_store() -> None:
+def test_whole_table_has_its_source() -> None:
     """A table is read by ranges of its key, a file by row groups."""
     tables = [refresh_sources("c", config(cache=FULL)).table for config in (table, dimension)]
 
@@ -198,7 +198,7 @@ def test_whole_table_is_read_from_its_store() -> None:
     ],
 )
 def test_table_that_is_loaded_once_is_logged(config: DimensionConfig, events: list[str]) -> None:
-    """A full cache without a refresh gets older, and the log names the remedies."""
+    """A full table without a refresh ages, and the log has the remedies."""
     with capture_logs() as logs:
         refresh_sources("customers", config)
 
@@ -214,10 +214,8 @@ def test_table_that_is_loaded_once_is_logged(config: DimensionConfig, events: li
         ("partial", TELLING, "changed"),
     ],
 )
-def test_rows_are_taken_where_they_are_certain(
-    mode: str, origin: TableOrigin, expected: object
-) -> None:
-    """A full cache takes rows of events if the catalog allows it, and only of its own table."""
+def test_rows_are_applied_if_certain(mode: str, origin: TableOrigin, expected: object) -> None:
+    """Full mode applies rows of events if the catalog permits it, and only of its own table."""
     row = {"id": 1, "name": "Ada"}
     events = [
         message({"id": 1}, {"op": "c", "after": row, "source": source})
@@ -230,7 +228,7 @@ def test_rows_are_taken_where_they_are_certain(
 
 
 def test_full_identity_reaches_the_decoder() -> None:
-    """With all former values known, the former key of a row is taken from them."""
+    """If events have all former values, they include the former key of a row."""
     before = {"id": 1, "name": "Ada"}
     event = message({"number": 5}, {"op": "d", "before": before, "source": SOURCE})
 
@@ -243,7 +241,7 @@ def test_full_identity_reaches_the_decoder() -> None:
 
 
 async def test_endpoint_switches_tracing_on() -> None:
-    """Without an endpoint nothing is traced; stores are named by OpenTelemetry's conventions."""
+    """Without an endpoint nothing is traced; queries have OpenTelemetry's attributes."""
     collector = {"tracing": {"endpoint": "http://127.0.0.1:9"}}  # nothing is sent there
     dimensions = Settings({"dimensions": {"customers": CUSTOMERS, "airports": AIRPORTS}})
 
@@ -262,7 +260,7 @@ async def test_endpoint_switches_tracing_on() -> None:
 
 
 def test_instruments_show_their_figures() -> None:
-    """Metrics of the process, of streams and of lookups are in one text; memory may be unknown."""
+    """Metrics of process, streams and lookups are one text; memory is unknown at first."""
     guard = MemoryGuard(
         lambda: MemoryReading(300),
         Relief(lambda _: None, lambda _: None, lambda _: None),

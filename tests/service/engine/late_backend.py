@@ -1,7 +1,4 @@
-"""A backend in which one row arrives later than the lookups of it.
-
-Late by the count of queries, not by the clock.
-"""
+"""A backend in which one row arrives late: after a number of queries, not after a time."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +11,7 @@ LATE_KEY = 8  # Bert
 
 
 class LateBackend(FakeBackend):
-    """Bert's row is not there in the first fetches."""
+    """The first fetches do not find Bert's row."""
 
     def __init__(self, *, misses: int) -> None:
         super().__init__(ROWS, SCHEMA)
@@ -22,7 +19,7 @@ class LateBackend(FakeBackend):
         self._early = FakeBackend(ROWS.filter(pc.field("id") != LATE_KEY), SCHEMA)
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows that are there by now."""
+        """The rows that have arrived."""
         number = len(self.batches)
         found = await super().fetch(keys, timeout_s=timeout_s)
         return found if number >= self._misses else await self._early.fetch(keys, timeout_s=1.0)
@@ -32,6 +29,6 @@ class LateBackend(FakeBackend):
         return [batch.column(0).to_pylist() for batch in self.batches]
 
     def pass_one(self) -> None:
-        """Let the fetches that are held go on, and hold those that come after them."""
+        """Release the held fetches, and hold later ones."""
         self.release()
         self.hold()

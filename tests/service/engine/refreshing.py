@@ -1,7 +1,4 @@
-"""A dimension with fake sources: a changelog, a table to load, and what they report.
-
-Not a test.
-"""
+"""Builders of a dimension with fake sources: a changelog and a table to load."""
 
 import asyncio
 from collections.abc import Callable
@@ -92,28 +89,28 @@ def at_time(watermark_ms: int) -> SplitPiece:
 
 
 def feed_of(dimension: Dimension) -> FeedStatistics:
-    """How the dimension is followed."""
+    """The statistics of the feed."""
     feed = dimension.refresh_statistics().feed
     assert feed is not None
     return feed
 
 
 def load_of(dimension: Dimension) -> LoadStatistics:
-    """How the dimension is loaded."""
+    """The statistics of the loads."""
     load = dimension.load_statistics()
     assert load is not None
     return load
 
 
 def staleness_s(dimension: Dimension) -> float:
-    """How far the cached rows may lag; there are some."""
+    """The staleness of the cached rows, which must exist."""
     staleness = dimension.refresh_statistics().staleness_s
     assert staleness is not None
     return staleness
 
 
 async def stall(dimension: Dimension, source: FakeSource, clock: Clock) -> None:
-    """Let time pass without a sign of life of the source, until the feed is stalled."""
+    """Advance the clock without a message of the source, until the feed is stalled."""
     source.silent_s = 60.0
 
     def is_stalled() -> bool:
@@ -135,7 +132,7 @@ async def until_feed_is(dimension: Dimension, state: FeedState) -> None:
 
 
 async def until_changed(dimension: Dimension, keys: int) -> None:
-    """Wait until changes of this many keys were taken in, since the start."""
+    """Wait until changes of this many keys were applied, since the start."""
     origin = InvalidationOrigin.CHANGELOG
     await until(lambda: dimension.statistics().invalidations[origin] >= keys)
 

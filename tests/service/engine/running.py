@@ -1,6 +1,6 @@
 """A dimension over a fake backend, its callers, and an observer that records queries.
 
-What the answers must be is the business of the tests.
+The tests decide about the answers.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ def start(
 
 @dataclass(slots=True)
 class Caller:
-    """Submits lookups, and keeps what comes at once and what is delivered later."""
+    """Submits lookups, and keeps immediate answers and later deliveries."""
 
     dimension: Dimension
     answers: list[Answer] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The event loop: how late its timers are, and where it is blocked."""
+"""The event loop: the lag of its timers, and the stack of a blockage."""
 
 import asyncio
 import io
@@ -40,7 +40,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 def test_lag_is_the_worst_recent_delay() -> None:
-    """It starts at 0, a timer that fires early is punctual, and old delays leave the window."""
+    """The lag starts at 0, early timers count as 0, and old delays leave the window."""
     lag = EventLoopLag()
     lags = [lag.lag_s]
     for delay_s in (-0.001, 0.01, 0.7, *[0.02] * round(WINDOW_S / INTERVAL_S - 1), 0.01):
@@ -73,7 +73,7 @@ def _block(seconds: float) -> None:
 
 
 def test_late_beat_is_a_blockage(clock: HandClock, watchdog: Watchdog) -> None:
-    """The stack of the watched thread is returned, from whichever thread, once per blockage."""
+    """The stack of the watched thread is returned to any thread, once per blockage."""
     clock.now_s = BEAT_S + LATE_S - 0.01
     seen = [watchdog.check()]
     clock.now_s = BEAT_S + LATE_S
@@ -90,8 +90,8 @@ def test_late_beat_is_a_blockage(clock: HandClock, watchdog: Watchdog) -> None:
     assert any(frame.endswith(" test_late_beat_is_a_blockage") for frame in seen[1] or ())
 
 
-async def test_only_silent_loops_are_blocked(clock: HandClock, watchdog: Watchdog) -> None:
-    """A running loop beats in time, and a thread that has ended is not blocked."""
+async def test_running_loops_are_not_blocked(clock: HandClock, watchdog: Watchdog) -> None:
+    """A running loop is not blocked, and neither is a thread that has ended."""
     made: list[Watchdog] = []
     making = threading.Thread(target=lambda: made.append(Watchdog(clock)))
     making.start()

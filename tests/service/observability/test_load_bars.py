@@ -38,7 +38,7 @@ class Terminal:
         )
 
     def drawn(self, **loads: LoadStatistics | None) -> str:
-        """What is written for these loads."""
+        """The text that is written for these loads."""
         self.loads = loads
         self.stream.truncate(0)
         self.stream.seek(0)
@@ -77,7 +77,7 @@ def test_ended_load_is_one_line() -> None:
     terminal = Terminal()
     terminal.drawn(customers=LOADING, planes=LOADING)
 
-    ended = terminal.drawn(customers=LOADED, planes=LoadStatistics(last_error="away"))
+    ended = terminal.drawn(customers=LOADED, planes=LoadStatistics(last_error="down"))
 
     line = "customers: 1,000,000 rows in 3.2 s, 312,500 rows/s\n"
     assert ended == f"\x1b[1A\r\x1b[J{line}"

@@ -1,4 +1,4 @@
-"""Logs: lines of JSON, without private values, bounded in number, that never make a caller wait."""
+"""Logs: JSON lines without private values, limited in rate, written without blocking."""
 
 import asyncio
 import io
@@ -33,7 +33,7 @@ PIPE_BYTES = 64 * 1024  # the capacity of a pipe of Linux
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """The log of the process, which is as before in the end."""
+    """The log of the process, restored at the end."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     log = io.StringIO()
@@ -178,7 +178,7 @@ class TestRateLimit:
 
     @pytest.mark.parametrize("other", [{"code": "internal"}, {"peer": "::1"}, {"event": "other"}])
     def test_other_subjects_have_their_own_limit(self, other: dict[str, str]) -> None:
-        """A code or peer that floods the log does not silence another one."""
+        """A code or peer that floods the log does not suppress another one."""
         limit = LogRateLimit(1, HandClock())
         self.logged(limit, EVENT)
 

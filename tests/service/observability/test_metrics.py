@@ -1,4 +1,4 @@
-"""Metrics: which samples Prometheus scrapes, and under which names and labels."""
+"""Metrics: the samples, names and labels that Prometheus scrapes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ VALUES = (0.1, 0.5, 0.500001, 1.0, 2.5, 2.6, 100.0)
 
 
 def test_exposition_has_these_samples() -> None:
-    """Totals and levels come out as they are; an unknown value has no sample, instead of a zero.
+    """All totals and levels are exposed; an unknown value has no sample instead of a zero.
 
     Every outcome, reason and result has a sample from the start, so that a rate sees its first
     step. Buckets are left out here.

@@ -1,4 +1,4 @@
-"""Export of spans: bounded in time and memory, whatever the collector answers."""
+"""Span export: bounded in time and memory, whatever the collector sends."""
 
 import asyncio
 import resource
@@ -35,14 +35,14 @@ Answer = Callable[[socket.socket, threading.Event], None]
 
 
 def big(connection: socket.socket, _is_over: threading.Event) -> None:
-    """All of a huge body, as far as it is read."""
+    """Send a huge body, as far as it is read."""
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % HUGE_BYTES)
     for _ in range(HUGE_BYTES // 1_000_000):
         connection.sendall(b"x" * 1_000_000)
 
 
 def dripped(start: bytes) -> Answer:
-    """A byte now and then after `start`, more often than the timeout of a read."""
+    """Send `start`, then a byte more often than the timeout of a read."""
 
     def drip(connection: socket.socket, is_over: threading.Event) -> None:
         connection.sendall(start)
@@ -53,7 +53,7 @@ def dripped(start: bytes) -> Answer:
 
 
 def answered(start: bytes) -> Answer:
-    """A whole answer without a body: status and headers."""
+    """Send a complete answer without a body."""
 
     def answer(connection: socket.socket, _is_over: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 " + start + b"\r\nContent-Length: 0\r\n\r\n")
@@ -125,7 +125,7 @@ class TestSession:
     def test_answer_has_one_deadline(
         self, *, start: bytes, is_secure: bool, tmp_path: Path
     ) -> None:
-        """A byte now and then does not prolong a request, with TLS neither."""
+        """Single bytes do not prolong a request, with or without TLS."""
         signer = authority(tmp_path)
         tls = signer.server_context() if is_secure else None
 
@@ -133,7 +133,7 @@ class TestSession:
             sent(url, timeout_s=SHORT_S, verify=str(signer.file))
 
     def test_broken_answer_is_a_failure(self) -> None:
-        """A connection that is lost in a body fails like one that is lost before it."""
+        """A connection that is lost within a body fails the request."""
 
         def broken(connection: socket.socket, _is_over: threading.Event) -> None:
             connection.sendall(OK + b"\r\nx")
@@ -201,7 +201,7 @@ class TestSession:
 async def traced(
     endpoint: str, count: int, headers: Callable[[], Mapping[str, str]] = dict
 ) -> list[str]:
-    """Trace these LOOKUPs to the end; what the log says of spans that were not sent."""
+    """Trace this many LOOKUPs; returns the logged texts of unsent spans."""
     settings = SpanExportSettings(endpoint, 1.0, "lookups", "1.2.3", headers)
     with capture_logs() as logs:
         async with asyncio.timeout(PATIENCE_S), exporting_tracer(settings, {}) as tracer:
@@ -226,7 +226,7 @@ class TestExport:
         assert set(collector.tokens) == {"Bearer t"}
 
     async def test_lost_spans_are_logged(self) -> None:
-        """A redirect, or a missing file of headers, costs the spans, and the log says why."""
+        """A redirect or a missing headers file loses the spans, and the log has the reason."""
 
         def unreadable() -> Mapping[str, str]:
             raise FileNotFoundError("headers")
@@ -248,6 +248,6 @@ class TestExport:
         assert sum("refused" in text for text in texts) == 1
 
     async def test_stalled_collector_does_not_hold_the_end(self) -> None:
-        """A collector that accepts and never answers costs its spans only."""
+        """A collector that never answers loses its spans only."""
         with socket.create_server(("127.0.0.1", 0), backlog=100) as stalled:
             await traced(f"http://127.0.0.1:{stalled.getsockname()[1]}{PATH}", 2_000)

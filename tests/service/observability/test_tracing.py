@@ -55,9 +55,9 @@ class Traced:
         assert span is not None
         return span
 
-    def query(self, askers: list[CallerSpan], query: TracedQuery) -> QuerySpan:
+    def query(self, callers: list[CallerSpan], query: TracedQuery) -> QuerySpan:
         """A traced query."""
-        span = self.tracer.begin_query(query, askers)
+        span = self.tracer.begin_query(query, callers)
         assert span is not None
         return span
 
@@ -68,7 +68,7 @@ def attributes(span: ReadableSpan) -> Mapping[str, object]:
 
 
 def test_request_is_a_server_span() -> None:
-    """It has method, route, dimension, outcomes and status, and never a key."""
+    """A request has method, route, dimension, outcomes and status, and never a key."""
     traced = Traced()
     span = traced.request()
 
@@ -110,7 +110,7 @@ def test_caller_is_the_parent() -> None:
     [(404, StatusCode.UNSET, None), (499, StatusCode.UNSET, None), (500, StatusCode.ERROR, "500")],
 )
 def test_only_own_faults_are_errors(status: int, code: StatusCode, error: str | None) -> None:
-    """A missing row is no error of the service."""
+    """Only a status from 500 is an error of the service."""
     traced = Traced()
 
     traced.request().end(status=status)
@@ -120,12 +120,12 @@ def test_only_own_faults_are_errors(status: int, code: StatusCode, error: str | 
 
 
 def test_query_is_a_root_span_with_links() -> None:
-    """It has a trace of its own, links to every lookup that it serves, and names its table."""
+    """A query has its own trace, links to each lookup that it serves, and its table's name."""
     traced = Traced()
-    askers = [traced.lookup(), traced.lookup()]
+    callers = [traced.lookup(), traced.lookup()]
 
-    query = traced.query(askers[:1], TracedQuery("customers", 40, 2))
-    query.link(askers)
+    query = traced.query(callers[:1], TracedQuery("customers", 40, 2))
+    query.link(callers)
     query.end(QueryStatus.OK, None)
 
     ended = traced.ended()
@@ -154,10 +154,10 @@ def test_query_is_a_root_span_with_links() -> None:
         ),
     ],
 )
-def test_query_has_our_words(
+def test_query_has_no_database_text(
     query: TracedQuery, code: ErrorCode | None, name: str, expected: dict[str, object]
 ) -> None:
-    """A file is no database, one key is no batch, and the database's own words are not sent."""
+    """Files have no database attributes, one key has no batch size, messages are not sent."""
     traced = Traced()
 
     traced.query([traced.lookup()], query).end(QueryStatus.TIMEOUT, code)
@@ -175,12 +175,12 @@ def test_query_has_our_words(
 
 @pytest.mark.parametrize("later", [0, 3])
 def test_links_are_bounded(later: int) -> None:
-    """A query with too many lookups says how many have no link."""
+    """A query with too many lookups counts those without a link."""
     traced = Traced()
-    askers = [traced.lookup() for _ in range(MAX_LINKS + 5)]
+    callers = [traced.lookup() for _ in range(MAX_LINKS + 5)]
 
-    query = traced.query(askers[: len(askers) - later], TracedQuery("customers", 200))
-    query.link(askers)
+    query = traced.query(callers[: len(callers) - later], TracedQuery("customers", 200))
+    query.link(callers)
     query.end(QueryStatus.OK, None)
 
     ended = traced.ended()

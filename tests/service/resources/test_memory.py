@@ -1,4 +1,4 @@
-"""Memory of the process: readings, shares, pressure levels, and what is given up."""
+"""Memory of the process: readings, shares, pressure levels and measures."""
 
 import asyncio
 import os
@@ -83,7 +83,7 @@ def test_group_memory_is_read(
 
 
 def test_own_memory_is_read() -> None:
-    """The process has some megabytes, and less than its limit."""
+    """The test process has some megabytes, below its limit."""
     reading = ProcessMemory().read()
 
     assert reading.resident_bytes > 10_000_000
@@ -115,7 +115,7 @@ def test_control_group_is_found(
 
 @pytest.mark.parametrize(("text", "number"), [("12\n", 12), ("max\n", None), (None, None)])
 def test_limits_may_be_absent(tmp_path: Path, text: str | None, number: int | None) -> None:
-    """A limit of `max`, or without file, is none."""
+    """A limit is None if it is `max` or has no file."""
     if text is not None:
         (tmp_path / "pids.max").write_text(text)
 
@@ -183,7 +183,7 @@ def test_cache_share_follows_pressure() -> None:
 
 @dataclass(slots=True)
 class Process:
-    """A process with a given memory, and a record of what was given up."""
+    """A process with a given memory, and a record of the measures."""
 
     reading: MemoryReading = field(default_factory=lambda: MemoryReading(BASE_BYTES))
     is_readable: bool = True
@@ -209,7 +209,7 @@ class Process:
         return self.reading
 
     def grow(self, mebibytes: int) -> None:
-        """Use this much more than at the start and than any process needs."""
+        """Grow by this much beyond the allowance."""
         self.reading = MemoryReading(BASE_BYTES + ALLOWANCE_BYTES + mebibytes * MIB)
 
 

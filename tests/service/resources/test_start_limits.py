@@ -1,4 +1,4 @@
-"""Limits of the system that are found at the start: threads, and addresses in use."""
+"""Checks at the start: the thread limit, and addresses in use."""
 
 import errno
 import os
