@@ -60,7 +60,7 @@ def ask_at_pace(asking: Asking, *, lookups: int, interval_s: float) -> npt.NDArr
     for index, keys in enumerate(asking.batches(lookups)):
         time.sleep(max(begun_s + index * interval_s - time.monotonic(), 0.0))
         asked_s = time.monotonic()
-        session.ask(SentKeys(QuestionId(index), keys, asked_s + TIMEOUT_S))
+        session.look_up(SentKeys(QuestionId(index), keys, asked_s + TIMEOUT_S))
         _wait(session, asking.keys)
         seconds[index] = time.monotonic() - asked_s
     session.close()
@@ -75,7 +75,7 @@ def ask_without_end(asking: Asking, *, interval_s: float) -> None:
         for keys in asking.batches(100):
             begun_s = time.monotonic()
             question += 1
-            session.ask(SentKeys(QuestionId(question), keys, begun_s + TIMEOUT_S))
+            session.look_up(SentKeys(QuestionId(question), keys, begun_s + TIMEOUT_S))
             _wait(session, asking.keys)
             time.sleep(max(begun_s + interval_s - time.monotonic(), 0.0))
 
@@ -85,7 +85,7 @@ def ask_on_many_channels(asking: Asking, *, channels: int) -> None:
     sessions = [asking.open() for _ in range(channels)]
     for session, keys in zip(sessions, asking.batches(channels), strict=True):
         deadline_s = time.monotonic() + TIMEOUT_S
-        session.ask(SentKeys(QuestionId(1), keys, deadline_s))
+        session.look_up(SentKeys(QuestionId(1), keys, deadline_s))
     for session in sessions:
         _wait(session, asking.keys)
         session.close()
@@ -163,7 +163,7 @@ def _ask_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> _Cou
         most = max(IN_FLIGHT_KEYS - keys.num_rows, keys.num_rows)
         _take(session, count, until=asked_keys - most)
         deadline_s = time.monotonic() + TIMEOUT_S
-        session.ask(SentKeys(QuestionId(number), keys, deadline_s))
+        session.look_up(SentKeys(QuestionId(number), keys, deadline_s))
         asked_keys += keys.num_rows
     _take(session, count, until=asked_keys)
     return count

@@ -90,7 +90,7 @@ def _look_up(
     channel: LookupChannel, question: QuestionId, keys: pa.RecordBatch, *, stop: threading.Event
 ) -> None:
     now_ms = int(time.time() * 1000)  # these flights depart now
-    channel.ask(SentKeys(question, keys, time.monotonic() + ANSWER_S))
+    channel.look_up(SentKeys(question, keys, time.monotonic() + ANSWER_S))
     left = keys.num_rows
     while left and not stop.is_set():
         left -= sum(answered.answer.size for answered in channel.answers(PAUSE_S))

@@ -171,8 +171,8 @@ class LookupOperator:
         )
         if records.num_rows:
             latest_ms = _latest_ms(as_of, times_ms, run.rows)
-            asked = SentKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
-            self._channel.ask(asked)
+            keys = SentKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
+            self._channel.look_up(keys)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:
             self._channel.mark(marks[-1].watermark_ms)  # it implies the earlier ones

@@ -68,10 +68,10 @@ class ChannelSession:
         """The names of the dimension's key columns, in order."""
         return self.channel.key
 
-    def ask(self, asked: SentKeys) -> None:
+    def look_up(self, keys: SentKeys) -> None:
         """See `LookupChannel`."""
         with self._changed:
-            self._wire.send(self.channel.ask(asked, now_s=self._wire.clock()))
+            self._wire.send(self.channel.ask(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
 
     def mark(self, watermark_ms: int) -> None:

@@ -48,7 +48,7 @@ class LookupChannel(Protocol):
     def versions(self) -> VersionColumns | None:
         """The columns with the validity of a version; None if rows have no versions."""
 
-    def ask(self, asked: SentKeys) -> None:
+    def look_up(self, keys: SentKeys) -> None:
         """Look up distinct keys, without blocking; `answers` returns the results."""
 
     def mark(self, watermark_ms: int) -> None:
@@ -66,7 +66,7 @@ class LookupChannel(Protocol):
         """Cancel this question; a no-op if it is answered."""
 
     def awaiting_input(self) -> AbstractContextManager[None]:
-        """Around a wait for input; a long one makes the channel idle until `ask` or `mark`."""
+        """Around a wait for input; a long one makes the channel idle until `look_up` or `mark`."""
 
     def close(self) -> None:
         """Close the channel and cancel its lookups, without blocking; a no-op if closed."""

@@ -20,7 +20,7 @@ def main(url: str) -> None:
     """Ask on a channel, and then stay for as long as it is let."""
     request = ChannelRequest("slow", ("value",), "a task that dies", KEYS.schema)
     channel = connections.to(Address(url)).open(request)
-    channel.ask(SentKeys(QuestionId(1), KEYS, time.monotonic() + 3_600.0))
+    channel.look_up(SentKeys(QuestionId(1), KEYS, time.monotonic() + 3_600.0))
     print("asked", flush=True)  # noqa: T201 -- the test waits for it
     threading.Event().wait()
 

@@ -37,7 +37,7 @@ def main() -> None:
 def _ask(session: ChannelSession, question: QuestionId) -> None:
     ids = random.sample(range(1, MOST_KEY), KEYS)
     keys = pa.record_batch([pa.array(ids, pa.int64())], schema=KEY)
-    session.ask(SentKeys(question, keys, time.monotonic() + TIMEOUT_S))
+    session.look_up(SentKeys(question, keys, time.monotonic() + TIMEOUT_S))
     session.mark(int(time.time() * 1000))
     left = KEYS
     while left:

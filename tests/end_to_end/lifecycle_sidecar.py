@@ -61,7 +61,7 @@ class Asker:
         """Send a question of one key."""
         keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
         asked = SentKeys(QuestionId(question), keys, time.monotonic() + PATIENCE_S)
-        self.session.ask(asked)
+        self.session.look_up(asked)
 
     def wait_for(self, count: int, *, within_s: float = PATIENCE_S) -> dict[int, str]:
         """The names that came for so many questions; none may come twice."""

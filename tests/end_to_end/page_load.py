@@ -39,11 +39,11 @@ def main() -> None:
     for number in count():
         # Both ask for the same new keys at once, so that some are coalesced whenever it is looked.
         for channel in customers:
-            channel.ask(_asked(number, _keys(number)))
+            channel.look_up(_asked(number, _keys(number)))
         for channel in customers:
             _take(channel)
         for channel in places[number % 50 :: 50]:
-            channel.ask(_asked(number, [number % 5]))
+            channel.look_up(_asked(number, [number % 5]))
             channel.mark(_now_ms())
             channel.answers(0.0)
         time.sleep(PAUSE_S)

@@ -25,7 +25,7 @@ def main() -> None:
     print("ready", flush=True)  # noqa: T201 -- to the test
     session = connections.to(Address(sys.stdin.readline().strip())).open(request)
     keys = pa.record_batch([pa.array(range(KEYS), pa.int64())], schema=key)
-    session.ask(SentKeys(QuestionId(1), keys, time.monotonic() + 60.0))
+    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + 60.0))
     signal.pause()
 
 

@@ -112,7 +112,7 @@ def test_channel_has_lists(invoices: SidecarProcess, source: str) -> None:
     session = Connections().to(Address(f"unix://{invoices.socket}")).open(request)
 
     keys = pa.record_batch([pa.array([7, 8], pa.int64())], schema=key)
-    session.ask(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
     answers = [each.answer for each in session.answers(PATIENCE_S)]
     session.close()
 

@@ -66,7 +66,7 @@ def ask_by_stream(sidecar: SidecarProcess, key: int) -> list[str]:
     request = ChannelRequest("customers", ("name",), "a test", KEY, trace=trace)
     session = Connections().to(Address(f"unix://{sidecar.socket}")).open(request)
     keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-    session.ask(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
     (answer,) = session.answers(PATIENCE_S)
     session.close()
     return ["fetched" if answer.answer.rows is not None else "none"]

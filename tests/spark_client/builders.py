@@ -49,10 +49,10 @@ def batch(*ids: int | None) -> pa.RecordBatch:
     )
 
 
-def ask(channel: ChannelSession, question: int, *ids: int) -> None:
+def look_up(channel: ChannelSession, question: int, *ids: int) -> None:
     """Look up keys, with a deadline that does not pass."""
     keys = pa.record_batch([pa.array(ids, pa.int64())], KEY)
-    channel.ask(SentKeys(QuestionId(question), keys, deadline_s=1e9))
+    channel.look_up(SentKeys(QuestionId(question), keys, deadline_s=1e9))
 
 
 def answered(channel: ChannelSession, count: int) -> dict[int, list[int]]:
@@ -68,7 +68,7 @@ def answered(channel: ChannelSession, count: int) -> dict[int, list[int]]:
 
 def is_served(channel: ChannelSession) -> bool:
     """Whether a lookup is answered; earlier frames of the connection are dispatched then."""
-    ask(channel, 99, 1)
+    look_up(channel, 99, 1)
     return answered(channel, 1) == {99: [0]}
 
 

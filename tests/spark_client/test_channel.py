@@ -29,8 +29,8 @@ from tests.spark_client.builders import (
     REQUEST,
     WAIT_S,
     answered,
-    ask,
     connection_to,
+    look_up,
     result,
 )
 
@@ -80,7 +80,7 @@ def line() -> Line:
     """A session whose channel is open, with one question of two keys sent."""
     line = Line()
     line.reopen()
-    ask(line.session, 1, 1, 2)
+    look_up(line.session, 1, 1, 2)
     line.sent.clear()
     return line
 
@@ -100,8 +100,8 @@ def test_answers_are_returned_once_in_order(line: Line) -> None:
 
 def test_answers_survive_their_connection(line: Line) -> None:
     """Answers of the old connection count; only open lookups are sent again, from sequence 1."""
-    ask(line.session, 2, 2)
-    ask(line.session, 3, 3)
+    look_up(line.session, 2, 2)
+    look_up(line.session, 3, 3)
     line.hear(result(1, 0, 1, is_last=True))
     assert answers(line.session) == [(1, [0, 1])]
     line.hear(result(2, 0, is_last=True))  # not fetched before the loss
@@ -208,8 +208,8 @@ def test_malformed_answer_fails_its_channel(
 ) -> None:
     """The task's error has the reason; other channels continue."""
     channel, other = connection.open(REQUEST), connection.open(REQUEST)
-    ask(channel, 1, 1, 2)
-    ask(other, 1, 1)
+    look_up(channel, 1, 1, 2)
+    look_up(other, 1, 1)
 
     sidecar.broadcast(frames.Result(1, 1, is_last=True, has_rows=False, payload=sent))
 
@@ -226,7 +226,7 @@ def test_answers_without_lookup_are_ignored(
 ) -> None:
     """A RESULT of a sequence that is not open is dropped, whatever its payload is."""
     channel = connection.open(REQUEST)
-    ask(channel, 1, 1)
+    look_up(channel, 1, 1)
 
     sidecar.broadcast(frames.Result(1, sequence, is_last=True, has_rows=True, payload=b"nonsense"))
     sidecar.broadcast(result(1, 0, is_last=True))

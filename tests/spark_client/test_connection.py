@@ -37,9 +37,9 @@ from tests.spark_client.builders import (
     REQUEST,
     WAIT_S,
     answered,
-    ask,
     connection_to,
     is_served,
+    look_up,
     received,
     result,
 )
@@ -83,10 +83,10 @@ def test_full_channel_blocks_no_other(sidecar: FakeSidecar, connection: Connecti
     """Channels share a connection; one whose answers are not fetched does not block the others."""
     quiet, busy = connection.open(REQUEST), connection.open(REQUEST)
     for question in range(50):
-        ask(quiet, question, *range(20))
+        look_up(quiet, question, *range(20))
 
     for question in range(50):
-        ask(busy, question, 1)
+        look_up(busy, question, 1)
 
     assert len(answered(busy, 50)) == 50
     assert len(answered(quiet, 1000)) == 50
@@ -114,8 +114,8 @@ def test_lost_connection_is_replayed(sidecar: FakeSidecar) -> None:
     """After a crash the unanswered lookups are sent again, and answered once."""
     sidecar.behaviour = Behaviour(is_silent=True)
     channel = connection_to(sidecar).open(REQUEST)
-    ask(channel, 1, 1, 2)
-    ask(channel, 2, 3)
+    look_up(channel, 1, 1, 2)
+    look_up(channel, 2, 3)
     sidecar.behaviour = Behaviour()
 
     sidecar.crash()
@@ -310,7 +310,7 @@ def test_closed_channel_leaves_nothing_behind(sidecar: FakeSidecar, connection: 
     """Closing cancels the open lookups once, and its number is not used again."""
     sidecar.behaviour = Behaviour(is_silent=True)
     channel = connection.open(REQUEST)
-    ask(channel, 1, 1)
+    look_up(channel, 1, 1)
 
     channel.close()
     channel.close()
@@ -336,8 +336,8 @@ def test_lookups_wait_for_open_after_loss() -> None:
     sidecar = FakeSidecar(DIMENSIONS, CONTENDED)
     connection = connection_to(sidecar)
     blocked, busy = connection.open(REQUEST), connection.open(REQUEST)
-    ask(blocked, 1, *range(6))
-    ask(blocked, 2, *range(9))  # more than the credit that is left, which is not worth a frame
+    look_up(blocked, 1, *range(6))
+    look_up(blocked, 2, *range(9))  # more than the credit that is left, which is not worth a frame
     assert is_served(busy)
     sidecar.behaviour = Behaviour()
 
@@ -360,7 +360,7 @@ def test_outage_spends_no_credit(sidecar: FakeSidecar) -> None:
     sidecar.crash()
     assert is_lost.wait(WAIT_S)
 
-    ask(channel, 1, 0, 1, 2)
+    look_up(channel, 1, 0, 1, 2)
 
     assert channel.channel.statistics() == ChannelStatistics(0, 0, 0, backlog_records=3)
     is_over.set()
@@ -376,14 +376,14 @@ def test_failed_channel_sends_nothing() -> None:
     sidecar.broadcast(frames.Result(1, 1, is_last=True, has_rows=False, payload=b""))
     assert is_served(busy)
 
-    ask(failing, 1, 1)
+    look_up(failing, 1, 1)
     sidecar.crash()
     assert is_served(busy)
     with failing.awaiting_input():
         now_s[0] = IDLE_AFTER_S  # STATUS would be due
         assert is_served(busy)
     failing.mark(5)
-    ask(failing, 2, 1)
+    look_up(failing, 2, 1)
     failing.abandon(QuestionId(1))
     failing.close()
 
@@ -404,7 +404,7 @@ def test_failed_channel_spares_the_next_connection(sidecar: FakeSidecar) -> None
     sidecar.is_down = False
     other = connection.open(REQUEST)
 
-    ask(failed, 1, 1)
+    look_up(failed, 1, 1)
     failed.mark(5)
 
     assert is_served(other)
@@ -422,7 +422,7 @@ def test_impossible_opened_fails_alone(sidecar: FakeSidecar) -> None:
     sidecar.broadcast(refusal())  # of a channel that is gone
     sidecar.broadcast(frames.Opened(2, 10, 10, pa.schema({"name": pa.int8()}), ("id",)))
     assert is_served(busy)
-    ask(changed, 1, 1)
+    look_up(changed, 1, 1)
 
     assert is_served(busy)
     with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
@@ -460,7 +460,7 @@ def test_left_connection_opens_no_channel(sidecar: FakeSidecar) -> None:
     sidecar.behaviour, now_s = Behaviour(is_silent=True), [0.0]
     connection = connection_to(sidecar, Timing(clock=lambda: now_s[0], pause=lambda _: None))
     waiting, refused = connection.open(REQUEST), connection.open(REQUEST)
-    ask(waiting, 1, 0, 1, 2)
+    look_up(waiting, 1, 0, 1, 2)
 
     for frame in (refusal(channel=2), frames.Goaway("drain"), refusal(channel=2), result(1, 0)):
         sidecar.broadcast(frame)

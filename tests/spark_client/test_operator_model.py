@@ -49,10 +49,10 @@ class ShufflingChannel:
         self._keys: dict[QuestionId, pa.RecordBatch] = {}
         self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
 
-    def ask(self, asked: SentKeys) -> None:
+    def look_up(self, keys: SentKeys) -> None:
         """See `LookupChannel`."""
-        self._keys[asked.question] = asked.keys
-        self._open[asked.question] = list(range(asked.count))
+        self._keys[keys.question] = keys.keys
+        self._open[keys.question] = list(range(keys.count))
 
     def mark(self, watermark_ms: int) -> None:
         """See `LookupChannel`."""

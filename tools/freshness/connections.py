@@ -113,7 +113,9 @@ class StreamConnection:
         if self._session is None:
             self._session = connections.to(self._address).open(self._request)
         batch = pa.record_batch([pa.array(keys)], schema=_KEY)
-        self._session.ask(SentKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S))
+        self._session.look_up(
+            SentKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S)
+        )
         versions = np.full(len(keys), ABSENT, np.int64)
         answers = LookupAnswers(np.full(len(keys), None, object), versions)
         answered = 0

@@ -79,7 +79,7 @@ def ask_on_channel(folder: Path, keys: Sequence[str]) -> list[ChannelAnswer]:
     batch = pa.record_batch({"id": pa.array(keys)})
     request = ChannelRequest("words", ("name",), "poison", batch.schema)
     session = Connections().to(Address(f"unix://{folder}/sidelook.sock")).open(request)
-    session.ask(SentKeys(QuestionId(1), batch, time.monotonic() + PATIENCE_S))
+    session.look_up(SentKeys(QuestionId(1), batch, time.monotonic() + PATIENCE_S))
     answers: list[ChannelAnswer] = []
     while sum(each.answer.size for each in answers) < len(keys):
         answers += session.answers(PATIENCE_S)
