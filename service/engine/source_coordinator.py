@@ -97,11 +97,6 @@ class SourceCoordinator:
         return self._watermarks.watermark_ms
 
     @property
-    def is_idle(self) -> bool:
-        """Whether all splits are idle."""
-        return self._watermarks.is_idle
-
-    @property
     def is_caught_up(self) -> bool:
         """Whether all splits are read up to their end at their assignment.
 

@@ -419,7 +419,7 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
 
     async with reading.running() as coordinator:
         await source.wait_for(lambda: coordinator.is_caught_up)
-        held_back = (coordinator.watermark_ms, coordinator.is_idle)
+        held_back = (coordinator.watermark_ms, [each.is_idle for each in coordinator.progress()])
         reading.hand_s = 4.0
         source.tell("a", at_time(150))
         await source.wait_for(lambda: reading.positions("a") == [1, 2])
@@ -427,9 +427,10 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
         await source.wait_for(lambda: reading.positions("b") == [1, 2])
         reading.hand_s = 5.0
         await source.wait_for(lambda: coordinator.progress()[2].is_idle)
-        going_on = (coordinator.watermark_ms, coordinator.is_idle)
+        going_on = (coordinator.watermark_ms, [each.is_idle for each in coordinator.progress()])
 
-    assert (held_back, going_on) == ((NO_WATERMARK_MS, False), (150, False))
+    assert held_back == (NO_WATERMARK_MS, [False, False, False])
+    assert going_on == (150, [False, False, True])
 
 
 async def test_split_ahead_of_the_drift_is_paused() -> None:
