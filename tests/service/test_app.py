@@ -141,7 +141,7 @@ async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any
 async def test_service_starts_without_its_database(tmp_path: Path) -> None:
     """While its database is down the service is alive and not ready."""
     dsn = tmp_path / "dsn"
-    dsn.write_text(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    dsn.write_text(f"postgresql://reader@127.0.0.1:{free_port()}/nothing")
     dsn.chmod(0o400)
     source = {"kind": "postgres", "dsn_file": str(dsn), "table": "public.customers"}
     dimensions = {"customers": {"source": source, "key": ["id"]}}

@@ -1,4 +1,4 @@
-{{/* The executor pod; the reasons for each line stand in base/executor-pod/executor-pod-template.yaml. */}}
+{{/* The executor pod; base/executor-pod/executor-pod-template.yaml explains each line. */}}
 {{- define "sidelook.executorPod" -}}
 {{- include "sidelook.checkMemory" . -}}
 {{- include "sidelook.checkStart" . -}}

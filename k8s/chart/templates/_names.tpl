@@ -5,7 +5,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end }}
 
-{{/* Which pods are executors with a sidecar. */}}
+{{/* The selector of executor pods with a sidecar. */}}
 {{- define "sidelook.executors" -}}
 app.kubernetes.io/name: sidelook
 spark-role: executor
