@@ -1,1 +1,1 @@
-"""The rows of a dimension by key, in columns, bounded in bytes."""
+"""Row cache of a dimension: S3-FIFO in Arrow columns, bounded in bytes."""

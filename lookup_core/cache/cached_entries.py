@@ -10,21 +10,23 @@ import pyarrow.compute as pc
 
 from lookup_core.cache import entry_states, row_store
 from lookup_core.cache.entry_states import EntryStates
-from lookup_core.cache.row_store import RowStore
-from lookup_core.cache.segments import RowQueue, stored_bytes
+from lookup_core.cache.row_store import RowQueue, RowStore, stored_bytes
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
 from lookup_core.keys.single_keys import SingleKey
 
-BYTES_BY_KEY = 2
+Mask = npt.NDArray[np.bool_]
 
-_WAYS = 8  # keys of a bucket
+_KEY = "\0key"  # no column name of a dimension contains a NUL
+_WAYS = 8  # keys per bucket
 _NO_KEY = 0
+_GHOST_BYTES = 2
+_BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + _GHOST_BYTES
 
 
 class GhostKeys:
-    """The last keys that were added, about as many as there is room for."""
+    """Fingerprints of the keys that were added last, in set-associative buckets."""
 
     def __init__(self) -> None:
         self._buckets = np.full((0, _WAYS), _NO_KEY, np.uint16)  # youngest first
@@ -32,49 +34,43 @@ class GhostKeys:
 
     @property
     def bytes(self) -> int:
-        """What the ghosts hold in memory."""
+        """Memory of the fingerprints."""
         return self._buckets.nbytes
 
     def resize(self, key_count: int) -> None:
-        """Have room for so many keys, a multiple of eight and at least that; forgets all."""
+        """Make room for `key_count` keys, a positive multiple of eight; forgets all keys."""
         self._buckets = np.full((key_count // _WAYS, _WAYS), _NO_KEY, np.uint16)
         self._is_empty = True
 
     def add(self, hashes: Hashes) -> None:
-        """Remember keys in the place of the oldest ones."""
+        """Add keys, which replace the oldest ones."""
         buckets, fingerprints = self._places(hashes)
         self._is_empty = self._is_empty and not buckets.size
         while buckets.size:
-            _, turn = np.unique(buckets, return_index=True)  # a bucket takes one at a time
+            _, turn = np.unique(buckets, return_index=True)  # one key per bucket and turn
             at = buckets[turn]
             self._buckets[at, 1:] = self._buckets[at, :-1]
             self._buckets[at, 0] = fingerprints[turn]
             buckets, fingerprints = np.delete(buckets, turn), np.delete(fingerprints, turn)
 
     def is_in(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which of the keys are remembered."""
+        """Which of the keys were added lately; false positives are possible."""
         if self._is_empty:
-            return np.zeros(len(hashes), np.bool_)  # a cache that is not full yet pays nothing
+            return np.zeros(len(hashes), np.bool_)  # costs nothing until the cache is full
         buckets, fingerprints = self._places(hashes)
         return (self._buckets[buckets] == fingerprints[:, None]).any(axis=1)
 
     def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
-        # Not the lowest bits: keys that are neighbours in the index need not be so here.
+        # Not the lowest bits: neighbours in the index are no neighbours here.
         shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)  # of 2**32
         buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
         fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)
         return buckets.astype(np.intp), np.maximum(fingerprints, _NO_KEY + 1)
 
 
-Mask = npt.NDArray[np.bool_]
-
-_KEY = "\0key"  # no column of a dimension has a name with a NUL
-_BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + BYTES_BY_KEY
-
-
 @dataclass(frozen=True, slots=True)
 class Newcomers:
-    """Keys that are to come into one queue, with what is stored of them."""
+    """New entries for one queue: the hashes of their keys, and the columns to store."""
 
     queue: RowQueue
     hashes: npt.NDArray[np.uint64]
@@ -82,11 +78,11 @@ class Newcomers:
 
     @property
     def bytes(self) -> int:
-        """What they add to the rows."""
+        """Memory that their rows need."""
         return stored_bytes(self.stored)
 
     def without_first(self, count: int) -> "Newcomers":
-        """All but so many."""
+        """All but the first `count` entries."""
         kept = self.stored.take(pa.array(np.arange(count, len(self.hashes))))
         return Newcomers(self.queue, self.hashes[count:], kept)
 
@@ -97,48 +93,43 @@ class CachedEntries:
     def __init__(
         self, schema: DimensionSchema, max_segment_bytes: Mapping[RowQueue, int], *, life_s: float
     ) -> None:
-        # A key that is its own hash is not stored again.
+        # A numeric key is its own hash and needs no column.
         key = [] if has_number_keys(schema) else [pa.field(_KEY, pa.binary())]
         self.index = KeyIndex()
         stored = pa.schema([*key, *schema.columns])
         self.rows = RowStore(stored, max_segment_bytes=max_segment_bytes)
         self.ghosts = GhostKeys()
         self.states = EntryStates(life_s)
-        self._slot_count = 0
+        self.slot_count = 0  # used or free
         self._resize()
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
-    def slot_count(self) -> int:
-        """How many slots there are, used or free."""
-        return self._slot_count
-
-    @property
     def bytes(self) -> int:
-        """All that is held: rows, keys, index, ghosts and what is kept by slot."""
+        """Memory of everything: rows, keys, index, ghosts and slots."""
         return self.overhead_bytes + self.rows.row_bytes
 
     @property
     def overhead_bytes(self) -> int:
-        """All of it but rows and their keys."""
+        """Memory of everything but rows and their keys."""
         return self.index.bytes + _BYTES_BY_SLOT * self.slot_count
 
     @property
     def least_bytes(self) -> int:
-        """What would be held after `shrink`."""
+        """Memory of everything after a `shrink`."""
         index = self.index.least_bytes(len(self))
         slots = self.index.least_slots(len(self))
         return index + _BYTES_BY_SLOT * slots + self.rows.row_bytes
 
     @property
     def bytes_by_slot(self) -> float:
-        """What an entry takes beside its row and key."""
+        """Memory of an entry besides its row and key."""
         return self.overhead_bytes / self.slot_count
 
     def growth_bytes(self, count: int, *, kept: int) -> int:
-        """How much more so many new entries take beside their rows, when so many are left."""
+        """Additional memory of `count` new entries besides their rows, when `kept` others stay."""
         more_slots = self.index.more_slots(count, kept=kept)
         return _BYTES_BY_SLOT * more_slots + self.index.more_bytes(count, kept=kept)
 
@@ -150,9 +141,9 @@ class CachedEntries:
 
         def is_same_key(slots: Slots, positions: npt.NDArray[np.intp]) -> Mask:
             stored = self.rows.gather(slots, [_KEY])
-            asked = parts.take(pa.array(positions[stored.order]))
+            wanted = parts.take(pa.array(positions[stored.order]))
             is_same = np.zeros(len(slots), np.bool_)
-            equal = pc.equal(stored.rows.column(0), asked)
+            equal = pc.equal(stored.rows.column(0), wanted)
             is_same[stored.order] = equal.to_numpy(zero_copy_only=False)
             return is_same
 
@@ -168,7 +159,7 @@ class CachedEntries:
         return self.index.find_one(key.hash, None if key.part is None else is_same_key)
 
     def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
-        """Which keys stand in the main queue, or went lately before they could get there."""
+        """Which keys belong into the main queue: those there already, and the ghosts."""
         is_proven = self.ghosts.is_in(keys.hashes)
         if (here := np.flatnonzero(found != ABSENT)).size:
             is_proven[here] |= self.rows.is_in(found[here], RowQueue.MAIN)
@@ -177,7 +168,7 @@ class CachedEntries:
     def newcomers(
         self, keys: CanonicalKeys, which: Mask, *, queue: RowQueue, rows: pa.RecordBatch
     ) -> Newcomers:
-        """Those of the keys, with these rows of theirs (without columns for absences)."""
+        """New entries of the keys `which`, with their rows (for negative entries: no columns)."""
         columns, names = rows.columns, rows.schema.names
         if keys.parts is not None:
             columns.insert(0, keys.parts.filter(pa.array(which)))
@@ -186,7 +177,7 @@ class CachedEntries:
         return Newcomers(queue, keys.hashes[which], stored)
 
     def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> Slots:
-        """Keep them; they are distinct and new. The slots that they came into, in their order."""
+        """Add entries with distinct keys that are not here; returns their slots in order."""
         slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
         self._resize()
         start = 0
@@ -198,31 +189,31 @@ class CachedEntries:
         return slots
 
     def pieces(self) -> Iterator[Newcomers]:
-        """All that is here, to be added elsewhere; no copies of rows around which none went."""
+        """All entries, to be added elsewhere; rows of segments without dead rows are not copied."""
         for queue, slots, stored in self.rows.pieces():
             yield Newcomers(queue, self.index.hashes_of(slots), stored)
 
     def forget(self, slots: Slots) -> None:
-        """Let these go, each named once."""
+        """Remove the entries of distinct slots."""
         self.index.remove(slots)
         self.rows.remove(slots)
 
     def shrink(self) -> None:
-        """Give back what so few entries do not need; forgets the ghosts."""
+        """Free unused slots, which renumbers the others; forgets the ghosts."""
         kept = self.index.shrink()
         slot_count = self.index.slot_count
         self.rows.renumber(kept, slot_count)
         self.states.renumber(kept, slot_count)
         self.ghosts.resize(slot_count)
-        self._slot_count = slot_count
+        self.slot_count = slot_count
 
     def check_invariants(self) -> None:
-        """For tests: index and rows hold the same slots, and nothing has another length."""
+        """For tests: index, rows, states and ghosts have the same slots."""
         self.index.check_invariants()
         self.rows.check_invariants()
         assert self.slot_count == self.index.slot_count
         assert self.states.bytes == entry_states.BYTES_BY_SLOT * self.slot_count
-        assert self.ghosts.bytes == BYTES_BY_KEY * self.slot_count
+        assert self.ghosts.bytes == _GHOST_BYTES * self.slot_count
         used = self.index.used_slots()
         is_absent = self.rows.is_in(used, RowQueue.ABSENT)
         assert self.states.is_absence(self.states.of(used)).tolist() == is_absent.tolist()
@@ -231,8 +222,8 @@ class CachedEntries:
     def _resize(self) -> None:
         slot_count = self.index.slot_count
         if slot_count == self.slot_count:
-            return  # no copies of what is as long as the index
+            return
         self.states.resize(slot_count)
         self.rows.resize(slot_count)
         self.ghosts.resize(slot_count)
-        self._slot_count = slot_count
+        self.slot_count = slot_count

@@ -1,9 +1,9 @@
-"""Who goes when the cache wants room: S3-FIFO, on whole segments.
+"""S3-FIFO eviction, on whole segments.
 
-New rows stand in a small queue until they were asked for again; the others leave a ghost, and who
-comes back while it is remembered is let into the main queue at once. There the oldest rows go, but
-for those that were asked for. So keys that are asked for once, however many, pass through a tenth
-of the cache and never reach the rest. See docs/decisions/010-s3-fifo-eviction.md.
+New rows enter a small queue. Rows that are looked up again there move to the main queue; the others
+are evicted and leave a ghost. A key that returns while its ghost is remembered enters the main
+queue directly. The main queue evicts its oldest rows without visits. A scan therefore displaces a
+tenth of the cache only: see docs/decisions/010-eviction-that-resists-scans.md.
 
 After Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023.
 """
@@ -15,26 +15,27 @@ import numpy as np
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes
-from lookup_core.cache.segments import RowQueue
+from lookup_core.cache.row_store import RowQueue
 from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.statistics import EvictionReason
 
 _SMALL_SHARE = 0.1  # of the rows' bytes
-_ABSENT_SHARE = 0.2  # of the bound
+_NEGATIVE_SHARE = 0.2  # of the bound
 _VISITS_TO_PROVE = 1
-_MOST_STAY = 0.75  # of a segment: else all of the main queue would be copied to find a victim
-_NOTHING_IS_OVER = -math.inf  # a now before all entries
-_SPARSE = 8  # so many slots for each that is used are worth to be given back
-_SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.ABSENT: 40}  # {queue: of the bound}
+_MAX_STAYING_SHARE = 0.75  # of a segment: else one eviction could copy the whole main queue
+_BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
+_SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
+# {queue: its segments, if it filled the bound}
+_SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.ABSENT: 40}
 
 
 def segment_bytes(max_bytes: int) -> Mapping[RowQueue, int]:
-    """How large segments become, of which one goes at a time."""
+    """The maximal size of segments, of which one is evicted at a time."""
     return {queue: max_bytes // count for queue, count in _SEGMENTS.items()}
 
 
 class Eviction:
-    """Keeps the entries of one cache within a bound, and counts what goes."""
+    """Keeps the entries of one cache within a bound, and counts removals; `now` is monotonic."""
 
     def __init__(self, entries: CachedEntries, lifetimes: Lifetimes, max_bytes: int) -> None:
         self._entries = entries
@@ -43,7 +44,7 @@ class Eviction:
         self.counts = dict.fromkeys(EvictionReason, 0)
 
     def forget(self, slots: Slots, reason: EvictionReason) -> int:
-        """Let these go, each named once, but for those that are ABSENT; returns how many."""
+        """Remove the entries of slots, distinct but for ABSENT; returns their number."""
         slots = slots[slots != ABSENT]
         if len(slots):
             self._entries.forget(slots)
@@ -51,10 +52,10 @@ class Eviction:
         return len(slots)
 
     def passing(self, newcomers: Newcomers) -> Newcomers:
-        """Those of new rows that are still here when all have passed through the small queue.
+        """The last of these new rows that fit the small queue.
 
-        The others leave their ghosts, as if they had come one by one: a batch that is as large as
-        the cache must not empty it.
+        The others leave a ghost, as if all had entered one by one: a batch as large as the cache
+        must not empty it.
         """
         entries, count = self._entries, len(newcomers.hashes)
         free_bytes = self.max_bytes - entries.bytes - entries.growth_bytes(count, kept=len(entries))
@@ -67,10 +68,7 @@ class Eviction:
         return newcomers.without_first(passed)
 
     def make_room(self, newcomers: Sequence[Newcomers], now: float) -> bool:
-        """Whether there is room for them now.
-
-        Nothing goes for what would not fit into an empty cache.
-        """
+        """Evict until the new entries fit; False, without evictions, if they never would."""
         entries = self._entries
         incoming_bytes = sum(each.bytes for each in newcomers)
         count = sum(len(each.hashes) for each in newcomers)
@@ -83,51 +81,51 @@ class Eviction:
             self._evict(now, EvictionReason.SIZE)
         return True
 
-    def make_room_for_absences(self, newcomers: Newcomers, now: float) -> bool:
-        """The same for absences, within their share of the bound."""
+    def make_negative_room(self, newcomers: Newcomers, now: float) -> bool:
+        """Evict negative entries until the new ones fit their share; False if they never would."""
         incoming_bytes = newcomers.bytes + len(newcomers.hashes) * self._entries.bytes_by_slot
-        room = _ABSENT_SHARE * self.max_bytes - incoming_bytes
+        room = _NEGATIVE_SHARE * self.max_bytes - incoming_bytes
         if room < 0:
             return False
-        while self._absence_bytes() > room:
-            self._evict_absences(now, EvictionReason.SIZE)
+        while self._negative_bytes() > room:
+            self._evict_negative(now, EvictionReason.SIZE)
         return True
 
     def set_max_bytes(self, max_bytes: int) -> None:
-        """Keep to another bound from now on."""
+        """Set the bound, and evict down to it."""
         self.max_bytes = max_bytes
         entries = self._entries
         entries.rows.set_max_segment_bytes(segment_bytes(max_bytes))
         while len(entries) and min(entries.bytes, entries.least_bytes) > max_bytes:
-            self._evict(_NOTHING_IS_OVER, EvictionReason.PRESSURE)
+            self._evict(_BEFORE_ALL_ENTRIES, EvictionReason.PRESSURE)
         if entries.bytes > max_bytes:
             entries.shrink()
 
     def _evict(self, now: float, reason: EvictionReason) -> None:
-        # Each round lets entries go, or makes the small queue shorter.
+        # Each call removes entries or shortens the small queue.
         rows = self._entries.rows
         small_bytes = rows.queue_bytes(RowQueue.SMALL)
         main_bytes = rows.queue_bytes(RowQueue.MAIN)
-        if self._are_absences_due(now) or not small_bytes + main_bytes:
-            self._evict_absences(now, reason)
+        if self._is_negative_due(now) or not small_bytes + main_bytes:
+            self._evict_negative(now, reason)
         elif small_bytes > _SMALL_SHARE * (small_bytes + main_bytes):
             self._evict_small(now, reason)
         else:
             self._evict_main(now, reason)
 
-    def _absence_bytes(self) -> float:
+    def _negative_bytes(self) -> float:
         rows = self._entries.rows
         count = rows.queue_rows(RowQueue.ABSENT)
         return rows.queue_bytes(RowQueue.ABSENT) + count * self._entries.bytes_by_slot
 
-    def _are_absences_due(self, now: float) -> bool:
+    def _is_negative_due(self, now: float) -> bool:
         oldest = self._entries.rows.oldest_slots(RowQueue.ABSENT)
         if not len(oldest):
             return False
-        is_too_much = self._absence_bytes() > _ABSENT_SHARE * self.max_bytes
+        is_too_much = self._negative_bytes() > _NEGATIVE_SHARE * self.max_bytes
         return is_too_much or not len(self._still_of_use(oldest, now))
 
-    def _evict_absences(self, now: float, reason: EvictionReason) -> None:
+    def _evict_negative(self, now: float, reason: EvictionReason) -> None:
         oldest = self._entries.rows.oldest_slots(RowQueue.ABSENT)
         self.forget(self._without_expired(oldest, now), reason)
 
@@ -143,7 +141,7 @@ class Eviction:
     def _evict_main(self, now: float, reason: EvictionReason) -> None:
         entries = self._entries
         oldest = entries.rows.oldest_slots(RowQueue.MAIN)
-        most = int(_MOST_STAY * len(oldest))
+        most = int(_MAX_STAYING_SHARE * len(oldest))
         oldest = self._without_expired(oldest, now)
         visits = entries.states.visits(entries.states.of(oldest))
         by_visits = np.argsort(visits.astype(np.uint8), kind="stable")

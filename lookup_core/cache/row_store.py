@@ -1,22 +1,82 @@
-"""Rows by slot, in Arrow segments: appended whole, merged while small, dropped whole."""
+"""Row store of a cache: rows by slot, in Arrow segments that are merged, compacted and dropped.
+
+Knows neither keys nor lifetimes. Each queue of S3-FIFO has segments of its own.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types
 
-from lookup_core.cache.segments import BYTES_BESIDE_ROW, Addresses, RowQueue, Segment, SegmentQueue
 from lookup_core.keys.key_index import Slots
+
+Addresses = npt.NDArray[np.uint32]
+
+BYTES_BY_SLOT = 4  # one address each
+
+_ADDRESSES = 2**32 - 1
+_NOWHERE = _ADDRESSES
+_MAX_DEAD_SHARE = 0.5  # of a segment's rows
+_MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
+# Memory of an entry besides its row, about: else segments of narrow rows would be half the cache.
+_BYTES_BESIDE_ROW = 40
+_SEGMENTS_PER_QUEUE = 6  # about; each further one costs every `gather` a dozen microseconds
+_MAX_SEGMENT_BYTES = 256 * 1024 * 1024  # far below the limit of Arrow's 32-bit text offsets
+
+
+class RowQueue(Enum):
+    """The queues of the cache."""
+
+    SMALL = "small"  # new rows, on probation
+    MAIN = "main"  # rows that were looked up again
+    ABSENT = "absent"  # negative entries
+
+
+@dataclass(slots=True)
+class SegmentQueue:
+    """The segments of one queue; only its store changes it."""
+
+    max_segment_bytes: int
+    ids: dict[int, None]  # of segments, oldest first
+    bytes: int = 0
+    rows: int = 0
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size up to which segments are merged, the overhead of their entries included."""
+        total_bytes = self.bytes + _BYTES_BESIDE_ROW * self.rows
+        large = max(self.max_segment_bytes, total_bytes // _SEGMENTS_PER_QUEUE)
+        return min(large, _MAX_SEGMENT_BYTES)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Segment:
+    """Rows of one queue with their slots; row i has the address `start + i`."""
+
+    start: int
+    rows: pa.RecordBatch
+    slots: Slots  # [rows] the slot of each row; a row is dead when its slot has another address
+    queue: RowQueue
+    bytes: int
+    columns: Sequence[pa.Array]  # of the rows, for single rows: Arrow copies the list on access
+    dead: int = 0
+
+    @property
+    def addresses(self) -> Addresses:
+        """The addresses of all its rows, dead ones included."""
+        return np.arange(self.start, self.start + len(self.slots), dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row in all columns of its segment; to be read at once."""
+    """A row in all columns of its segment; valid until the store changes."""
 
     columns: Sequence[pa.Array]
     at: int
@@ -24,30 +84,23 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row is stored, to be kept: no other row is ever found there."""
+    """The location of a row; it never leads to another row, so that it can be kept."""
 
-    era: object  # in which slots and addresses mean the same
+    era: object  # in which slots and addresses keep their meaning
     slot: int
     address: int
 
 
-BYTES_BY_SLOT = 4  # one address each
-
-_ADDRESSES = 2**32 - 1
-_NOWHERE = _ADDRESSES
-_MANY_DEAD = 0.1  # of a segment's rows: worth a copy of the others where room is short
-
-
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows in the order they are stored; `order[i]` is which of the slots asked for row i is."""
+    """Rows in the order of their storage; row i belongs to slot `order[i]` of the request."""
 
     order: npt.NDArray[np.intp]
     rows: pa.RecordBatch
 
 
 class RowStore:
-    """Rows of one schema for each queue; slots are the caller's numbers, dense from 0."""
+    """Rows of one schema by queue and slot; slots are numbers of the caller, dense from 0."""
 
     def __init__(
         self,
@@ -57,8 +110,8 @@ class RowStore:
         address_count: int = _ADDRESSES,
     ) -> None:
         self.schema = schema
-        self._segments: dict[int, Segment] = {}  # {segment id: segment}, by address
-        self._starts: Addresses | None = None  # of the segments; None: not known any more
+        self._segments: dict[int, _Segment] = {}  # {segment id: segment}, by address
+        self._starts: Addresses | None = None  # of the segments; None: to be computed
         self._queues = {queue: SegmentQueue(size, {}) for queue, size in max_segment_bytes.items()}
         self._addresses = np.zeros(0, np.uint32)  # by slot
         self._address_count = address_count
@@ -67,26 +120,26 @@ class RowStore:
 
     @property
     def row_bytes(self) -> int:
-        """What rows and their slots hold in memory."""
+        """Memory of all rows and their slots."""
         return sum(queue.bytes for queue in self._queues.values())
 
     def queue_bytes(self, queue: RowQueue) -> int:
-        """What the rows of one queue and their slots hold in memory."""
+        """Memory of the rows of one queue and their slots."""
         return self._queues[queue].bytes
 
     def queue_rows(self, queue: RowQueue) -> int:
-        """How many rows stand in one queue."""
+        """The number of rows in one queue."""
         return self._queues[queue].rows
 
     def set_max_segment_bytes(self, max_segment_bytes: Mapping[RowQueue, int]) -> None:
-        """Let segments grow so large from now on."""
+        """Set the size up to which segments grow from now on."""
         for queue, size in max_segment_bytes.items():
             self._queues[queue].max_segment_bytes = size
 
     def put(self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue) -> None:
-        """Store a row for each slot; the slots have none, and the rows are no slice of others.
+        """Store one row per slot; the slots are empty, and `rows` is no slice of a larger batch.
 
-        Rows of one queue have the same columns, which are the schema's or some of them.
+        All rows of one queue have the same columns, a subset of the schema's.
         """
         if not len(slots):
             return
@@ -97,15 +150,27 @@ class RowStore:
         self._set(segment_id, rows, slots=slots, queue=queue)
         while len(ids) > 1 and self._merge(*[*ids][-2:]):
             pass
-        # Of the others one pair at most: what was large for the queue may be small for it by now.
+        # At most one older pair: as the queue grows, its large segments become small ones.
         any(self._merge(*pair) for pair in pairwise([*ids]))
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
-        """The rows of slots that have one, duplicates allowed, columns by name."""
-        # Copies, also of a single row: a view would hold its segment, which nobody accounts for.
-        return (
-            self._taken(slots, names) if len(slots) else Gathered(np.arange(0), self._empty(names))
-        )
+        """The rows of slots that have one, duplicates allowed, in these columns.
+
+        Rows are copied, even a single one: a view would keep its segment in memory, unaccounted.
+        """
+        if not len(slots):
+            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            return Gathered(np.arange(0), empty.select(names))
+        addresses = self._addresses.take(slots)
+        order = np.argsort(addresses)
+        addresses = addresses.take(order)
+        cuts = [*addresses.searchsorted(self._sorted_starts()).tolist(), len(slots)]
+        pieces = [
+            segment.rows.select(names).take(pa.array(addresses[begin:end] - segment.start))
+            for segment, (begin, end) in zip(self._segments.values(), pairwise(cuts), strict=True)
+            if begin < end
+        ]
+        return Gathered(order, pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
 
     def row(self, slot: int) -> StoredRow:
         """The row of one slot that has one."""
@@ -113,67 +178,63 @@ class RowStore:
         return StoredRow(segment.columns, at)
 
     def place(self, slot: int) -> Place:
-        """Where the row of one slot that has one is now."""
+        """The location of the row of one slot that has one."""
         return Place(self._era, slot, self._addresses.item(slot))
 
     def is_at(self, place: Place) -> bool:
-        """Whether the row that was stored there is there still."""
+        """Whether the row of this place is still there."""
         return place.era is self._era and self._addresses.item(place.slot) == place.address
 
     def remove(self, slots: Slots) -> None:
-        """Forget the rows of slots that have one, each named once."""
+        """Remove the rows of distinct slots that have one."""
         counts = np.bincount(self._numbers(slots), minlength=len(self._segments)).tolist()
         self._addresses[slots] = _NOWHERE
-        touched = [item for item, count in zip(self._segments, counts, strict=True) if count]
         for segment, count in zip(self._segments.values(), counts, strict=True):
             segment.dead += count
             self._queues[segment.queue].rows -= count
-        for segment_id in touched:
-            found = self._segments.get(segment_id)  # None: merged with one before it
-            if found is not None and found.dead * 2 > len(found.slots):
-                self._compact(segment_id, found)
+        self.compact(_MAX_DEAD_SHARE)
 
-    def compact(self) -> None:
-        """Give back what rows that went still hold, where it is much."""
+    def compact(self, max_dead_share: float = _MAX_DEAD_SHARE_IF_FULL) -> None:
+        """Free the memory of removed rows, in segments where their share is larger."""
         for segment_id in [*self._segments]:
-            found = self._segments.get(segment_id)  # None: merged with one before it
-            if found is not None and found.dead > _MANY_DEAD * len(found.slots):
+            found = self._segments.get(segment_id)  # None: merged with a former one
+            if found is not None and found.dead > max_dead_share * len(found.slots):
                 self._compact(segment_id, found)
 
     def move(self, slots: Slots, queue: RowQueue) -> None:
-        """Let rows begin anew as the youngest of a queue; they have its columns."""
+        """Make rows the youngest of a queue that has the same columns."""
         if not len(slots):
             return
         segment, _ = self._stored(slots[0].item())
-        moved = self._taken(slots, segment.rows.schema.names)
+        moved = self.gather(slots, segment.rows.schema.names)
         self.remove(slots)
         self.put(slots[moved.order], moved.rows, queue)
 
     def is_in(self, slots: Slots, queue: RowQueue) -> npt.NDArray[np.bool_]:
-        """Which of these slots, which have rows, have them in one queue."""
+        """Which of these slots, all of which have rows, have them in one queue."""
         is_own = [segment.queue is queue for segment in self._segments.values()]
         return np.array(is_own, np.bool_)[self._numbers(slots)]
 
     def oldest_slots(self, queue: RowQueue) -> Slots:
-        """The slots whose rows stand in the oldest segment of a queue, oldest first, if any."""
+        """The slots of a queue's oldest segment, oldest first; none if the queue is empty."""
         for segment_id in self._queues[queue].ids:
-            return self._live(self._segments[segment_id])
+            return self._live_slots(self._segments[segment_id])
         return np.zeros(0, np.int32)
 
     def pieces(self) -> Iterator[tuple[RowQueue, Slots, pa.RecordBatch]]:
-        """All rows with their slots, as they are stored together."""
+        """The queue, slots and rows of each segment."""
         for segment in self._segments.values():
-            yield segment.queue, *self._living(segment)
+            yield segment.queue, *self._live_part(segment)
 
     def resize(self, slot_count: int) -> None:
-        """Make room for slots below `slot_count`, which is not less than before."""
+        """Make room for slots below `slot_count`, which never decreases here."""
         more = np.full(slot_count - len(self._addresses), _NOWHERE, np.uint32)
         self._addresses = np.concatenate((self._addresses, more))
 
     def renumber(self, kept: Slots, slot_count: int) -> None:
-        """Call slot `kept[i]` slot i from now on; these are all that have rows."""
+        """Rename slot `kept[i]`, for all slots that have rows, to slot i."""
         self._era = object()
-        number_of = np.full(len(self._addresses), -1, np.int32)  # of dead rows any number will do
+        number_of = np.full(len(self._addresses), -1, np.int32)  # any number does for dead rows
         number_of[kept] = np.arange(len(kept))
         self._addresses = self._addresses[kept]
         self.resize(slot_count)
@@ -181,8 +242,8 @@ class RowStore:
             segment.slots = number_of[segment.slots]
 
     def check_invariants(self) -> None:
-        """For tests: every stored row is found in exactly one segment, and the sums add up."""
-        live = {key: self._live(segment) for key, segment in self._segments.items()}
+        """For tests: every row is in exactly one segment, and the sums agree."""
+        live = {key: self._live_slots(segment) for key, segment in self._segments.items()}
         found = np.sort(np.concatenate([np.zeros(0, np.int32), *live.values()]))
         assert found.tolist() == np.flatnonzero(self._addresses != _NOWHERE).tolist()
         ends = [0]
@@ -197,29 +258,21 @@ class RowStore:
             assert queue.bytes == sum(self._segments[key].bytes for key in own)
             assert queue.rows == sum(len(live[key]) for key in own)
 
-    def _empty(self, names: Sequence[str]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], schema=self.schema).select(names)
-
-    def _stored(self, slot: int) -> tuple[Segment, int]:
+    def _stored(self, slot: int) -> tuple[_Segment, int]:
         address, segments = self._addresses.item(slot), [*self._segments.values()]
         segment = segments[bisect_right(segments, address, key=attrgetter("start")) - 1]
         return segment, address - segment.start
 
-    def _taken(self, slots: Slots, names: Sequence[str]) -> Gathered:
-        addresses = self._addresses.take(slots)
-        order = np.argsort(addresses)
-        addresses = addresses.take(order)
-        cuts = [*addresses.searchsorted(self._sorted_starts()).tolist(), len(slots)]
-        pieces = [
-            segment.rows.select(names).take(pa.array(addresses[begin:end] - segment.start))
-            for segment, (begin, end) in zip(self._segments.values(), pairwise(cuts), strict=True)
-            if begin < end
-        ]
-        return Gathered(order, pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
-
     def _set(self, segment_id: int, rows: pa.RecordBatch, *, slots: Slots, queue: RowQueue) -> None:
         before = self._segments.pop(segment_id, None)
-        segment = Segment.of(rows, slots, queue, start=self._new_addresses(len(slots)))
+        segment = _Segment(
+            start=self._new_addresses(len(slots)),
+            rows=rows,
+            slots=slots,
+            queue=queue,
+            bytes=stored_bytes(rows),
+            columns=rows.columns,
+        )
         self._segments[segment_id] = segment
         self._starts = None
         self._queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
@@ -233,7 +286,7 @@ class RowStore:
         return start
 
     def _close_gaps(self) -> None:
-        # In order: no new address is one that a later segment has yet.
+        # In order, so that no new address is still in use by a later segment.
         self._next_address, self._starts, self._era = 0, None, object()
         for segment in self._segments.values():
             is_live = self._is_live(segment)
@@ -248,14 +301,20 @@ class RowStore:
         return self._starts
 
     def _numbers(self, slots: Slots) -> npt.NDArray[np.intp]:
-        # Which of the segments, in their order, has the row of each slot.
+        """The ordinal of each slot's segment."""
         return self._sorted_starts().searchsorted(self._addresses.take(slots), "right") - 1
 
-    def _is_live(self, segment: Segment) -> npt.NDArray[np.bool_]:
+    def _is_live(self, segment: _Segment) -> npt.NDArray[np.bool_]:
         return self._addresses[segment.slots] == segment.addresses
 
-    def _live(self, segment: Segment) -> Slots:
+    def _live_slots(self, segment: _Segment) -> Slots:
         return segment.slots[self._is_live(segment)]
+
+    def _live_part(self, segment: _Segment) -> tuple[Slots, pa.RecordBatch]:
+        if not segment.dead:
+            return segment.slots, segment.rows
+        at = np.flatnonzero(self._is_live(segment))
+        return segment.slots[at], segment.rows.take(pa.array(at))
 
     def _pop(self, segment_id: int) -> None:
         segment, self._starts = self._segments.pop(segment_id), None
@@ -266,7 +325,7 @@ class RowStore:
     def _merge(self, elder_id: int, younger_id: int) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         count = len(elder.slots) + len(younger.slots)
-        merged_bytes = elder.bytes + younger.bytes + BYTES_BESIDE_ROW * count
+        merged_bytes = elder.bytes + younger.bytes + _BYTES_BESIDE_ROW * count
         is_small = merged_bytes <= self._queues[elder.queue].segment_bytes
         # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
         if not is_small or 2 * len(younger.slots) < len(elder.slots):
@@ -275,26 +334,38 @@ class RowStore:
         self._pop(younger_id)
         return True
 
-    def _compact(self, segment_id: int, segment: Segment) -> None:
+    def _compact(self, segment_id: int, segment: _Segment) -> None:
         if segment.dead == len(segment.slots):
             self._pop(segment_id)
             return
         self._replace(segment_id, segment)
-        # Else segments that few rows outlive would add up, and every gathering visits them.
+        # Else segments with few survivors would add up, and every `gather` visits all segments.
         ids = list(self._queues[segment.queue].ids)
         at = ids.index(segment_id)
         for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
             self._merge(elder_id, younger_id)
 
-    def _replace(self, segment_id: int, *old: Segment) -> None:
-        # The new segment keeps the place in age of the one that has this id, its rows their order.
-        living = [self._living(each) for each in old]
-        rows = pa.concat_batches([rows for _, rows in living])
-        slots = np.concatenate([slots for slots, _ in living])
+    def _replace(self, segment_id: int, *old: _Segment) -> None:
+        """Store the live rows of old segments as one, with the age of the segment of this id."""
+        parts = [self._live_part(each) for each in old]
+        rows = pa.concat_batches([rows for _, rows in parts])
+        slots = np.concatenate([slots for slots, _ in parts])
         self._set(segment_id, rows, slots=slots, queue=old[0].queue)
 
-    def _living(self, segment: Segment) -> tuple[Slots, pa.RecordBatch]:
-        if not segment.dead:
-            return segment.slots, segment.rows
-        at = np.flatnonzero(self._is_live(segment))
-        return segment.slots[at], segment.rows.take(pa.array(at))
+
+def stored_bytes(rows: pa.RecordBatch) -> int:
+    """Memory of rows once they are stored, with their slots.
+
+    An upper bound that holds after merging and compaction too: counts a validity bitmap for each
+    column, and shared buffers once per use.
+    """
+    slot_bytes = rows.num_rows * np.dtype(np.int32).itemsize
+    return slot_bytes + sum(_column_bytes(column) for column in rows.columns)
+
+
+def _column_bytes(column: pa.Array) -> int:
+    bitmap_bytes = -(-len(column) // 8)  # only bitmaps may be absent
+    buffers, values_bytes = column.buffers(), 0
+    if types.is_list(column.type):  # the values have a bitmap of their own length
+        buffers, values_bytes = buffers[:2], _column_bytes(column.values)
+    return values_bytes + sum(bitmap_bytes if each is None else each.size for each in buffers)

@@ -250,8 +250,7 @@ class DimensionState:
     @property
     def table(self) -> FullTable | None:
         """The table of full mode; None in the other modes."""
-        cache = self._resolver.cache
-        return cache if isinstance(cache, FullTable) else None
+        return self._resolver.table
 
     @property
     def is_whole(self) -> bool:

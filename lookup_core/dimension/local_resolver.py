@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.cache.cached_answers import cached_answers, cached_rows
+from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
@@ -78,11 +77,9 @@ class LocalResolver:
         self._settings = settings.cache
         self._seed = seed
         self.schema = schema
-        self.cache: RowCache | FullTable
-        if settings.cache.mode is CacheMode.FULL:
-            self.cache = FullTable(schema, settings.cache)
-        else:
-            self.cache = RowCache(schema, settings.cache)
+        is_full = settings.cache.mode is CacheMode.FULL
+        self.table = FullTable(schema, settings.cache) if is_full else None
+        self.cache = RowCache(schema, settings.cache) if self.table is None else self.table
         self.is_trusted = True  # if not, cached rows may have changed unnoticed
         self._single_keys = SingleKeys(schema, seed=seed)
         self._quarantine = Quarantine()
@@ -109,14 +106,10 @@ class LocalResolver:
         is_outdated = self.is_revalidated(probe)
         is_served = is_outdated | self._may_replace_error(probe) if is_backend_down else is_outdated
         is_unknown = ~(probe.is_row | probe.is_missing | is_served)
-        cached = cached_answers(
-            self.cache,
-            probe,
-            is_served_stale=is_served,
-            positions=positions,
-            columns=request.columns,
-        )
-        answers = [*_invalid_answers(request.keys), *cached]
+        found = np.flatnonzero(probe.is_row | is_served)
+        answers = [*_invalid_answers(request.keys), *_negative_answers(probe, positions)]
+        if found.size:
+            answers.append(self._cached_rows(probe, found, positions, columns=request.columns))
         unknown = _group(keys, positions, is_unknown)
         outdated = _group(keys, positions, is_outdated)
         if len(self._quarantine):
@@ -164,7 +157,7 @@ class LocalResolver:
             # Fresh rows too: another query may have brought them.
             served = np.flatnonzero(self._may_replace_error(probe) | probe.is_row)
             if served.size:
-                yield cached_rows(self.cache, probe, served, positions=positions, columns=columns)
+                yield self._cached_rows(probe, served, positions, columns=columns)
                 positions = np.delete(positions, served)
         if positions.size:
             outcome = Outcome.TIMEOUT if code is ErrorCode.TIMEOUT else Outcome.ERROR
@@ -196,7 +189,7 @@ class LocalResolver:
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> KnownRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
-        if not isinstance(self.cache, FullTable) or not self.cache.is_whole or not self.is_trusted:
+        if not self.cache.is_whole or not self.is_trusted:
             return None
         probe = self.cache.probe(self.canonical(keys), now)
         if not (probe.is_row | probe.is_missing).all():
@@ -255,6 +248,20 @@ class LocalResolver:
         ttl_s = np.where(np.isinf(probe.ttl_s), 0.0, probe.ttl_s)  # rows that do not expire
         return replace(probe, is_row=nothing, is_missing=nothing, is_stale=is_stale, ttl_s=ttl_s)
 
+    def _cached_rows(
+        self,
+        probe: Probe,
+        found: npt.NDArray[np.intp],
+        positions: Positions,
+        *,
+        columns: Sequence[str],
+    ) -> Answer:
+        """The rows of these keys of the probe, fresh or stale; key i is at `positions[i]`."""
+        gathered = self.cache.rows(probe.slots[found], columns)
+        found = found[gathered.order]
+        outcomes = np.where(probe.is_row[found], Outcome.HIT, Outcome.STALE).astype(np.uint8)
+        return Answer(positions[found], outcomes, _ages_ms(probe, found), gathered.rows)
+
     def _may_replace_error(self, probe: Probe) -> Mask:
         return _is_stale_within(probe, self._settings.stale_if_error_s)
 
@@ -287,6 +294,17 @@ def _invalid_answers(keys: TypedKeys) -> Iterator[Answer]:
     if keys.faults:
         positions = np.array(list(keys.faults), np.int32)
         yield replace(rowless_answer(positions, Outcome.ERROR), errors=dict(keys.faults))
+
+
+def _negative_answers(probe: Probe, positions: Positions) -> Iterator[Answer]:
+    if (missing := np.flatnonzero(probe.is_missing)).size:
+        answer = rowless_answer(positions[missing], Outcome.MISSING)
+        yield replace(answer, ages_ms=_ages_ms(probe, missing))
+
+
+def _ages_ms(probe: Probe, found: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
+    # Of these keys only: the undefined ages of the others may overflow.
+    return np.minimum(probe.ages_s[found] * 1000, MOST_AGE_MS).astype(np.uint32)
 
 
 def _group(keys: CanonicalKeys, positions: Positions, is_in: Mask) -> KeyGroup:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.eviction import segment_bytes
-from lookup_core.cache.segments import RowQueue
+from lookup_core.cache.row_store import RowQueue
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
 from lookup_core.keys.key_index import ABSENT, Slots

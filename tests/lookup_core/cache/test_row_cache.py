@@ -1,4 +1,4 @@
-"""Row cache: what a probe finds, for how long, and what it answers.
+"""Row cache: what a probe finds, and for how long.
 
 Eviction is in `test_cache_eviction.py`, random courses of events in `test_row_cache_model.py`.
 """
@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.answer import Outcome
-from lookup_core.cache.cached_answers import cached_answers
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.single_keys import SingleKey
@@ -286,71 +284,3 @@ def test_bookmark_leads_to_its_row_only() -> None:
     ages_s = [cache.revisit(first, now) for now in (2.0, TTL_S - 1, TTL_S)]
     assert ages_s == [2.0, TTL_S - 1, None]
     assert [cache.revisit(each, 2.0) for each in (replaced, invalidated)] == [None, None]
-
-
-def answers(
-    cache: RowCache, numbers: Sequence[int], now: float, *, serves_stale: bool = True
-) -> list[list[tuple[int, int, int, object]]]:
-    """Position, outcome, age and row of each key in each answer; key i has position 10 + i."""
-    probe = cache.probe(NUMBERS.keys(numbers), now)
-    found = cached_answers(
-        cache,
-        probe,
-        is_served_stale=probe.is_stale & serves_stale,
-        positions=np.arange(10, 10 + len(numbers), dtype=np.int32),
-        columns=["text", "position"],
-    )
-    return [
-        sorted(
-            zip(
-                *(each.tolist() for each in (answer.positions, answer.outcomes, answer.ages_ms)),
-                [None] * answer.size if answer.rows is None else answer.rows.to_pylist(),
-                strict=True,
-            )
-        )
-        for answer in found
-    ]
-
-
-def row_of(number: int) -> dict[str, object]:
-    """The row of a number, with its columns in the order of `answers`."""
-    return {"text": f"number {number}", "position": number}
-
-
-def test_missing_keys_have_their_own_answer() -> None:
-    """One answer holds the missing keys, another all rows; unknown keys are in neither."""
-    cache = NUMBERS.cache()
-    NUMBERS.fill(cache, [9], now=1.0)
-    NUMBERS.fill(cache, [7], missing=[8], now=1.5)
-
-    missing, rows = answers(cache, [9, 5, 8, 7, 9], 3.0)
-
-    assert missing == [(12, Outcome.MISSING, 1_500, None)]
-    assert rows == [
-        (10, Outcome.HIT, 2_000, row_of(9)),
-        (13, Outcome.HIT, 1_500, row_of(7)),
-        (14, Outcome.HIT, 2_000, row_of(9)),
-    ]
-    assert answers(cache, [5, 6], 3.0) == []
-
-
-@pytest.mark.parametrize("serves_stale", [True, False])
-def test_stale_rows_are_marked_stale(serves_stale: bool) -> None:  # noqa: FBT001
-    """A stale row has the outcome `stale` if it is served, and no answer otherwise."""
-    cache = NUMBERS.cache(stay_s=50.0)
-    NUMBERS.fill(cache, [7], missing=[8], now=0.0)
-    NUMBERS.fill(cache, [9], now=10.0)
-
-    (found,) = answers(cache, [7, 8, 9], 12.0, serves_stale=serves_stale)
-
-    stale = [(10, Outcome.STALE, 12_000, row_of(7))] if serves_stale else []
-    assert found == [*stale, (12, Outcome.HIT, 2_000, row_of(9))]
-
-
-@pytest.mark.parametrize(("age_s", "age_ms"), [(1.0, 1_000), (50 * 86_400.0, 2**32 - 1)])
-def test_ages_of_answers_are_capped(age_s: float, age_ms: int) -> None:
-    """After months of uptime an age is still exact; beyond seven weeks it is the largest."""
-    cache = cache_for(1e9)
-    NUMBERS.fill(cache, [7], now=1e9)
-
-    assert answers(cache, [7, 8], 1e9 + age_s) == [[(10, Outcome.HIT, age_ms, row_of(7))]]

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.cache.row_store import Gathered, RowStore
-from lookup_core.cache.segments import RowQueue, SegmentQueue, stored_bytes
+from lookup_core.cache.row_store import Gathered, RowQueue, RowStore, SegmentQueue, stored_bytes
 from lookup_core.keys.key_index import Slots
 
 SMALL, MAIN, ABSENT = RowQueue.SMALL, RowQueue.MAIN, RowQueue.ABSENT

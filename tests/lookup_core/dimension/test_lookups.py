@@ -14,7 +14,7 @@ from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.settings import CacheMode
+from lookup_core.settings import CacheMode, CacheSettings
 from tests.lookup_core.dimension.scenario import (
     FAULTY,
     SCHEMA,
@@ -73,6 +73,32 @@ def test_ages_count_from_the_read(
     scenario.now = since + 10.0
     assert scenario.look_up(3, 7) == {}
     assert scenario.ages[2, 0] == 9.5
+
+
+def test_cached_answers_have_their_ages(scenario: Scenario) -> None:
+    """Each cached position gets its row or `missing` with its age, repeated keys included."""
+    scenario.now = 1.0
+    scenario.cache({9: "Ida"})
+    scenario.now = 1.5
+    scenario.land(scenario.query(1, 7, 8), {7: "Ada"})
+    scenario.now = 3.0
+
+    words = scenario.look_up(2, 9, 5, 8, 7, 9)
+
+    assert words == {0: "hit Ida", 2: "missing", 3: "hit Ada", 4: "hit Ida"}
+    assert [scenario.ages[2, at] for at in sorted(words)] == [2.0, 1.5, 1.5, 2.0]
+
+
+@pytest.mark.parametrize(("age_s", "age_ms"), [(1.0, 1_000), (50 * 86_400.0, 2**32 - 1)])
+def test_ages_of_answers_are_capped(age_s: float, age_ms: int) -> None:
+    """Ages are exact to the millisecond up to seven weeks; greater ages are reported as these."""
+    scenario = Scenario(replace(settings(), cache=CacheSettings(ttl_s=1e9)))
+    scenario.now = 1e9
+    scenario.cache({7: "Ada"})
+    scenario.now += age_s
+
+    assert scenario.look_up(1, 7) == {0: "hit Ada"}
+    assert scenario.ages[1, 0] == age_ms / 1000
 
 
 @pytest.mark.parametrize("mode", CacheMode)
