@@ -1,1 +1,1 @@
-"""Changes of a table, and the messages that tell them."""
+"""Change decoders: messages of Kafka topics and notifications as changes of a dimension."""

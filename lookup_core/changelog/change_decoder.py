@@ -1,4 +1,4 @@
-"""Change decoder contract: messages in, row and table changes out, duplicates filtered."""
+"""Change decoder contract: messages in, row and table changes out, and the filter for replays."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,119 +18,115 @@ UNKNOWN_TRANSACTION = 0  # no transaction of PostgreSQL has this id
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Changes of n rows in the order of their source; a key may be there more than once."""
+    """Changes of n rows in the order of their source; keys may repeat."""
 
-    keys: pa.RecordBatch  # [n] the key's fields in exact types, without nulls
+    keys: pa.RecordBatch  # [n] the key columns in exact types, without nulls
     has_row: Mask  # [n] the key's row is now the one in `rows`
-    is_gone: Mask  # [n] the key has no row now; where neither: something changed, nobody says what
-    rows: pa.RecordBatch  # [n] all columns of the dimension; meaningful where `has_row`
-    transaction_ids: npt.NDArray[np.uint32]  # [n] the low 32 bits; or UNKNOWN_TRANSACTION
+    is_gone: Mask  # [n] the row was deleted; if neither, the row changed in an unknown way
+    rows: pa.RecordBatch  # [n] all columns of the dimension, where `has_row`
+    transaction_ids: npt.NDArray[np.uint32]  # [n] the low 32 bits, or UNKNOWN_TRANSACTION
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """Any row may have changed: it was truncated, or what changed cannot be told."""
+    """Any row may have changed: the table was truncated, or the changed rows are unknown."""
 
     reason: str  # for the log
     transaction_id: int = UNKNOWN_TRANSACTION  # the low 32 bits
 
 
 Change: TypeAlias = RowChanges | TableChange
+LogPosition: TypeAlias = tuple[int, int]  # the end of the transaction before, and the change's own
 
-
-LogPosition: TypeAlias = tuple[int, int]  # where the transaction before ended; the change's place
-
-# What is told again is no later than what was told; but clocks of servers are set, and set back.
-_ANEW_MS = 60_000
-# Debezium's `source.sequence`; null before the first transaction that it has seen the end of.
+# A replayed change is not later than its first report; but servers' clocks may be set back.
+_MAX_REPLAY_MS = 60_000
+# Debezium's `source.sequence`; null until the connector has seen a transaction end.
 _SEQUENCE = re.compile(r'\[\s*(?:null|"([0-9]{1,20})")\s*,\s*"([0-9]{1,20})"\s*\]')
-_BEGINNING = 0
 
 
 class ReplayFilter:
-    """Of one partition; a database may tell no positions at all: None throughout."""
+    """Recognises changes of one partition that a connector reports again.
+
+    Compares log positions, which are None throughout for a database without positions.
+    """
 
     def __init__(self) -> None:
         self._newest: LogPosition | None = None
-        self._latest_ms = 0  # of what was news
-        self._reads_rows = False  # what was told last was no change
+        self._latest_ms = 0  # the time of the newest change
+        self._is_in_snapshot = False  # the last report was a row of a snapshot
 
-    def is_news(self, position: LogPosition | None) -> bool:
-        """Whether nothing later was told.
+    def is_new(self, position: LogPosition | None) -> bool:
+        """Whether no later position was reported.
 
-        So is what stands where the newest does: rows that are written at once share their place,
-        and no key is there twice.
+        An equal position is new: rows written at once share it, each with another key.
         """
         if self._newest is None:
             return True
         return position is not None and position >= self._newest
 
-    def begins_anew(self, position: LogPosition | None, time_ms: int) -> bool:
-        """Whether it is of another log, as after a restore: later than all, at a former place."""
-        return not self.is_news(position) and time_ms > self._latest_ms + _ANEW_MS
+    def is_other_log(self, position: LogPosition | None, time_ms: int) -> bool:
+        """Whether a change belongs to the log of a restored database: a late one, far back."""
+        return not self.is_new(position) and time_ms > self._latest_ms + _MAX_REPLAY_MS
 
     def note(self, position: LogPosition | None, time_ms: int) -> bool:
-        """A change was told: the log goes on from there, unless it was told again.
-
-        Whether that is of another log, as `begins_anew` says.
-        """
-        self._reads_rows = False
-        begins_anew = self.begins_anew(position, time_ms)
-        if begins_anew or self.is_news(position):
+        """Record a change, unless it is a replay; returns `is_other_log`."""
+        self._is_in_snapshot = False
+        is_other_log = self.is_other_log(position, time_ms)
+        if is_other_log or self.is_new(position):
             self._newest = position
             self._latest_ms = max(self._latest_ms, time_ms)
-        return begins_anew
+        return is_other_log
 
     def note_snapshot(self, *, is_first: bool) -> bool:
-        """A row was read; whether that begins to tell all rows.
+        """Record a row of a snapshot; returns whether the snapshot starts with it.
 
-        A connector that has lost its place does so, and nobody tells which rows are gone.
+        A connector that has lost its position takes one, and never reports the rows deleted before.
         """
-        begins = is_first or not self._reads_rows
-        self._reads_rows = True
-        return begins
+        starts = is_first or not self._is_in_snapshot
+        self._is_in_snapshot = True
+        return starts
 
-    def is_beyond(self, other: Self) -> bool:
-        """Whether it is further; where one is much later, its log has taken the other's place."""
+    def is_ahead_of(self, other: Self) -> bool:
+        """Whether its position is later, or its log replaces the other's as the much later one."""
         if other._newest is None or self._newest is None:
             return self._newest is not None
         later_ms = self._latest_ms - other._latest_ms
-        return later_ms > 0 if abs(later_ms) > _ANEW_MS else self._newest > other._newest
+        return later_ms > 0 if abs(later_ms) > _MAX_REPLAY_MS else self._newest > other._newest
 
     def catch_up(self, other: Self) -> None:
-        """Be as far as another partition."""
+        """Take over the position of another partition."""
         self._newest, self._latest_ms = other._newest, other._latest_ms
 
 
 def level(logs: Collection[ReplayFilter]) -> None:
-    """Let all partitions be as far as the furthest: what was told in one may be told in others."""
-    furthest = ReplayFilter()
+    """Give all partitions the latest position: a key may move from any of them to any other."""
+    latest = ReplayFilter()
     for log in logs:
-        if log.is_beyond(furthest):
-            furthest = log
+        if log.is_ahead_of(latest):
+            latest = log
     for log in logs:
-        log.catch_up(furthest)
+        log.catch_up(latest)
 
 
 def log_position(sequence: object) -> LogPosition | None:
-    """The position of a change, from what Debezium tells of it; None if it does not."""
+    """The position of a change from Debezium's `source.sequence`; None if it has none."""
     found = _SEQUENCE.fullmatch(sequence) if isinstance(sequence, str) else None
-    return found and (int(found[1] or _BEGINNING), int(found[2]))
+    return found and (int(found[1] or 0), int(found[2]))
 
 
 def snapshot_position(sequence: object) -> LogPosition | None:
-    """The position of a row that a connector has read: behind all that had ended by then."""
+    """The position of a row in a snapshot: after all transactions that had ended by then."""
     position = log_position(sequence)
     return position and (position[1], position[1])
 
 
-# From the bytes of a JSON document; raises ValueError. A parameter of the decoders, because whoever
-# has this package without the service has no fast library for it.
+# Parses a JSON document; raises ValueError. A parameter of the decoders, as the core has no fast
+# JSON library.
 JsonLoads: TypeAlias = Callable[[bytes], object]
 
 
 class ChangeMessage(Protocol):
-    """One message of a partition, named as a record of Kafka's is."""
+    """One message of a partition, with the names of a Kafka record."""
 
     @property
     def key(self) -> bytes | None:
@@ -138,43 +134,43 @@ class ChangeMessage(Protocol):
 
     @property
     def value(self) -> bytes | None:
-        """The message's value; None: a tombstone."""
+        """The message's value; None for a tombstone."""
 
     @property
     def timestamp(self) -> int:
-        """When it was written, in ms since the epoch; negative: unknown."""
+        """When it was written, in ms since the epoch; negative if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What n messages say, in their order."""
+    """The content of n messages, in their order."""
 
     changes: Sequence[Change]
-    source_time_ms: int = NO_WATERMARK_MS  # the latest one that the messages tell of
-    ignored: int = 0  # messages that say nothing of the table
-    faults: Mapping[int, str] = field(default_factory=dict)  # {position of a message: why}
-    nbytes: int = 0  # what the changes hold in memory
+    source_time_ms: int = NO_WATERMARK_MS  # the latest one in the messages
+    ignored: int = 0  # messages without changes of the table
+    faults: Mapping[int, str] = field(default_factory=dict)  # {position of a message: reason}
+    nbytes: int = 0  # memory of the changes
 
 
 class ChangeDecoder(Protocol):
-    """Decodes the messages of one topic; remembers none of them."""
+    """Decodes the messages of one topic; keeps none of them."""
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
-        """What the messages of one partition say; never raises.
+        """Decode consecutive messages of one partition; never raises.
 
-        Whatever cannot be decoded is a TableChange at its place, and stands in `faults`. Rows are
-        not told if a later one was: `log` knows that, and notes what is told now. None: the first.
+        An undecodable message yields a TableChange at its position, and a fault. Rows that `log`
+        recognises as replays are reported as changed, without the row; None: nothing is a replay.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSettings:
-    """What a decoder has to know besides the schema."""
+    """What a decoder needs besides the schema."""
 
-    table: str  # "schema.table", as Debezium names it; of no account for upserts
-    # Whether rows and their absence are told, not only keys. Only where each row has a key of its
-    # own and messages tell the columns exactly: see the module of the format.
+    table: str  # "schema.table" in Debezium's events; unused for upserts
+    # Whether rows and deletions are reported, or keys only. Rows require that each row has its own
+    # key, and that messages hold the columns exactly.
     with_rows: bool
-    database: str | None = None  # Debezium's name of it; None: there is only one
+    database: str | None = None  # its name in Debezium's events; None: there is only one
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
-    max_message_bytes: int = 8 * 2**20  # key and value; a larger one counts as undecodable
+    max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable

@@ -1,4 +1,4 @@
-"""Debezium value encodings of PostgreSQL types, as the JSON forms that keys and rows use."""
+"""Debezium value encodings of PostgreSQL types, converted to the forms of `json_keys`."""
 
 import base64
 import re
@@ -12,15 +12,15 @@ from pyarrow import types
 from lookup_core.changelog.gathered_changes import Forms
 from lookup_core.changelog.json_column import UNUSABLE
 
-# Stands for what PostgreSQL does not send again because it has not changed (TOAST). Of another text
-# for it (`unavailable.value.placeholder`) nothing is known here.
+# The default placeholder for large values (TOAST) that have not changed: PostgreSQL does not send
+# them. Another `unavailable.value.placeholder` is not recognised.
 _UNAVAILABLE = "__debezium_unavailable_value"
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _SCALE = re.compile(r"[0-9]{1,2}")
 _HEXADECIMAL = re.compile(r"([0-9a-f]{2})+")
-_DECIMAL_BYTES = 16  # no number of 38 digits needs more
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  of columns without time zone
-_UNITS_OF_SECOND = {  # {name of the form: how many of them}; others may have been cut
+_DECIMAL_BYTES = 16  # enough for 38 digits
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for columns without time zone
+_UNITS_OF_SECOND = {  # {schema name: units per second}; other schemas may truncate
     "io.debezium.time.Timestamp": 10**3,
     "io.debezium.time.MicroTimestamp": 10**6,
     "io.debezium.time.NanoTimestamp": 10**9,
@@ -34,9 +34,9 @@ _NO_FORM: _Form = {}
 def plain_json(
     values: Sequence[object], forms: Sequence[Forms], field: pa.Field
 ) -> Sequence[object]:
-    """The values of one column; UNUSABLE instead of what is not surely the table's own value."""
-    rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), _as_it_is)
-    if rewrite is _as_it_is and not any(forms):
+    """Convert the values of one column; ambiguous ones become UNUSABLE."""
+    rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), _unchanged)
+    if rewrite is _unchanged and not any(forms):
         return values
     return [
         _plain(value, form.get(field.name, _NO_FORM), field, rewrite=rewrite)
@@ -47,13 +47,13 @@ def plain_json(
 def _plain(value: object, form: _Form, field: pa.Field, *, rewrite: _Rewrite) -> object:
     if value is None or value is UNUSABLE:
         return value
-    # Connect writes the default of a column where the column is NULL, unless it is told not to.
+    # By default, Kafka Connect writes the default of a column in place of NULL.
     if form.get("optional") and "default" in form and value == form["default"]:
         return UNUSABLE
     return rewrite(value, form, field)
 
 
-def _as_it_is(value: object, _form: _Form, _field: pa.Field) -> object:
+def _unchanged(value: object, _form: _Form, _field: pa.Field) -> object:
     return value
 
 
@@ -86,7 +86,7 @@ def _timestamp(value: object, form: _Form, field: pa.Field) -> object:
 
 
 def _without_zone(value: object) -> object:
-    # Debezium writes the ISO 8601 texts of what has no time zone with that of UTC.
+    # Debezium appends "Z" to ISO 8601 texts of types without time zone.
     return value.removesuffix("Z") if isinstance(value, str) else UNUSABLE
 
 

@@ -1,7 +1,4 @@
-"""The formats of a changelog, and the decoder of each.
-
-What a format looks like stands in the module of its decoder.
-"""
+"""Changelog formats, and the decoder of each."""
 
 from enum import StrEnum
 
@@ -12,10 +9,16 @@ from lookup_core.dimension_schema import DimensionSchema
 
 
 class ChangelogFormat(StrEnum):
-    """How the messages of a topic are written."""
+    """The encoding of a topic's messages."""
 
     DEBEZIUM_JSON = "debezium_json"
     UPSERT_JSON = "upsert_json"
+
+
+_DECODERS: dict[ChangelogFormat, type[DebeziumDecoder | UpsertDecoder]] = {
+    ChangelogFormat.DEBEZIUM_JSON: DebeziumDecoder,
+    ChangelogFormat.UPSERT_JSON: UpsertDecoder,
+}
 
 
 def decoder_for(
@@ -25,11 +28,5 @@ def decoder_for(
     settings: DecoderSettings,
     loads: JsonLoads,
 ) -> ChangeDecoder:
-    """The decoder of a topic in this format, for a dimension of this schema."""
+    """The decoder for a topic of this format and a dimension of this schema."""
     return _DECODERS[changelog_format](schema, settings, loads=loads)
-
-
-_DECODERS: dict[ChangelogFormat, type[DebeziumDecoder | UpsertDecoder]] = {
-    ChangelogFormat.DEBEZIUM_JSON: DebeziumDecoder,
-    ChangelogFormat.UPSERT_JSON: UpsertDecoder,
-}

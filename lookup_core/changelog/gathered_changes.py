@@ -1,11 +1,11 @@
-"""Gathers what messages say, one after the other, and makes columns of all of it at the end.
+"""Change builder: gathers the changes of one batch of messages, then converts them to columns.
 
-Knows no format of messages; what a change is stands in `change`.
+Independent of the message format.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,96 +26,92 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 Values: TypeAlias = Mapping[str, Any]  # {column: JSON value}
-Forms: TypeAlias = Mapping[str, Any]  # {column: what its values look like}, as a format has it
-# JSON values of a field as `json_keys` knows them, from those that a format has, and their forms.
+Forms: TypeAlias = Mapping[str, Any]  # {column: the encoding of its values}, in terms of the format
+# Converts a column's values from the encodings of the format to those of `json_keys`.
 Rewrite: TypeAlias = Callable[[Sequence[object], Sequence[Forms], pa.Field], Sequence[object]]
+
+_TableChange: TypeAlias = tuple[int, TableChange]  # with the number of row changes before it
 
 _NO_FORMS: Forms = {}
 _LOW_HALF = 0xFFFFFFFF
-_END_OF_TIME_MS = 2**63  # later ones are not a watermark's
+_END_OF_TIME_MS = 2**63  # watermarks have 63 bits
 
 
-class Told(IntEnum):
-    """What a message tells of a key."""
+class ChangeKind(IntEnum):
+    """The reported change of a row."""
 
-    NOTHING = 0  # but that something changed
-    ROW = 1
-    ABSENCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Boundary:
-    """A change of the table between those of single rows."""
-
-    position: int  # of the row that comes next
-    change: TableChange
+    UNKNOWN = 0
+    UPSERT = 1
+    DELETE = 2
 
 
 class GatheredChanges:
     """The changes of one batch of messages, in their order."""
 
-    def __init__(self, schema: DimensionSchema, *, with_rows: bool, rewrite: Rewrite) -> None:
-        self.position = 0  # of the message that is read
-        self.is_news = True  # the message; else its rows are not told, as they may be former ones
+    def __init__(
+        self, schema: DimensionSchema, *, with_rows: bool, rewrite: Rewrite | None = None
+    ) -> None:
+        self.position = 0  # of the current message
+        self.is_new = True  # the current message; rows of replays may be former ones
         self.ignored = 0
         self.source_time_ms = NO_WATERMARK_MS
         self._schema, self._with_rows, self._rewrite = schema, with_rows, rewrite
         self._key_names = schema.key.names
-        self._least_names = {*self._key_names}
-        self._values: list[Values] = []  # of each row change, the key's among them
+        self._key_name_set = {*self._key_names}
+        self._values: list[Values] = []  # of each row change, key included
         self._forms: list[Forms] = []
-        self._told: list[Told] = []
+        self._kinds: list[ChangeKind] = []
         self._transaction_ids: list[int] = []
         self._messages: list[int] = []  # the position of each row change's message
-        self._boundaries: list[_Boundary] = []
+        self._table_changes: list[_TableChange] = []
         self._faults: dict[int, str] = {}
 
     def has_key(self, values: Values) -> bool:
-        """Whether all columns of the key are there."""
-        return self._least_names <= values.keys()
+        """Whether all key columns are present."""
+        return self._key_name_set <= values.keys()
 
     def has_whole_key(self, values: Values) -> bool:
-        """Whether all columns of the key are there, and none of them is null."""
+        """Whether all key columns are present and not null."""
         return self.has_key(values) and None not in [values[name] for name in self._key_names]
 
     def is_same_key(self, values: Values, others: Values) -> bool:
-        """Whether both have the key, and the same one."""
+        """Whether two sets of values, both with the key, have the same key."""
         return all(values[name] == others[name] for name in self._key_names)
 
     def note_time(self, time_ms: object) -> None:
-        """The source had this time, in ms since the epoch, if it is one."""
+        """Note a time of the source, in ms since the epoch; other values are ignored."""
         if type(time_ms) is int and self.source_time_ms < time_ms < _END_OF_TIME_MS:
             self.source_time_ms = time_ms
 
     def add(
         self,
         values: Values,
-        told: Told,
+        kind: ChangeKind,
         *,
         transaction_id: int = UNKNOWN_TRANSACTION,
         forms: Forms = _NO_FORMS,
     ) -> None:
-        """A row changed: `values` holds its key and, if it is told, the row itself."""
+        """Add a row change; `values` hold the key and, for an upsert, the row."""
         self._values.append(values)
         self._forms.append(forms)
-        self._told.append(told if self._with_rows and self.is_news else Told.NOTHING)
+        self._kinds.append(kind if self._with_rows and self.is_new else ChangeKind.UNKNOWN)
         self._transaction_ids.append(transaction_id & _LOW_HALF)
         self._messages.append(self.position)
 
     def add_table(self, reason: str, transaction_id: int = UNKNOWN_TRANSACTION) -> None:
-        """Any row may have changed."""
+        """Add a change of the table."""
         change = TableChange(reason, transaction_id & _LOW_HALF)
-        self._boundaries.append(_Boundary(len(self._values), change))
+        self._table_changes.append((len(self._values), change))
 
     def add_fault(self, reason: str) -> None:
-        """The message cannot be decoded, so that any row may have changed."""
+        """Note that the current message is undecodable: a change of the table."""
         self._faults[self.position] = reason
         self.add_table(reason)
 
     def decoded(self) -> Decoded:
-        """All of it."""
+        """All changes so far, as columns."""
         keys = self._typed_keys()
-        changes = list(self._changes(keys, self._boundaries + self._unreadable(keys)))
+        changes = list(self._changes(keys, self._table_changes + self._unreadable(keys)))
         return Decoded(
             changes,
             self.source_time_ms,
@@ -130,7 +126,7 @@ class GatheredChanges:
 
     def _typed_keys(self) -> TypedKeys:
         columns = [
-            self._rewrite([values[field.name] for values in self._values], self._forms, field)
+            self._plain([values[field.name] for values in self._values], field)
             for field in self._schema.key
         ]
         keys = (
@@ -138,35 +134,39 @@ class GatheredChanges:
         )
         return typed_keys_from_json(keys, self._schema)
 
-    def _unreadable(self, keys: TypedKeys) -> list[_Boundary]:
-        """A key that is none of the dimension's could be any of them."""
-        boundaries = []
-        for position, code in sorted(keys.faults.items()):
-            reason = f"a key is not of the dimension's type ({code})"
-            self._faults[self._messages[position]] = reason
-            change = TableChange(reason, self._transaction_ids[position])
-            boundaries.append(_Boundary(position, change))
-        return boundaries
+    def _plain(self, values: Sequence[object], field: pa.Field) -> Sequence[object]:
+        return values if self._rewrite is None else self._rewrite(values, self._forms, field)
 
-    def _changes(self, keys: TypedKeys, boundaries: list[_Boundary]) -> Iterator[Change]:
+    def _unreadable(self, keys: TypedKeys) -> list[_TableChange]:
+        """A key of another type may stand for any row: it is a change of the table."""
+        changes = []
+        for position, code in sorted(keys.faults.items()):
+            reason = f"a key does not have the dimension's type ({code})"
+            self._faults[self._messages[position]] = reason
+            changes.append((position, TableChange(reason, self._transaction_ids[position])))
+        return changes
+
+    def _changes(self, keys: TypedKeys, of_table: list[_TableChange]) -> Iterator[Change]:
         is_kept = np.ones(keys.size, np.bool_)
-        is_kept[[*keys.nulls.tolist(), *keys.faults]] = False  # no one asks for a key with a NULL
+        is_kept[[*keys.nulls.tolist(), *keys.faults]] = (
+            False  # keys with a NULL are never looked up
+        )
         all_rows = self._row_changes(keys.columns)
         start = 0
-        for boundary in sorted(boundaries, key=lambda boundary: boundary.position):
-            yield from _part(all_rows, start, is_kept[: boundary.position])
-            yield boundary.change
-            start = boundary.position
+        for position, change in sorted(of_table, key=itemgetter(0)):
+            yield from _part(all_rows, start, is_kept[:position])
+            yield change
+            start = position
         yield from _part(all_rows, start, is_kept)
 
     def _row_changes(self, keys: pa.RecordBatch) -> RowChanges:
-        told = np.array(self._told, np.int8)
-        has_row = told == Told.ROW
+        kinds = np.array(self._kinds, np.int8)
+        has_row = kinds == ChangeKind.UPSERT
         return RowChanges(
             keys=keys,
-            rows=self._rows(has_row),  # what cannot be read leaves `has_row`
+            rows=self._rows(has_row),  # clears `has_row` of unusable rows
             has_row=has_row,
-            is_gone=told == Told.ABSENCE,
+            is_gone=kinds == ChangeKind.DELETE,
             transaction_ids=np.array(self._transaction_ids, np.uint32),
         )
 
@@ -176,25 +176,25 @@ class GatheredChanges:
             nulls = [pa.nulls(len(has_row), field.type) for field in columns]
             return pa.record_batch(nulls, schema=columns)
         arrays = []
-        is_told = has_row.tolist()
+        is_upsert = has_row.tolist()
         for field in columns:
             given = [
-                values.get(field.name, UNUSABLE) if told else None
-                for values, told in zip(self._values, is_told, strict=True)
+                values.get(field.name, UNUSABLE) if is_given else None
+                for values, is_given in zip(self._values, is_upsert, strict=True)
             ]
-            column = json_column(self._rewrite(given, self._forms, field), field)
+            column = json_column(self._plain(given, field), field)
             has_row[column.unusable] = False
             arrays.append(column.values)
         return pa.record_batch(arrays, schema=columns)
 
 
 def refuse_unnameable(schema: DimensionSchema) -> None:
-    """Raise InvalidRequest (`key_type`) if the key has a type that JSON cannot name exactly."""
+    """Raise InvalidRequest (`key_type`) if JSON cannot state the key's type exactly."""
     typed_keys_from_json([], schema)
 
 
 def _part(changes: RowChanges, start: int, is_kept: Mask) -> Iterator[RowChanges]:
-    """Those from `start` to the end of the mask that are kept, if there are any."""
+    """The kept changes from `start` to the end of the mask, if there are any."""
     positions = start + np.flatnonzero(is_kept[start:])
     if not positions.size:
         return

@@ -1,4 +1,4 @@
-"""JSON documents of messages, and JSON values of one column as an Arrow array."""
+"""JSON to Arrow conversion: the documents of messages, and the values of one column."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,40 +18,40 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 Positions = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.floating]
 
-UNUSABLE: Final = object()  # stands for a value that is not there, or that cannot be relied upon
+UNUSABLE: Final = object()  # marks a missing or ambiguous value
 
 _NO_POSITIONS = np.zeros(0, np.intp)
 _NO_COLUMNS = pa.schema([])
 _NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
-_WHOLE_FLOATS = 2**53  # up to here, a double holds each whole number
+_WHOLE_FLOATS = 2**53  # up to here doubles hold all whole numbers
 
 
 @dataclass(frozen=True, slots=True)
 class JsonColumn:
-    """n values of a column; null where JSON has null, and where it has nothing usable."""
+    """n values of a column; null for JSON nulls and unusable values."""
 
     values: pa.Array  # [n]
-    unusable: Positions  # those of values that are not of the type
+    unusable: Positions  # of values that do not have the type
 
 
 def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
-    """The values in the field's exact type."""
+    """Convert values to the field's exact type."""
     if {*map(type, values)} <= {_plain_type(field.type), NoneType}:
         try:
             return JsonColumn(pa.array(values, field.type), _NO_POSITIONS)
         except (OverflowError, pa.ArrowInvalid, UnicodeError):
-            pass  # at least one is out of range: let us see which
+            pass  # at least one value is out of range: convert them one by one
     if types.is_floating(field.type):
         return _floats(values, field.type)
     try:
         typed = typed_keys_from_json(values, DimensionSchema(pa.schema([field]), _NO_COLUMNS))
-    except InvalidRequest:  # a type that JSON cannot name
+    except InvalidRequest:  # JSON cannot state values of the type
         return JsonColumn(pa.nulls(len(values), field.type), np.arange(len(values)))
     return JsonColumn(typed.columns.column(0), np.array([*typed.faults], np.intp))
 
 
 def _plain_type(kind: pa.DataType) -> type:
-    """The type of values that Arrow takes as they are."""
+    """The Python type whose values Arrow converts exactly; NoneType if there is none."""
     if types.is_integer(kind):
         return int
     if types.is_string(kind):
@@ -65,7 +65,7 @@ def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
     doubles = np.array([0.0 if number is None else number for number in numbers], np.float64)
     with np.errstate(over="ignore"):
         exact = doubles.astype(kind.to_pandas_dtype())
-        is_wrong = _is_not_surely(doubles, exact)
+        is_wrong = _is_inexact(doubles, exact)
     is_wrong |= is_null & np.array([value is not None for value in values], np.bool_)
     return JsonColumn(pa.array(exact, mask=is_null | is_wrong), np.flatnonzero(is_wrong))
 
@@ -78,10 +78,10 @@ def _float(value: object) -> float | None:
     return _NOT_FINITE.get(value) if isinstance(value, str) else None
 
 
-def _is_not_surely(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
-    """Where the shorter number need not be the nearest to what was written.
+def _is_inexact(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
+    """Where the shorter float may not be the nearest one to the original text.
 
-    A double halfway between two shorter numbers may come from a text on either side of the half.
+    The text of a double halfway between two shorter floats may lie on either side.
     """
     back = exact.astype(np.float64)
     outwards = np.where(doubles > back, np.inf, -np.inf).astype(exact.dtype)
@@ -92,18 +92,18 @@ def _is_not_surely(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class JsonDocuments:
-    """Reads documents up to a size."""
+    """Parses JSON documents up to a size."""
 
     loads: JsonLoads
     max_bytes: int
 
     def read(self, content: bytes | None) -> object:
-        """The document, None where there is none; raises ValueError with a reason for the log."""
+        """Parse a document, None for none; raises ValueError with a reason for the log."""
         if content is None:
             return None
         if len(content) > self.max_bytes:
-            raise ValueError(f"it has {len(content)} bytes, more than {self.max_bytes}")
+            raise ValueError(f"{len(content)} bytes exceed the limit of {self.max_bytes}")
         try:
             return self.loads(content)
         except ValueError as error:
-            raise ValueError("it is not JSON") from error
+            raise ValueError("not valid JSON") from error

@@ -1,14 +1,14 @@
-"""What a notification says: which keys of a table have changed, or that any may have.
+"""Notification decoder: payloads of PostgreSQL's NOTIFY as changed keys.
 
-Only what is in one; who sends it is SQL, who hears it an adapter. The payload is a JSON object:
+The triggers that send them, and the connection that receives them, are in the PostgreSQL connector.
+A payload is a JSON object, complete in itself:
 
-    {"v": 1, "x": "<transaction id>", "k": [[<value>, …], …]}   these keys, in the key's order
-    {"v": 1, "x": "<transaction id>", "all": true}              any row
-    {"v": 1, "t": <ms since the epoch>}                         nothing; a sign of life
+    {"v": 1, "x": "<transaction id>", "k": [[<value>, …], …]}   these keys changed
+    {"v": 1, "x": "<transaction id>", "all": true}              any row may have changed
+    {"v": 1, "t": <ms since the epoch>}                         a heartbeat
 
-The transaction id is a text of up to 64 bits, as `pg_current_xact_id()` writes it. Values are as
-`to_jsonb` writes them: numbers, texts, dates and times as texts, bytea as hexadecimal digits behind
-a backslash and an x. Each payload stands alone, so that many keys are sent in several.
+The transaction id is a decimal text of up to 64 bits, as of `pg_current_xact_id()`. Values have the
+forms of `to_jsonb`: dates and times are texts, bytea is hexadecimal after a backslash and an x.
 """
 
 import base64
@@ -20,9 +20,9 @@ from pyarrow import types
 
 from lookup_core.changelog.change_decoder import Decoded, JsonLoads
 from lookup_core.changelog.gathered_changes import (
+    ChangeKind,
     Forms,
     GatheredChanges,
-    Told,
     Values,
     refuse_unnameable,
 )
@@ -31,25 +31,25 @@ from lookup_core.dimension_schema import DimensionSchema
 
 _VERSION = 1
 _DIGITS = re.compile(r"[0-9]{1,20}")
-_LONGEST_BYTES = 8_000  # of a payload; PostgreSQL's own limit
-_EXACT_DIGITS = 15  # so many of any number survive a double, in which JSON's numbers are read
+_MAX_BYTES = 8_000  # of a payload, as in PostgreSQL
+_EXACT_DIGITS = 15  # that a double preserves: JSON numbers are parsed as doubles
 
 
 class NotificationDecoder:
-    """Decodes payloads of one dimension's channel; remembers none of them.
+    """Decodes the payloads of one dimension's channel; keeps none of them.
 
-    Raises InvalidRequest (`key_type`) for a key that JSON cannot name.
+    Raises InvalidRequest (`key_type`) for a key type that JSON cannot state exactly.
     """
 
     def __init__(self, schema: DimensionSchema, *, loads: JsonLoads) -> None:
         refuse_unnameable(schema)
         self._schema = schema
-        self._documents = JsonDocuments(loads, _LONGEST_BYTES)
+        self._documents = JsonDocuments(loads, _MAX_BYTES)
 
     def decode(self, payloads: Sequence[str]) -> Decoded:
-        """What they say, in their order; never raises.
+        """Decode payloads in their order; never raises.
 
-        Whatever cannot be decoded is a TableChange at its place, and stands in `faults`.
+        An undecodable payload yields a TableChange at its position, and a fault.
         """
         gathered = GatheredChanges(self._schema, with_rows=False, rewrite=_plain_json)
         for gathered.position, payload in enumerate(payloads):
@@ -62,30 +62,30 @@ class NotificationDecoder:
     def _read(self, payload: str, gathered: GatheredChanges) -> None:
         notification = self._documents.read(payload.encode())
         if not isinstance(notification, dict) or notification.get("v") != _VERSION:
-            raise ValueError("it is no notification of a version that is known here")
+            raise ValueError("not a notification of version 1")
         if "t" in notification:
             gathered.note_time(notification["t"])
             gathered.ignored += 1
             return
         transaction_id = _transaction_id(notification.get("x"))
         if notification.get("all") is True:
-            gathered.add_table("more rows were changed than are told one by one", transaction_id)
+            gathered.add_table("more rows changed than notifications list", transaction_id)
             return
         for key in self._keys(notification.get("k")):
-            gathered.add(key, Told.NOTHING, transaction_id=transaction_id)
+            gathered.add(key, ChangeKind.UNKNOWN, transaction_id=transaction_id)
 
     def _keys(self, keys: object) -> list[Values]:
         names = self._schema.key.names
         if not isinstance(keys, list) or any(
             not isinstance(key, list) or len(key) != len(names) for key in keys
         ):
-            raise ValueError("its keys are not those of the dimension")
+            raise ValueError("a key does not have the dimension's key columns")
         return [dict(zip(names, key, strict=True)) for key in keys]
 
 
 def _transaction_id(text: object) -> int:
     if not isinstance(text, str) or not _DIGITS.fullmatch(text):
-        raise ValueError("it has no transaction id")
+        raise ValueError("the transaction id is missing or malformed")
     return int(text)
 
 

@@ -1,17 +1,14 @@
-"""Plain upserts in JSON: the message's key is the row's key, its value the row.
+"""Upsert JSON decoder: the message's key is the row's key, its value the row.
 
-Not Debezium's flattened events: its dates, bytes and decimals have other forms.
+Not for Debezium's flattened events, which encode dates, bytes and decimals differently.
 
-The key is a value, a list of values, or an object by the names of the key's columns; the value an
-object by the names of the columns, or null where there is no row any more. Values have the forms
-of `json_keys`: ISO 8601 texts, uuids, decimals as texts, bytes in base64. A row that lacks a column
-of the dimension, or has something else in it, is not told. There are no transaction ids, nor
-positions: rows that a writer tells once more are taken for news.
+The key is a value, a list of values, or an object by column name. The value is an object by column
+name, or null for a deletion. Values have the forms of `json_keys`: ISO 8601 texts, uuids, decimals
+as texts, bytes in base64. A row without all columns in their types is reported as changed only.
+Upserts have no transaction ids and no log positions: rows that are written again count as new.
 """
 
 from collections.abc import Sequence
-
-import pyarrow as pa
 
 from lookup_core.changelog.change_decoder import (
     ChangeMessage,
@@ -21,9 +18,8 @@ from lookup_core.changelog.change_decoder import (
     ReplayFilter,
 )
 from lookup_core.changelog.gathered_changes import (
-    Forms,
+    ChangeKind,
     GatheredChanges,
-    Told,
     Values,
     refuse_unnameable,
 )
@@ -32,9 +28,9 @@ from lookup_core.dimension_schema import DimensionSchema
 
 
 class UpsertDecoder:
-    """A ChangeDecoder of such messages; the source's time is that of the messages.
+    """A ChangeDecoder for upserts; the source time is the messages' timestamp.
 
-    Raises InvalidRequest (`key_type`) for a key that JSON cannot name.
+    Raises InvalidRequest (`key_type`) for a key type that JSON cannot state exactly.
     """
 
     def __init__(
@@ -47,7 +43,7 @@ class UpsertDecoder:
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
         del log
-        gathered = GatheredChanges(self._schema, with_rows=self._with_rows, rewrite=_as_they_are)
+        gathered = GatheredChanges(self._schema, with_rows=self._with_rows)
         for gathered.position, message in enumerate(messages):
             if message.timestamp >= 0:
                 gathered.note_time(message.timestamp)
@@ -61,11 +57,11 @@ class UpsertDecoder:
         key = self._named(self._documents.read(message.key))
         row = self._documents.read(message.value)
         if row is None:
-            gathered.add(key, Told.ABSENCE)
+            gathered.add(key, ChangeKind.DELETE)
         elif isinstance(row, dict):
-            gathered.add({**row, **key}, Told.ROW)
+            gathered.add({**row, **key}, ChangeKind.UPSERT)
         else:
-            raise ValueError("its value is no object")
+            raise ValueError("the value is not a JSON object")
 
     def _named(self, key: object) -> Values:
         names = self._schema.key.names
@@ -74,12 +70,5 @@ class UpsertDecoder:
         else:
             parts = key if isinstance(key, list) else [key]
         if key is None or len(parts) != len(names):
-            raise ValueError("its key is not that of the dimension")
+            raise ValueError("the key does not have the dimension's key columns")
         return dict(zip(names, parts, strict=True))
-
-
-def _as_they_are(
-    values: Sequence[object], forms: Sequence[Forms], field: pa.Field
-) -> Sequence[object]:
-    del forms, field
-    return values

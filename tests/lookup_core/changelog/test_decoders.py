@@ -20,10 +20,10 @@ from tests.lookup_core.changelog.change_messages import Message, message, schema
 SCHEMA = schema_of({"id": pa.int64()}, {"name": pa.utf8(), "tier": pa.int8()})
 PAIR = schema_of({"line": pa.utf8(), "number": pa.int16()}, {"tier": pa.int8()})
 ANN, NULLS = {"name": "Ann", "tier": 1}, {"name": None, "tier": None}
-NO_KEY = "a key is not of the dimension's type (type)"
-NO_JSON = "it is not JSON"
-NO_EVENT = "it is not one of Debezium's messages"
-NO_NOTIFICATION = "it is no notification of a version that is known here"
+NO_KEY = "a key does not have the dimension's type (type)"
+NO_JSON = "not valid JSON"
+NO_EVENT = "not a Debezium message"
+NO_NOTIFICATION = "not a notification of version 1"
 Decode = Callable[[Sequence[Message], DimensionSchema], Decoded]
 
 
@@ -69,30 +69,30 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
     upserts: [
         (Message(b"{", b"{}"), NO_JSON),
         (Message(b"1", b"{"), NO_JSON),
-        (Message(b"1", b"7"), "its value is no object"),
+        (Message(b"1", b"7"), "the value is not a JSON object"),
         *(
-            (Message(key, b"{}"), "its key is not that of the dimension")
+            (Message(key, b"{}"), "the key does not have the dimension's key columns")
             for key in (None, b"null", b"[1, 2]", b'{"number": 1}')
         ),
         (Message(b"1.0", b"{}"), NO_KEY),
         (Message(b'"1"', b"{}"), NO_KEY),
         (Message(b"9223372036854775808", b"{}"), NO_KEY),
-        (Message(b"1", b'{"name": "%s"}' % (b"x" * 79)), "it has 91 bytes, more than 90"),
+        (Message(b"1", b'{"name": "%s"}' % (b"x" * 79)), "91 bytes exceed the limit of 90"),
     ],
     events: [
         (Message(b"{}", b"{"), NO_JSON),
         (Message(b"{}", b""), NO_JSON),
         (Message(b"{}", b"\0\0\0\0\1avro"), NO_JSON),
         (Message(b"Struct{id=1}", None), NO_JSON),
-        (Message(b"{}", b"[]"), "it is no JSON object"),
+        (Message(b"{}", b"[]"), "not a JSON object"),
         (message({}, {"id": 1, "status": "flat", "ts_ms": 1}), NO_EVENT),
-        (message({}, {"op": "c"}), "it has no source"),
-        (Message(b"{}", b'{"text": "%s"}' % (b"x" * 389)), "it has 401 bytes, more than 400"),
-        (event("z", {"id": 1}), "its operation is unknown"),
+        (message({}, {"op": "c"}), "the event has no source"),
+        (Message(b"{}", b'{"text": "%s"}' % (b"x" * 389)), "401 bytes exceed the limit of 400"),
+        (event("z", {"id": 1}), "the operation is unknown"),
         (event(["c"], {"id": 1}), NO_EVENT),
-        (event("c"), "its row lacks a column of the key"),
-        (event("c", {"name": "A"}), "its row lacks a column of the key"),
-        (event("u", {"name": "A"}, {"id": 1}), "its row lacks a column of the key"),
+        (event("c"), "the row lacks a key column"),
+        (event("c", {"name": "A"}), "the row lacks a key column"),
+        (event("u", {"name": "A"}, {"id": 1}), "the row lacks a key column"),
         (event("c", {"id": "1"}), NO_KEY),
     ],
     notifications: [
@@ -100,12 +100,15 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
         (Message(None, b"[]"), NO_NOTIFICATION),
         (notification(v=2, k=[[1]]), NO_NOTIFICATION),
         *(
-            (notification(**words), "its keys are not those of the dimension")
+            (notification(**words), "a key does not have the dimension's key columns")
             for words in ({}, {"all": False}, {"k": [1]}, {"k": [[1, 2]]})
         ),
-        *((notification(x=x, k=[[1]]), "it has no transaction id") for x in (None, 7, "-7")),
+        *(
+            (notification(x=x, k=[[1]]), "the transaction id is missing or malformed")
+            for x in (None, 7, "-7")
+        ),
         (notification(k=[["1"]]), NO_KEY),
-        (notification(k=[["x" * 8_000]]), "it has 8026 bytes, more than 8000"),
+        (notification(k=[["x" * 8_000]]), "8026 bytes exceed the limit of 8000"),
     ],
 }  # fmt: skip
 FORMATS = pytest.mark.parametrize("decode", GOOD)

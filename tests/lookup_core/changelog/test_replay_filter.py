@@ -53,11 +53,11 @@ def log_of(*positions: LogPosition | None) -> ReplayFilter:
         ([(20, 25), (10, 15), (15, 18)], (20, 25), True),
     ],
 )
-def test_only_later_positions_are_news(
+def test_only_later_positions_are_new(
     noted: list[LogPosition | None], position: LogPosition | None, *, expected: bool
 ) -> None:
-    """A position is news unless a later one was reported."""
-    assert log_of(*noted).is_news(position) is expected
+    """A position is new unless a later one was reported."""
+    assert log_of(*noted).is_new(position) is expected
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_restored_database_starts_a_log(
     """An earlier position, more than a minute later, is of the log of a restored database."""
     log = log_of((10, 15))
 
-    assert log.begins_anew(position, time_ms) is expected
+    assert log.is_other_log(position, time_ms) is expected
     assert log.note(position, time_ms) is expected
-    assert log.is_news((6, 6)) is expected
-    assert not log.begins_anew(position, time_ms - 1)
+    assert log.is_new((6, 6)) is expected
+    assert not log.is_other_log(position, time_ms - 1)
 
 
 def test_replay_does_not_advance_time() -> None:
@@ -93,7 +93,7 @@ def test_replay_does_not_advance_time() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(
-    ("positions", "is_restored", "news", "old"),
+    ("positions", "is_restored", "new", "old"),
     [
         ([[], [(5, 5)], [(10, 15)]], False, (10, 15), (10, 14)),
         ([[None], [(10, 15)]], False, (10, 15), (10, 14)),
@@ -106,21 +106,21 @@ def test_partitions_are_leveled(
     positions: list[list[LogPosition | None]],
     *,
     is_restored: bool,
-    news: LogPosition | None,
+    new: LogPosition | None,
     old: LogPosition | None,
     order: int,
 ) -> None:
     """All partitions have the newest position of any; a restored log replaces others."""
     logs = [log_of(*each) for each in positions]
     if is_restored:
-        logs[1].note(news, LATER_MS)
+        logs[1].note(new, LATER_MS)
 
     level(logs[::order])
 
-    assert [log.is_news(news) for log in logs] == [True] * len(logs)
-    assert [log.is_news(old) for log in logs] == [old is None] * len(logs)
-    assert [log.begins_anew((1, 1), LATER_MS) for log in logs] == [
-        news is not None and not is_restored
+    assert [log.is_new(new) for log in logs] == [True] * len(logs)
+    assert [log.is_new(old) for log in logs] == [old is None] * len(logs)
+    assert [log.is_other_log((1, 1), LATER_MS) for log in logs] == [
+        new is not None and not is_restored
     ] * len(logs)
 
 
@@ -303,7 +303,7 @@ class AloneLog(ReplayFilter):
     """A broken log: ignores other partitions."""
 
     def catch_up(self, other: ReplayFilter) -> None:
-        """Learn nothing."""
+        """Take over nothing."""
 
 
 class AloneModel(ReplayModel):

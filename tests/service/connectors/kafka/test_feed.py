@@ -385,9 +385,9 @@ def test_added_partition_levels_replays() -> None:
     topic = KafkaTopic()
     topic.log("planes-1")
     topic.log("planes-0").note((20, 25), 5)
-    before = [topic.log(f"planes-{number}").is_news((20, 24)) for number in (0, 1)]
+    before = [topic.log(f"planes-{number}").is_new((20, 24)) for number in (0, 1)]
 
     topic.log("planes-2")
 
-    after = [topic.log(f"planes-{number}").is_news((20, 24)) for number in range(3)]
+    after = [topic.log(f"planes-{number}").is_new((20, 24)) for number in range(3)]
     assert (before, after) == ([False, True], [False] * 3)
