@@ -21,7 +21,7 @@ from tools.processes.until import until
 HEARTBEATS = "heartbeats"
 MAX_STALENESS_S = 5.0  # of heartbeats several times a second
 FETCHED = [("fetched", name) for name in NAMES.values()]
-REFUSED = "the user may not read the topic"
+REFUSED = "the user may not read or describe the topic"
 BYPASS_WITHIN_S = 14.0  # of silence; 10 s, and what a busy machine needs
 
 

@@ -74,7 +74,7 @@ async def test_missing_topic_is_an_error(kafka: KafkaBroker, topic: str) -> None
     first, second = await bad(kafka.address, topic), await bad(kafka.address, topic)
 
     (finding,) = first
-    assert finding.message == f"topic {topic} of {kafka.address}: there is no such topic"
+    assert finding.message == f"topic {topic} of {kafka.address}: the topic does not exist"
     assert finding.remedy.startswith(f"create topic {topic}")
     assert second == first
 

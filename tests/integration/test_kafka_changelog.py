@@ -174,7 +174,7 @@ async def test_missing_topic_is_named(settings: KafkaSettings, topic: str) -> No
         found = await enumerator.discover()
 
     assert caught.value.code == ErrorCode.TABLE_UNAVAILABLE
-    assert caught.value.detail == f"{settings.address}: there is no such topic"
+    assert caught.value.detail == f"{settings.address}: the topic does not exist"
     assert [split.id for split in found] == [f"{topic}-0"]
 
 

@@ -20,7 +20,7 @@ from demo.embedded_kafka.java_process import JavaProcess
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker, kafka_libraries
 from demo.embedded_kafka.kafka_topics import create_topic, delete_records
 from demo.live.changelog import unix_relay
-from service.connectors.kafka.topic import partition_id
+from service.connectors.kafka.assignment import partition_id
 from tools.freshness.table import NAME
 from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.sidecar_process import SidecarProcess, clean_environ

@@ -1,1 +1,1 @@
-"""Kafka connector: the changelog of a dimension."""
+"""Kafka connector: a topic as the changelog of a dimension."""

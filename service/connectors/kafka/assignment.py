@@ -1,48 +1,89 @@
-"""What one consumer reads: which partitions, from where, and which are paused.
+"""Partition assignment: which partitions of a topic one consumer reads, from which offsets.
 
-Not what the messages say. A partition that cannot be read from where it should is read from its
-beginning, and is said to be `restarted`: what was in between is lost.
+Independent of the messages' content. A partition whose next offset is gone is `restarted`: it is
+read from its first offset, and the changes in between are lost.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Self
 
 from aiokafka import TopicPartition
 
+from lookup_core.changelog.change_decoder import ReplayFilter, level
+from lookup_core.sources.splits import Split
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.kafka.topic import KafkaTopic
 
-_FIRST = -1  # wherever the partition begins
-_CUT_OFF = "what was to be read next is not in the changelog any more"
-_OTHER_TOPIC = "the topic of the changelog is another one"
+_FIRST = -1  # the first offset of the partition
+_CUT_OFF = "the next message is no longer in the topic: it was deleted by retention"
+_OTHER_TOPIC = "the topic was deleted and created again"
+
+
+@dataclass(slots=True)
+class KafkaTopic:
+    """The state of a topic that outlives its readers."""
+
+    begins: Mapping[str, int] | None = None  # {split id: first offset to read}; None: unknown
+    id: bytes | None = None  # of the topic whose changes were reported last
+    _logs: dict[str, ReplayFilter] = field(default_factory=dict)  # {split id: its filter}
+
+    def begin(self, split_id: str) -> int:
+        """The first offset to read; 0 for partitions that were added later."""
+        return (self.begins or {}).get(split_id, 0)
+
+    def log(self, split_id: str) -> ReplayFilter:
+        """The replay filter of a partition; a new partition may get any key of the others."""
+        if split_id not in self._logs:
+            self._logs[split_id] = ReplayFilter()
+            level(self._logs.values())
+        return self._logs[split_id]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPartition(Split):
+    """A partition as a split, with an id like `planes-0`."""
+
+    address: TopicPartition
+    begin: int  # the first offset to read, if there is no later position
+
+    @classmethod
+    def of(cls, address: TopicPartition, *, begin: int) -> Self:
+        """The split of this partition."""
+        return cls(partition_id(address), address, begin)
+
+
+def partition_id(address: TopicPartition) -> str:
+    """The split id of a partition."""
+    return f"{address.topic}-{address.partition}"
 
 
 class KafkaAssignment:
-    """The consumer's partitions: those of the changelog, and those of its heartbeats."""
+    """The consumer's partitions of the changelog and of its heartbeat topic."""
 
     def __init__(
         self, consumer: KafkaConsumer, settings: KafkaSettings, *, topic: KafkaTopic
     ) -> None:
-        self.progress: dict[TopicPartition, KafkaProgress] = {}  # of partitions that are read
-        self.restarted: dict[TopicPartition, str] = {}  # {partition: why}, to be told
-        self.waiting: dict[TopicPartition, int] = {}  # {partition: position}, those not yet read
+        self.progress: dict[TopicPartition, KafkaProgress] = {}  # of the partitions in the consumer
+        self.restarted: dict[TopicPartition, str] = {}  # {partition: reason}, to be reported
+        self.waiting: dict[TopicPartition, int] = {}  # {partition: position}, not in the consumer
         self.paused: frozenset[TopicPartition] = frozenset()
         self._heartbeats: frozenset[TopicPartition] = frozenset()
-        self._is_outdated = False  # the consumer reads something else
+        self._is_outdated = False  # the consumer's assignment
         self._consumer = consumer
         self._settings = settings
         self._topic = topic
         self._topic_id = topic.id
 
     async def add(self, address: TopicPartition, *, position: int) -> None:
-        """Read this partition, too, from the next `update` on; raises what `mapped_errors` maps."""
+        """Read one more partition from the next `update` on; raises what `mapped_errors` maps."""
         self.waiting[address] = position
         if address not in self._consumer.changelog_partitions():
             await self._consumer.client.refresh()
 
     def lose(self, addresses: Collection[TopicPartition]) -> None:
-        """Read these from their beginnings; of heartbeats, only the next ones count."""
+        """Restart partitions from their first offset, or heartbeats from their end."""
         self._is_outdated = True
         self._heartbeats = self._heartbeats.difference(addresses)
         for address in addresses:
@@ -50,12 +91,12 @@ class KafkaAssignment:
                 self._restart(address, _CUT_OFF)
 
     async def update(self, *, at: Clocks) -> None:
-        """Follow what there is by now; raises what `mapped_errors` maps.
+        """Apply changes of partitions to the consumer; raises what `mapped_errors` maps.
 
-        Cancelled, it has to be called again before anything is read.
+        After a cancellation it must be called again before a read.
         """
         if self._settings.topic not in self._consumer.client.topic_ids:
-            await self._consumer.client.refresh()  # it may be there again
+            await self._consumer.client.refresh()  # it may have been created again
         existing = self._consumer.changelog_partitions()
         self._follow_topic(self._consumer.client.topic_ids[self._settings.topic])
         due = {each: self.waiting[each] for each in existing if each in self.waiting}
@@ -66,22 +107,22 @@ class KafkaAssignment:
             await self._assign()
 
     def pause(self, addresses: Collection[TopicPartition], *, at: Clocks) -> None:
-        """Read nothing of these, and all others."""
+        """Pause these partitions, and resume all others."""
         resumed = self.paused.difference(addresses) & self.progress.keys()
         for address in resumed:
-            self.progress[address].resumed(at=at)
+            self.progress[address].resume(at=at)
         self.paused = frozenset(addresses)
-        if not self._is_outdated:  # else the next `update` does it
+        if not self._is_outdated:  # otherwise `update` pauses them
             self._consumer.resume(*resumed)
             self._consumer.pause(*(self.paused & self.progress.keys()))
 
     def unanswered_s(self, *, at: Clocks) -> float:
-        """How long no broker has answered, of those that are asked."""
-        asked = self.progress.keys() - self.paused
-        return min((self.progress[each].unanswered_s(at=at) for each in asked), default=0.0)
+        """The time since any broker responded for a partition that is not paused."""
+        read = self.progress.keys() - self.paused
+        return min((self.progress[each].unanswered_s(at=at) for each in read), default=0.0)
 
     async def look(self, *, at: Clocks) -> None:
-        """Take over what the consumer knows; nothing is waited for."""
+        """Update the progress of all partitions from the consumer, without waiting."""
         consumer = self._consumer
         for address, progress in self.progress.items():
             poll = Poll(
@@ -92,8 +133,8 @@ class KafkaAssignment:
             )
             progress.look(poll, at=at)
 
-    def note_told(self) -> None:
-        """All that is read belongs to the topic that is there now, and who follows it knows."""
+    def note_reported(self) -> None:
+        """Record the topic's id once all restarts are reported."""
         if not self.restarted:
             self._topic.id = self._topic_id
 

@@ -1,8 +1,7 @@
-"""Changelog source: a Kafka topic whose partitions are splits, found also while it runs."""
+"""Changelog source: a Kafka topic, with its partitions as splits."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from aiokafka import TopicPartition
@@ -10,41 +9,31 @@ from aiokafka import TopicPartition
 from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.sources.splits import ReadingMode
+from service.connectors.kafka.assignment import KafkaPartition, KafkaTopic, partition_id
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.kafka.topic import KafkaPartition, KafkaTopic, partition_id
 
 
 class KafkaEnumerator:
-    """Asks the brokers anew each time."""
+    """Lists the partitions of the topic, from current metadata."""
 
     def __init__(self, settings: KafkaSettings, topic: KafkaTopic) -> None:
+        self.discovery_interval_s = settings.discovery_interval_s
         self._settings = settings
         self._topic = topic
-
-    @property
-    def discovery_interval_s(self) -> float | None:
-        """How soon a partition that is added is found."""
-        return self._settings.discovery_interval_s
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
         self._consumer = await KafkaConsumer.opened(self._settings)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect, at the latest after a second; never raises."""
+    async def __aexit__(self, *_error: object) -> None:
         await self._consumer.close()
 
     async def discover(self) -> Sequence[KafkaPartition]:
-        """All partitions that there are now; raises BackendError, also if there is no topic."""
+        """All partitions; raises BackendError, also if the topic does not exist."""
         with mapped_errors(self._settings):
             await self._consumer.client.refresh()
             addresses = self._consumer.changelog_partitions()
@@ -55,7 +44,7 @@ class KafkaEnumerator:
 
     async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
         since_ms = int((time.time() - self._settings.lookback_s) * 1000)
-        # The ends first: what comes between both questions must lie behind them.
+        # The ends first, so that a message between the requests lies behind them.
         ends = await self._consumer.end_offsets(addresses)
         found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
         firsts = await self._consumer.beginning_offsets(addresses)
@@ -69,7 +58,10 @@ class KafkaEnumerator:
 
 
 class KafkaChangelog:
-    """Unbounded; begins a bit more than a minute before its partitions are looked for first."""
+    """Unbounded; begins `lookback_s` and `lookback_messages` before its first discovery."""
+
+    is_bounded = False
+    reading_mode = ReadingMode.MULTIPLEXED
 
     def __init__(
         self, settings: KafkaSettings, decoder: Callable[[DimensionSchema], ChangeDecoder]
@@ -78,20 +70,10 @@ class KafkaChangelog:
         self._decoder = decoder
         self._topic = KafkaTopic()
 
-    @property
-    def is_bounded(self) -> bool:
-        """It has no end."""
-        return False
-
-    @property
-    def reading_mode(self) -> ReadingMode:
-        """One consumer reads all partitions."""
-        return ReadingMode.MULTIPLEXED
-
     def enumerator(self, schema: DimensionSchema) -> KafkaEnumerator:  # noqa: ARG002  # of the port
-        """What finds the partitions."""
+        """An enumerator of the partitions, not opened yet."""
         return KafkaEnumerator(self._settings, self._topic)
 
     def reader(self, schema: DimensionSchema) -> KafkaReader:
-        """What reads them."""
+        """A reader of all partitions, not opened yet."""
         return KafkaReader(self._settings, self._decoder(schema), topic=self._topic)

@@ -23,11 +23,12 @@ from service.connectors.kafka.settings import RETRY_BACKOFF_MS, KafkaSettings
 
 log = structlog.get_logger()
 
-_REST_S = 0.1  # between two questions: the library asks without a rest while a leader is unknown
+_PAUSE_S = 0.1  # between metadata requests, which aiokafka repeats while a leader is unknown
+_CLOSE_TIMEOUT_S = 1.0
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
-    """The connections of one consumer."""
+    """The cluster connections of one consumer, with metadata by topic id."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         super().__init__(
@@ -36,12 +37,12 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             retry_backoff_ms=RETRY_BACKOFF_MS,
             **settings.connection_options(),
         )
-        self.topic_ids: dict[str, bytes] = {}  # of the topics that there were when last asked
+        self.topic_ids: dict[str, bytes] = {}  # of the existing topics, at the last refresh
         self._own_topics = settings.topics
         self._settings = settings
 
     async def bootstrap(self) -> None:
-        """Connect to any of the brokers; raises KafkaError or OSError that says why it cannot."""
+        """Connect to any broker; raises KafkaError or OSError with the cause."""
         try:
             await super().bootstrap()
         except KafkaConnectionError:
@@ -50,7 +51,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             raise
 
     async def refresh(self) -> None:
-        """Ask for our topics now; raises KafkaError where no broker answers."""
+        """Read the metadata of our topics; raises KafkaError if no broker responds."""
         brokers = [broker.nodeId for broker in self.cluster.brokers()]
         random.shuffle(brokers)
         failure: Exception = KafkaConnectionError("no brokers are known")
@@ -67,13 +68,13 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
         raise failure
 
     async def _fail_with_cause(self) -> None:
-        # The library only logs why it is not let in.
+        # `bootstrap` of aiokafka only logs why a broker refuses the connection.
         host, port, _ = self.hosts[0]
         connection = await create_conn(host, port, **self._settings.connection_options())
         connection.close()
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: object) -> bool:
-        # The library's own task calls this, with topics that the consumer is assigned to.
+        # Called by aiokafka's own task, with the assigned topics.
         assert cluster_metadata is self.cluster
         try:
             await self.refresh()
@@ -81,18 +82,15 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             log.debug("kafka.no_metadata", topics=topics, error=repr(error))
             return False
         finally:
-            await asyncio.sleep(_REST_S)
+            await asyncio.sleep(_PAUSE_S)
         return True
 
 
-_CLOSE_TIMEOUT_S = 1.0
-
-
 class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """A consumer of committed messages; to be opened with `start` and closed with `close`."""
+    """A consumer of committed messages, opened with `start` and closed with `close`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        client = KafkaClient(settings)  # first: if it raises, there is nothing to close
+        client = KafkaClient(settings)  # first: if it fails, nothing needs closing
         super().__init__(
             group_id=None,
             auto_offset_reset="none",
@@ -103,13 +101,13 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
             request_timeout_ms=round(settings.request_timeout_s * 1000),
             retry_backoff_ms=RETRY_BACKOFF_MS,
         )
-        # In place of its own, which has not connected yet: that one would create topics.
+        # Replaces aiokafka's client, not connected yet, which would create missing topics.
         self.client = self._client = client
         self._topic = settings.topic
 
     @classmethod
     async def opened(cls, settings: KafkaSettings) -> Self:
-        """A consumer that is connected, to be closed with `close`; raises BackendError."""
+        """A connected consumer; raises BackendError."""
         with mapped_errors(settings):
             consumer = cls(settings)
             try:
@@ -120,12 +118,12 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         return consumer
 
     async def start(self) -> None:
-        """Connect, and learn what there is of our topics; raises what `mapped_errors` maps."""
+        """Connect, and read the metadata; raises what `mapped_errors` maps."""
         await super().start()
         await self.client.refresh()
 
     def changelog_partitions(self) -> list[TopicPartition]:
-        """What the last metadata told of the topic; raises KafkaError if it cannot be read."""
+        """The changelog's partitions in the metadata; raises KafkaError if it cannot be read."""
         if self._topic in self.client.cluster.unauthorized_topics:
             raise TopicAuthorizationFailedError(self._topic)
         if self._topic not in self.client.topic_ids:
@@ -134,9 +132,9 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         return [TopicPartition(self._topic, number) for number in sorted(numbers)]
 
     async def close(self) -> None:
-        """Disconnect, after a second at the latest, whatever the brokers do; never raises."""
+        """Disconnect within a second; never raises."""
         await self._within_time(self.stop())
-        # `stop` comes to no end when a request of its was cut off: it raises CancelledError.
+        # `stop` does not finish if a request was cut off: it raises CancelledError.
         await self._within_time(self.client.close())
 
     async def _within_time(self, closing: Awaitable[None]) -> None:

@@ -1,7 +1,7 @@
-"""Kafka's Metadata request in version 10, which tells a topic's id and creates no topic.
+"""Kafka Metadata request, version 10 (Kafka 2.8): returns topic ids and creates no topic.
 
-The library stops at version 5: there a topic that was deleted and made anew looks the same, and one
-that is missing is created by whoever asks for it. Brokers know this version since Kafka 2.8.
+aiokafka supports version 5 only. Its requests create missing topics, and its responses do not show
+that a topic was deleted and created again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ _NO_TOPIC = bytes(16)
 
 
 class TopicId(AbstractType):  # type: ignore[misc]  # aiokafka has no types
-    """A UUID as 16 bytes; another one for each topic, also for those of the same name."""
+    """A UUID in 16 bytes; a topic that is created again gets another one."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """As it is."""
+        """The bytes as they are."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
-        """As it is."""
+        """The next 16 bytes."""
         return data.read(16)
 
 
@@ -66,7 +66,7 @@ _TOPICS = CompactArray(
 
 
 class TopicMetadataResponse(Response):  # type: ignore[misc]  # aiokafka has no types
-    """Version 10 of the answer."""
+    """The response."""
 
     API_KEY = 3
     API_VERSION = 10
@@ -82,7 +82,7 @@ class TopicMetadataResponse(Response):  # type: ignore[misc]  # aiokafka has no 
 
 
 class TopicMetadataQuery(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
-    """Version 10 of the question."""
+    """The encoded request."""
 
     API_KEY = 3
     API_VERSION = 10
@@ -98,7 +98,7 @@ class TopicMetadataQuery(RequestStruct):  # type: ignore[misc]  # aiokafka has n
 
 
 class TopicMetadataRequest(Request[TopicMetadataQuery]):  # type: ignore[misc]  # as above
-    """What there is of these topics."""
+    """A request for the metadata of these topics."""
 
     API_KEY = 3
 
@@ -106,22 +106,22 @@ class TopicMetadataRequest(Request[TopicMetadataQuery]):  # type: ignore[misc]  
         self._topics = topics
 
     def build(self, request_struct_class: type[TopicMetadataQuery]) -> TopicMetadataQuery:
-        """The question to a broker that knows this version."""
+        """The request for a broker that supports this version."""
         no_tags: dict[int, bytes] = {}
         topics = [(_NO_TOPIC, name, no_tags) for name in self._topics]
-        return request_struct_class(topics, False, False, False, no_tags)  # noqa: FBT003  # as the schema
+        return request_struct_class(topics, False, False, False, no_tags)  # noqa: FBT003  # in the order of the schema
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The answer, as the library understands it, and the ids of the topics that there are."""
+    """A response in the form that aiokafka understands, and the ids of the existing topics."""
 
     of_cluster: MetadataResponse_v1
     topic_ids: Mapping[str, bytes]
 
     @classmethod
     def read(cls, response: TopicMetadataResponse) -> "TopicMetadata":
-        """Leave out what version 1 does not have."""
+        """Convert a response: fields that version 1 lacks are left out."""
         brokers = [broker[:4] for broker in response.brokers]
         topics = [
             (error, name, is_internal, [_of_version_1(each) for each in partitions])

@@ -1,6 +1,6 @@
-"""How far one partition is read, how long nothing was heard of it, and up to when it is complete.
+"""Read progress of one partition: position, silence of its brokers, and watermark.
 
-Pure: it is shown what the consumer knows, and the time.
+Pure: the consumer's view and the time come in as arguments.
 """
 
 from collections import deque
@@ -8,56 +8,56 @@ from dataclasses import dataclass
 
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 
-# A heartbeat is no word on what was told before it: it has a topic of its own, and overtakes
-# changes that a source or a producer is behind with. Those follow close upon it, as a rule.
+# Heartbeats have a topic of their own and may overtake earlier changes, which follow within this
+# time as a rule.
 _OVERTAKEN_WITHIN_S = 1.0
-_MOST_HEARTBEATS = 1_000  # that wait for the changes before them
+_MAX_HEARTBEATS = 1_000  # that wait for earlier changes
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """One moment, by both clocks."""
+    """One moment on both clocks."""
 
     monotonic_s: float
-    wall_ms: float  # aiokafka tells by it when a broker answered
+    wall_ms: float  # the clock of aiokafka's poll times
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What the consumer knows of a partition; None: no broker has answered yet."""
+    """The consumer's view of a partition; None where no broker has responded yet."""
 
     position: int
-    answered_at_ms: int | None = None  # by the wall clock of this machine
-    high_watermark: int | None = None  # where the next message will be
-    stable_end: int | None = None  # before it, if a transaction is open
+    answered_at_ms: int | None = None  # on the wall clock of this machine
+    high_watermark: int | None = None  # the offset of the next message to be written
+    stable_end: int | None = None  # less than that while a transaction is open
 
 
 class KafkaProgress:
-    """Of one partition, from the moment when a reader was given it."""
+    """The progress of one partition since it was assigned; times are monotonic seconds."""
 
     def __init__(self, position: int, *, end: int, at: Clocks) -> None:
         self.watermark_ms = NO_WATERMARK_MS
         self.is_caught_up = False
-        self._end = end  # where the partition ended then
+        self._end = end  # of the partition at its assignment
         self._poll = Poll(position)
         self._heard_s = self._looked_s = at.monotonic_s
-        self._complete_s = at.monotonic_s  # what was there at this moment is read
-        self._stalled_s: float | None = None  # since when an open transaction is in the way
-        # Source times, and when they came.
-        self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MOST_HEARTBEATS)
+        self._complete_s = at.monotonic_s  # all messages before this moment are read
+        self._stalled_s: float | None = None  # since an open transaction blocks reading
+        # Source times with the times of their arrival.
+        self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MAX_HEARTBEATS)
 
     @property
     def position(self) -> int:
-        """Of the next message."""
+        """The offset of the next message to read."""
         return self._poll.position
 
     @property
     def total(self) -> int | None:
-        """Where the partition ended when a broker answered last."""
+        """The end of the partition in the last response."""
         return self._poll.high_watermark
 
     def look(self, poll: Poll, *, at: Clocks) -> None:
-        """Take what the consumer knows now."""
+        """Update from the consumer's current view."""
         self._note_answer(poll, at=at)
         self._note_stall(poll, at=at)
         self._looked_s = at.monotonic_s
@@ -66,28 +66,28 @@ class KafkaProgress:
             self.is_caught_up |= poll.position >= self._end
         self._apply_heartbeats()
 
-    def resumed(self, *, at: Clocks) -> None:
-        """Nobody was asked on purpose until now: brokers that said nothing are not away."""
+    def resume(self, *, at: Clocks) -> None:
+        """End a pause, during which no response was expected."""
         self._heard_s = self._looked_s = at.monotonic_s
         self._stalled_s = None
 
-    def told(self, source_time_ms: int) -> None:
-        """Its messages tell of this source time."""
+    def advance(self, source_time_ms: int) -> None:
+        """Advance the watermark to the source time of a message."""
         self.watermark_ms = max(self.watermark_ms, source_time_ms)
 
     def heartbeat(self, source_time_ms: int, *, at: Clocks) -> None:
-        """The source says that it has told all up to then; part of it may still be on its way."""
+        """Add a heartbeat: the source has sent all earlier changes, some maybe not arrived yet."""
         self._heartbeats.append((source_time_ms, at.monotonic_s))
 
     def overtaken(self, source_time_ms: int) -> None:
-        """A change of this source time came, in any partition: a later heartbeat came too early."""
+        """Drop the heartbeats that overtook a change of this source time, in any partition."""
         while self._heartbeats and source_time_ms < self._heartbeats[-1][0]:
             self._heartbeats.pop()
 
     def silent_s(self, *, at: Clocks) -> float:
-        """How long ago all was read that there was.
+        """The time since all messages were read.
 
-        Be it that no broker answers, that reading is behind, or that a transaction stays open.
+        Grows while no broker responds, while reading lags, and while a transaction stays open.
         """
         since_s = self._complete_s
         if self._stalled_s is not None:
@@ -95,12 +95,12 @@ class KafkaProgress:
         return at.monotonic_s - since_s
 
     def unanswered_s(self, *, at: Clocks) -> float:
-        """How long no broker has answered."""
+        """The time since a broker responded."""
         return at.monotonic_s - self._heard_s
 
     def _note_answer(self, poll: Poll, *, at: Clocks) -> None:
         if poll.answered_at_ms is not None and poll.answered_at_ms != self._poll.answered_at_ms:
-            # It answered since the last look, whatever was done to the wall clock meanwhile.
+            # After the last look in any case: the wall clock may have been set.
             ago_s = (at.wall_ms - poll.answered_at_ms) / 1000
             self._heard_s = min(max(self._looked_s, at.monotonic_s - ago_s), at.monotonic_s)
         readable_end = poll.high_watermark if poll.stable_end is None else poll.stable_end
@@ -122,7 +122,7 @@ class KafkaProgress:
         end = self._poll.high_watermark
         if end is None or self.position < end:
             return
-        # Asked after a heartbeat came, the broker had everything that was sent before it.
+        # A response after a heartbeat's arrival covers all messages sent before it.
         settled_s = self._heard_s - _OVERTAKEN_WITHIN_S
         while self._heartbeats and self._heartbeats[0][1] < settled_s:
-            self.told(self._heartbeats.popleft()[0])
+            self.advance(self._heartbeats.popleft()[0])

@@ -1,10 +1,9 @@
-"""Changelog reader: all partitions with one consumer, in bounded reads."""
+"""Changelog reader: reads all partitions of a topic with one consumer, in bounded reads."""
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 import structlog
@@ -16,43 +15,37 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.sources.splits import Split
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.connectors.kafka.assignment import KafkaAssignment
+from service.connectors.kafka.assignment import (
+    KafkaAssignment,
+    KafkaPartition,
+    KafkaTopic,
+    partition_id,
+)
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.progress import Clocks, KafkaProgress
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.kafka.topic import KafkaPartition, KafkaTopic, partition_id
 from service.connectors.ports.source import SplitPiece
-
-_MOST_MESSAGES = 1000
-_FIRST_MESSAGES = 100  # while it is not known how large they are
-_READ_BYTES = 384 * 2**10  # some 5 ms of decoding
-
-
-class KafkaReadSize:
-    """As many messages as the last ones had room for in what may be read at once."""
-
-    def __init__(self) -> None:
-        self.messages = _FIRST_MESSAGES
-
-    def note(self, sizes_bytes: Iterable[int]) -> None:
-        """So large were the messages of one read."""
-        sizes = [*sizes_bytes]
-        if sizes:
-            fitting = _READ_BYTES * len(sizes) // max(sum(sizes), 1)
-            self.messages = min(max(fitting, 1), _MOST_MESSAGES)
-
 
 log = structlog.get_logger()
 
+_MAX_MESSAGES = 1000  # per read
+_FIRST_MESSAGES = 100  # per read, while their size is unknown
+_READ_BYTES = 384 * 2**10  # about 5 ms of decoding
 _WAIT_MS = 500
-_SHORT_WAIT_MS = 50  # while it is not known yet whether there is something to read
+_SHORT_WAIT_MS = 50  # while a partition is behind
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 
+def messages_per_read(sizes_bytes: Sequence[int]) -> int:
+    """The number of messages to read next, given the sizes in a non-empty last read."""
+    fitting = _READ_BYTES * len(sizes_bytes) // max(sum(sizes_bytes), 1)
+    return min(max(fitting, 1), _MAX_MESSAGES)
+
+
 class KafkaReader:
-    """One consumer of all partitions that it is given."""
+    """Reads the assigned partitions of one topic."""
 
     def __init__(
         self, settings: KafkaSettings, decoder: ChangeDecoder, *, topic: KafkaTopic
@@ -61,7 +54,7 @@ class KafkaReader:
         self._decoder = decoder
         self._topic = topic
         self._addresses: dict[str, TopicPartition] = {}  # {split id: partition}
-        self._read_size = KafkaReadSize()
+        self._max_messages = _FIRST_MESSAGES
         self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
@@ -70,43 +63,38 @@ class KafkaReader:
         self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect, at the latest after a second; never raises."""
+    async def __aexit__(self, *_error: object) -> None:
         await self._consumer.close()
 
     async def assign(self, split: Split, *, position: int | None) -> None:
-        """Read this partition, too; raises BackendError."""
+        """Read one more partition; raises BackendError."""
         assert isinstance(split, KafkaPartition)
         self._addresses[split.id] = split.address
-        self._topic.log(split.id)  # before anything is read of those that come with it
+        self._topic.log(split.id)  # before any message of a new partition is read
         begin = split.begin if position is None else position
         with mapped_errors(self._settings):
             await self._assignment.add(split.address, position=begin)
 
     async def read(self) -> Sequence[SplitPiece]:
-        """What came meanwhile, and how long nothing was heard; raises BackendError."""
-        await asyncio.sleep(0)  # the consumer does not wait as long as it has something
+        """Read the next messages of all partitions; raises BackendError."""
+        await asyncio.sleep(0)  # `getmany` does not wait if it has messages
         with mapped_errors(self._settings):
             await self._assignment.update(at=_now())
             try:
                 records = await self._consumer.getmany(
-                    timeout_ms=self._wait_ms(), max_records=self._read_size.messages
+                    timeout_ms=self._wait_ms(), max_records=self._max_messages
                 )
             except OffsetOutOfRangeError as error:
                 self._assignment.lose(error.args[0])
-                await self._consumer.client.refresh()  # it may be another topic by now
+                await self._consumer.client.refresh()  # the topic may have been created again
                 await self._assignment.update(at=_now())
                 records = {}
-        self._read_size.note(_sizes_bytes(records))
+        if sizes_bytes := _sizes_bytes(records):
+            self._max_messages = messages_per_read(sizes_bytes)
         return await self._pieces(records, at=_now())
 
     def pause(self, split_ids: Collection[str]) -> None:
-        """Read nothing of these."""
+        """Pause these partitions, and resume all others."""
         addresses = [self._addresses[split_id] for split_id in split_ids]
         self._assignment.pause(addresses, at=_now())
 
@@ -125,7 +113,7 @@ class KafkaReader:
         ]
         self._note_heartbeats(records, at=at)
         pieces += [self._missing(address) for address in self._assignment.waiting]
-        self._assignment.note_told()
+        self._assignment.note_reported()
         return pieces
 
     def _piece(
@@ -150,7 +138,7 @@ class KafkaReader:
         )
 
     def _missing(self, address: TopicPartition) -> SplitPiece:
-        # Its topic is there, with fewer partitions: there is nothing in it that could be missed.
+        # The topic has fewer partitions now: no message of this one can be missed.
         changes = self._restart(address)
         return SplitPiece(partition_id(address), position=0, changes=changes, is_caught_up=True)
 
@@ -164,27 +152,27 @@ class KafkaReader:
     def _note_time(self, progress: KafkaProgress, source_time_ms: int) -> None:
         if source_time_ms == NO_WATERMARK_MS:
             return
-        progress.told(source_time_ms)
+        progress.advance(source_time_ms)
         for each in self._assignment.progress.values():
             each.overtaken(source_time_ms)
 
     def _note_heartbeats(self, records: Records, *, at: Clocks) -> None:
-        told = [
+        times_ms = [
             self._decoder.decode(messages).source_time_ms
             for address, messages in records.items()
             if address.topic == self._settings.heartbeat_topic
         ]
-        for progress in self._assignment.progress.values() if told else ():
-            progress.heartbeat(max(told), at=at)
+        for progress in self._assignment.progress.values() if times_ms else ():
+            progress.heartbeat(max(times_ms), at=at)
 
     def _log_faults(
         self, messages: Sequence[ConsumerRecord], decoded: Decoded, *, at: Clocks
     ) -> None:
         counts = Counter(decoded.faults.values())
         for index, reason in decoded.faults.items():
-            count = counts.pop(reason, 0)  # the first one of each reason stands for all
+            count = counts.pop(reason, 0)  # one warning per reason
             if count and self._warnings.is_due(reason, at.monotonic_s):
-                first = messages[index]  # its value stays out of the log: it may be a secret
+                first = messages[index]  # logged without its content, which may be secret
                 log.warning(
                     "changelog.not_understood",
                     topic=first.topic,
@@ -197,15 +185,17 @@ class KafkaReader:
     def _check_silence(self, at: Clocks) -> None:
         silence_s = self._assignment.unanswered_s(at=at)
         if silence_s > self._settings.give_up_after_s:
-            # New connections tell what is wrong, and find brokers that have moved.
-            detail = f"{self._settings.address}: no answer for {silence_s:.0f} s"
+            # New connections show the cause, and find brokers that have moved.
+            detail = f"{self._settings.address}: no response for {silence_s:.0f} s"
             raise BackendError(ErrorCode.BACKEND_UNAVAILABLE, detail)
 
 
-def _sizes_bytes(records: Records) -> Iterator[int]:
-    for messages in records.values():
-        for message in messages:  # a part that is not there counts as -1
-            yield message.serialized_key_size + message.serialized_value_size + 2
+def _sizes_bytes(records: Records) -> list[int]:
+    return [  # a missing key or value has the size -1
+        message.serialized_key_size + message.serialized_value_size + 2
+        for messages in records.values()
+        for message in messages
+    ]
 
 
 def _now() -> Clocks:

@@ -1,7 +1,4 @@
-"""How one changelog topic is reached and read.
-
-Plain values: parsing units and reading secrets from files is the business of the configuration.
-"""
+"""Settings of one changelog topic, as plain values: the configuration parses units and secrets."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -9,12 +6,12 @@ from pathlib import Path
 
 from aiokafka.helpers import create_ssl_context
 
-RETRY_BACKOFF_MS = 250  # a broker that is away is asked for so often
+RETRY_BACKOFF_MS = 250  # between connection attempts to a broker
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """The brokers, the topic, and how long what takes."""
+    """Brokers, topic, credentials, timeouts and limits."""
 
     brokers: tuple[str, ...]  # host:port, any of the cluster
     topic: str
@@ -23,31 +20,31 @@ class KafkaSettings:
     sasl_mechanism: str = "PLAIN"  # or SCRAM-SHA-256, SCRAM-SHA-512
     sasl_user: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
-    ca_file: Path | None = None  # None: the machine's authorities
-    certificate_file: Path | None = None  # of the client, if the brokers want one
+    ca_file: Path | None = None  # None: the authorities of the system
+    certificate_file: Path | None = None  # of the client, if the brokers require one
     certificate_key_file: Path | None = None
     request_timeout_s: float = 10.0
-    discovery_interval_s: float = 10.0  # new partitions are found within
-    lookback_s: float = 60.0  # how far back reading begins
-    # And so many before that: by the last ones it is known what a connector tells once more.
+    discovery_interval_s: float = 10.0  # of new partitions
+    lookback_s: float = 60.0  # reading begins this long before the first discovery,
+    # and this many messages earlier: the replay filter needs the last changes before a replay.
     lookback_messages: int = 10
-    give_up_after_s: float = 30.0  # of silence, to find out with new connections what is wrong
-    # What one answer of a broker may bring; a single batch that is larger is sent all the same.
+    give_up_after_s: float = 30.0  # without a response: new connections show the cause
+    # Bounds of one response; a single larger batch is sent nevertheless.
     partition_fetch_bytes: int = 2**20
     fetch_bytes: int = 8 * 2**20
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that are read."""
+        """All topics to read."""
         return (self.topic, self.heartbeat_topic) if self.heartbeat_topic else (self.topic,)
 
     @property
     def address(self) -> str:
-        """The topic and its brokers, for people."""
+        """The topic and its brokers, for messages."""
         return f"topic {self.topic} of {', '.join(self.brokers)}"
 
     def connection_options(self) -> dict[str, object]:
-        """What aiokafka wants for a connection; raises OSError for files that cannot be read."""
+        """The connection options of aiokafka; raises OSError for unreadable files."""
         return {
             "client_id": "sidelook",
             "request_timeout_ms": round(self.request_timeout_s * 1000),

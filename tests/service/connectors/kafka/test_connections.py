@@ -17,6 +17,7 @@ from aiokafka.cluster import ClusterMetadata
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode
+from service.connectors.kafka.assignment import KafkaTopic
 from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator
 from service.connectors.kafka.consumer import KafkaClient, KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
@@ -28,7 +29,6 @@ from service.connectors.kafka.metadata import (
 )
 from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.kafka.topic import KafkaTopic
 from tests.service.connectors.jumping_loop import run_jumping
 from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder
 
@@ -162,13 +162,13 @@ async def test_missing_broker_is_reported(
 
 
 async def test_missing_certificate_is_reported(tmp_path: Path) -> None:
-    """A missing file of a certificate is reported before any connection."""
+    """A missing certificate file is reported before any connection."""
     settings = replace(NO_BROKER, security_protocol="SSL", ca_file=tmp_path / "ca.pem")
 
     with pytest.raises(BackendError) as caught:
         await KafkaEnumerator(settings, KafkaTopic()).__aenter__()
 
-    assert caught.value.detail == f"{settings.address}: a file of a certificate is missing"
+    assert caught.value.detail == f"{settings.address}: a certificate file is missing"
 
 
 def test_changelog_is_unbounded() -> None:

@@ -8,11 +8,15 @@ from aiokafka.errors import UnknownTopicOrPartitionError
 
 from lookup_core.sources.splits import Split
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from service.connectors.kafka.assignment import KafkaAssignment
+from service.connectors.kafka.assignment import (
+    KafkaAssignment,
+    KafkaPartition,
+    KafkaTopic,
+    partition_id,
+)
 from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
-from service.connectors.kafka.reader import KafkaReadSize
+from service.connectors.kafka.reader import messages_per_read
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.kafka.topic import KafkaPartition, KafkaTopic, partition_id
 from tests.service.connectors.kafka.fake_consumer import ONE, TWO, FakeConsumer
 
 SETTINGS = KafkaSettings(("one:9092",), "planes", heartbeat_topic="beats")
@@ -78,7 +82,7 @@ async def test_read_continues_at_its_position(
 async def test_unchanged_assignment_is_kept(
     assignment: KafkaAssignment, consumer: FakeConsumer
 ) -> None:
-    """An update without news does not assign again: that discards fetched messages."""
+    """An update without changes does not assign again, which would discard fetched messages."""
     await add(assignment, FIRST)
     for _ in range(3):
         await assignment.update(at=NOW)
@@ -130,14 +134,14 @@ async def test_recreated_topic_restarts_all(
     """All partitions of a topic with another id restart, also those that are missing now."""
     consumer.counts["planes"] = 2
     await add(assignment, FIRST, SECOND)
-    assignment.note_told()
+    assignment.note_reported()
     consumer.topic_ids["planes"], consumer.counts["planes"] = TWO, 1
 
     await assignment.update(at=NOW)
-    assignment.note_told()
+    assignment.note_reported()
     ids = [topic.id]
     assignment.restarted.clear()
-    assignment.note_told()
+    assignment.note_reported()
 
     assert [*ids, topic.id] == [ONE, TWO]
     assert (list(assignment.progress), list(assignment.waiting)) == ([FIRST], [SECOND])
@@ -305,7 +309,7 @@ def test_pause_is_no_missing_answer() -> None:
     progress = KafkaProgress(10, end=10, at=at(0))
     look(progress, 10, 1.0)
 
-    progress.resumed(at=at(60))
+    progress.resume(at=at(60))
 
     assert (progress.unanswered_s(at=at(60)), progress.silent_s(at=at(60))) == (0.0, 59.0)
 
@@ -315,7 +319,7 @@ def test_watermark_is_largest_source_time() -> None:
     progress = KafkaProgress(0, end=0, at=at(0))
     marks = [progress.watermark_ms]
     for source_time_ms in (500, 300, NO_WATERMARK_MS):
-        progress.told(source_time_ms)
+        progress.advance(source_time_ms)
         marks.append(progress.watermark_ms)
 
     assert marks == [NO_WATERMARK_MS, 500, 500, 500]
@@ -357,15 +361,11 @@ def test_early_heartbeat_does_not_count() -> None:
 
 @pytest.mark.parametrize(
     ("sizes_bytes", "expected"),
-    [([], 100), ([4_000] * 50, 98), ([1_000, 7_000], 98), ([10], 1000), ([0], 1000), ([10**7], 1)],
+    [([4_000] * 50, 98), ([1_000, 7_000], 98), ([10], 1000), ([0], 1000), ([10**7], 1)],
 )
 def test_read_size_follows_messages(sizes_bytes: list[int], expected: int) -> None:
-    """A read has 100 messages at first, then as many as fit the time for decoding."""
-    size = KafkaReadSize()
-
-    size.note(sizes_bytes)
-
-    assert size.messages == expected
+    """A read has as many messages as fit the bytes of a read, by their last sizes."""
+    assert messages_per_read(sizes_bytes) == expected
 
 
 def test_partitions_are_splits() -> None:

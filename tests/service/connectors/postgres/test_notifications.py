@@ -146,8 +146,8 @@ async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReade
     assert found == [
         ("notifications.not_understood", "changes", reason, count)
         for reason, count in (
-            ("it is not JSON", 2),
-            ("it is no notification of a version that is known here", 1),
+            ("not valid JSON", 2),
+            ("not a notification of version 1", 1),
         )
     ]
 
