@@ -1,1 +1,1 @@
-"""In-memory backend and source for tests."""
+"""In-memory connector: a backend and a source for tests and benchmarks."""

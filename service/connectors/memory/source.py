@@ -1,13 +1,12 @@
-"""A source in memory that tells what it was given, keeps a diary, and fails or waits on request.
+"""Fake source in memory, for tests and benchmarks: records its calls, fails and waits on request.
 
-It ships, so that tests and benchmarks use the same fake; not for loading data.
+Reports the pieces that a test adds.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from lookup_core.dimension_schema import DimensionSchema
@@ -17,11 +16,11 @@ from service.connectors.ports.source import SplitPiece
 
 
 class FakeSource:
-    """Splits with pieces in the order in which they were told; a position counts pieces.
+    """Splits with their pieces in order; a position counts pieces.
 
-    The diary has a line for each thing that was done, such as `assign a @3`; `wait_for` waits for
-    one. Faults and gates go by the first word of those lines: connect, discover and disconnect for
-    enumerators; open, assign, read, pause and close for readers.
+    The diary has one line per call, such as `assign a @3`. `fail_next` and `hold` take the first
+    word of a line: connect, discover and disconnect for enumerators; open, assign, read and close
+    for readers.
     """
 
     def __init__(
@@ -35,11 +34,11 @@ class FakeSource:
         self.is_bounded = is_bounded
         self.reading_mode = reading_mode
         self.discovery_interval_s = discovery_interval_s
-        self.patience_s = patience_s  # how long a read waits for something to tell
-        self.silent_s = 0.0  # told in each piece
+        self.patience_s = patience_s  # how long a read waits for a piece
+        self.silent_s = 0.0  # reported in each piece
         self.diary: list[str] = []
         self.splits: dict[str, list[SplitPiece]] = {}
-        self.ended: set[str] = set()  # splits that have all their pieces, if bounded
+        self.ended: set[str] = set()  # splits that have all their pieces
         self.open_readers = 0
         self.most_open_readers = 0
         self.changed = asyncio.Condition()
@@ -48,7 +47,7 @@ class FakeSource:
 
     def enumerator(self, schema: DimensionSchema) -> "FakeEnumerator":
         """An enumerator of its splits."""
-        del schema  # what it tells was made for it
+        del schema  # the pieces have it
         return FakeEnumerator(self)
 
     def reader(self, schema: DimensionSchema) -> "FakeReader":
@@ -57,37 +56,37 @@ class FakeSource:
         return FakeReader(self)
 
     def add(self, split_id: str, *pieces: SplitPiece) -> None:
-        """There is this split, with these pieces; of a bounded source it has no others."""
+        """Add a split with these pieces, all of them if the source is bounded."""
         self.splits[split_id] = []
         self.tell(split_id, *pieces)
         if self.is_bounded:
             self.ended.add(split_id)
 
     def tell(self, split_id: str, *pieces: SplitPiece) -> None:
-        """Append pieces to a split; whose they are, and where, is filled in."""
-        told = self.splits[split_id]
+        """Append pieces to a split; sets their split and position."""
+        known = self.splits[split_id]
         for piece in pieces:
-            told.append(replace(piece, split_id=split_id, position=len(told) + 1))
+            known.append(replace(piece, split_id=split_id, position=len(known) + 1))
 
     def fail_next(self, what: str, *errors: BackendError | None) -> None:
-        """Let the next calls of this kind raise these, one each; for None a call passes."""
+        """Let the next calls of this kind raise these errors, one each; None: none."""
         self._faults.setdefault(what, deque()).extend(errors)
 
     def hold(self, what: str) -> None:
-        """Let calls of this kind wait from now on, until `release`."""
+        """Hold calls of this kind until `release`."""
         self._gates[what] = asyncio.Event()
 
     def release(self, what: str) -> None:
-        """Let those that wait go on, and later ones pass."""
+        """Continue held calls of this kind, and hold no more."""
         self._gates.pop(what).set()
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until this holds; looked at after each line of the diary."""
+        """Wait for a condition, which is checked after each line of the diary."""
         async with self.changed:
             await self.changed.wait_for(condition)
 
     async def note(self, line: str) -> None:
-        """Write a line, wait at the gate of its kind, and fail if that was asked for."""
+        """Record a call, wait while it is held, and raise its error, if any."""
         what = line.split(maxsplit=1)[0]
         self.diary.append(line)
         async with self.changed:
@@ -101,47 +100,35 @@ class FakeSource:
 
 
 class FakeEnumerator:
-    """Tells the splits that the fake has at that moment."""
+    """Lists the current splits of the fake."""
 
     def __init__(self, source: FakeSource) -> None:
+        self.discovery_interval_s = source.discovery_interval_s
         self._source = source
 
-    @property
-    def discovery_interval_s(self) -> float | None:
-        """As the fake was told."""
-        return self._source.discovery_interval_s
-
     async def __aenter__(self) -> Self:
-        """Wait at the gate, and fail if that was asked for."""
         await self._source.note("connect")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """As when it was opened."""
+    async def __aexit__(self, *_error: object) -> None:
         await self._source.note("disconnect")
 
     async def discover(self) -> Sequence[Split]:
-        """All splits in the order in which they were added."""
+        """All splits in the order of their addition."""
         await self._source.note("discover")
         return [Split(split_id) for split_id in self._source.splits]
 
 
 class FakeReader:
-    """Tells one piece of each of its splits at a time, or that there is none."""
+    """Reports one piece per split and read, or an empty piece if there is none."""
 
     def __init__(self, source: FakeSource) -> None:
         self._source = source
-        self._positions: dict[str, int] = {}  # {split id: pieces that were told}
-        self._ends: dict[str, int] = {}  # {split id: where it ended when it was assigned}
+        self._positions: dict[str, int] = {}  # {split id: reported pieces}
+        self._ends: dict[str, int] = {}  # {split id: its end at its assignment}
         self._paused: frozenset[str] = frozenset()
 
     async def __aenter__(self) -> Self:
-        """Count it."""
         await self._source.note("open")
         self._source.open_readers += 1
         self._source.most_open_readers = max(
@@ -149,29 +136,23 @@ class FakeReader:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Count it, wait at the gate, and fail if that was asked for."""
+    async def __aexit__(self, *_error: object) -> None:
         self._source.open_readers -= 1
         await self._source.note("close")
 
     async def assign(self, split: Split, *, position: int | None) -> None:
-        """Tell of this split, too."""
+        """Read one more split."""
         await self._source.note(f"assign {split.id} @{position}")
         self._positions[split.id] = position or 0
         self._ends[split.id] = len(self._source.splits[split.id])
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next piece of each split; signs of life, after a wait, if there is none at all."""
+        """The next piece of each split; empty ones, after a wait, if no split has any."""
         await self._source.note("read")
         if not self._has_news():
             await self._wait_for_news()
-        pieces = [self._next(split_id) for split_id in self._positions if self._may_tell(split_id)]
-        # Nothing is awaited from here on, so that nothing that is counted as told is lost.
+        pieces = [self._next(split_id) for split_id in self._positions if self._is_read(split_id)]
+        # No await from here on: a cancellation must not lose pieces.
         for piece in pieces:
             self._positions[piece.split_id] = piece.position
             if piece.is_finished:
@@ -179,7 +160,7 @@ class FakeReader:
         return pieces
 
     def pause(self, split_ids: Collection[str]) -> None:
-        """Tell nothing of these."""
+        """Pause these splits, and resume all others."""
         self._source.diary.append(f"pause {' '.join(sorted(split_ids))}".strip())
         self._paused = frozenset(split_ids)
 
@@ -188,27 +169,27 @@ class FakeReader:
             async with asyncio.timeout(self._source.patience_s):
                 await self._source.wait_for(self._has_news)
         except TimeoutError:
-            pass  # signs of life are told instead
+            pass
 
     def _has_news(self) -> bool:
-        return any(self._may_tell(split_id) and self._has_more(split_id) for split_id in self._ends)
+        return any(self._is_read(split_id) and self._has_more(split_id) for split_id in self._ends)
 
-    def _may_tell(self, split_id: str) -> bool:
+    def _is_read(self, split_id: str) -> bool:
         return split_id in self._positions and split_id not in self._paused
 
     def _has_more(self, split_id: str) -> bool:
-        told = self._source.splits[split_id]
-        return self._positions[split_id] < len(told) or split_id in self._source.ended
+        pieces = self._source.splits[split_id]
+        return self._positions[split_id] < len(pieces) or split_id in self._source.ended
 
     def _next(self, split_id: str) -> SplitPiece:
-        told = self._source.splits[split_id]
+        pieces = self._source.splits[split_id]
         at = self._positions[split_id]
-        piece = told[at] if at < len(told) else SplitPiece(split_id, at)
-        is_last = piece.position == len(told)
+        piece = pieces[at] if at < len(pieces) else SplitPiece(split_id, at)
+        is_last = piece.position == len(pieces)
         return replace(
             piece,
             silent_s=self._source.silent_s,
             is_caught_up=piece.position >= self._ends[split_id],
             is_finished=is_last and split_id in self._source.ended,
-            total=len(told),
+            total=len(pieces),
         )

@@ -1,1 +1,1 @@
-"""Ports of all connectors, and the code that several connectors share."""
+"""Connector ports, and the code that several connectors share."""

@@ -1,4 +1,4 @@
-"""Backend port: where a dimension's rows are looked up."""
+"""Backend port: queries a database, or files, for a dimension's rows by key."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,28 +14,27 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 
 @dataclass(frozen=True, slots=True)
 class FetchedRows:
-    """The rows that a store has for a batch of keys; a key without a row is just not there."""
+    """The rows of a batch of keys; keys without a row are left out."""
 
     ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
     rows: pa.RecordBatch  # [m] all columns of the dimension
-    store: str = ""  # which store answered, if it can say: another one may hold other rows
-    snapshot: TableSnapshot | None = None  # which transactions the read saw, if it can say
-    read_at: float | None = None  # monotonic seconds; None: after it was asked for them
+    store: str = ""  # which server responded, if known: another may hold other rows
+    snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
+    read_at: float | None = None  # monotonic seconds; None: after the request
 
 
 class Backend(Protocol):
-    """A store that is asked for the rows of many keys at once.
+    """Fetches the rows of many keys per query; opened and closed by `async with`.
 
-    Opened and closed by `async with`. Opening does not need the store to be up: a sidecar starts
-    while its database is down, and `describe` is asked again until it answers.
+    Opening does not require a running database: `describe` is repeated until it succeeds.
     """
 
     @property
     def uses_index(self) -> bool | None:
-        """Whether keys are found without reading all rows; None before the first `describe`."""
+        """Whether keys are found by an index, not a scan; None before the first `describe`."""
 
     async def __aenter__(self) -> Self:
-        """Prepare, without contacting the store."""
+        """Prepare, without connecting."""
 
     async def __aexit__(
         self,
@@ -43,27 +42,25 @@ class Backend(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free all connections, at the latest after a second; never raises."""
+        """Close all connections within a second; never raises."""
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
-        """The exact types of key and columns, read from the store.
+        """Read the exact types of key and columns.
 
         Raises BackendError (`table_unavailable`, `backend_unavailable`, `backend_auth`,
         `forbidden`, `timeout`) within `timeout_s`. Cancellation leaves no connection behind.
         """
 
     async def probe(self, *, timeout_s: float) -> None:
-        """Ask the store for a sign of life that costs it nothing, not even a look at the table.
+        """Check that the backend responds, without reading the table.
 
-        Raises BackendError within `timeout_s`, as `fetch` does. Cancellation leaves no connection
-        behind.
+        Raises BackendError within `timeout_s`. Cancellation leaves no connection behind.
         """
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
-        """The rows of distinct, non-null keys of the described types.
+        """Fetch the rows of distinct, non-null keys of the described types, in one round trip.
 
-        One round trip whatever the number of keys. Raises BackendError within `timeout_s` plus
-        a quarter of a second, also on a network that swallows everything; `schema_changed` asks
-        for another `describe`. Cancellation ends the query and terminates its connection; it does
-        not wait for the store.
+        Raises BackendError within `timeout_s` plus 0.25 s, even if the network drops all packets;
+        `schema_changed` requires another `describe`. Cancellation ends the query and terminates its
+        connection, without waiting for the server.
         """

@@ -1,10 +1,7 @@
-"""Finds the rows of a table by key, for whole batches of keys at once.
+"""Immutable index of a table by key, for batches of keys; a key may have several rows.
 
-Not the cache's index: it never changes, and a key may have several rows.
-
-Each key column becomes the rank of its value among the sorted distinct values, and the ranks of a
-composite key are folded into one number, again a rank; so every step is a binary search in
-columns, whatever the types, and no key is ever a Python object.
+Each key value becomes its rank among the sorted distinct values of its column. The ranks of a
+composite key are folded into one number, again a rank. Every step is a binary search in columns.
 """
 
 from collections.abc import Sequence
@@ -21,14 +18,14 @@ _Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowMatches:
-    """Which row (position in the table) belongs to which key (ordinal in the batch)."""
+    """Pairs of a key (ordinal in the batch) and one of its rows (position in the table)."""
 
     ordinals: npt.NDArray[np.int32]  # [m] ascending; more than once where a key has several rows
     positions: npt.NDArray[np.int64]  # [m]
 
 
 class RowIndex:
-    """An index over the key columns of a table; rows with a NULL in the key match nothing."""
+    """An index over the key columns of a table; rows with a NULL in the key are left out."""
 
     def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
         parts = [_comparable(column.combine_chunks()) for column in columns]
@@ -36,15 +33,15 @@ class RowIndex:
         for part in parts:
             is_whole &= part.is_valid().to_numpy(zero_copy_only=False)
         whole = np.flatnonzero(is_whole)
-        self._values: list[pa.Array] = []  # per key column: its distinct values, sorted
-        self._folds: list[_Codes] = []  # per key column after the first: distinct codes, sorted
+        self._values: list[pa.Array] = []  # per key column: sorted distinct values
+        self._folds: list[_Codes] = []  # per further key column: sorted distinct codes
         codes = self._build([part.take(pa.array(whole, pa.int64())) for part in parts])
         order = np.argsort(codes, kind="stable")
         self._codes = codes[order]
         self._positions = whole[order]
 
     def find(self, keys: pa.RecordBatch) -> RowMatches:
-        """The rows of each of the keys; a key that is not there, or holds a NULL, has none."""
+        """The rows of the keys; unknown keys and keys with a NULL have none."""
         codes = self._codes_of(keys)
         first = np.searchsorted(self._codes, codes, side="left")
         counts = np.searchsorted(self._codes, codes, side="right") - first
@@ -67,21 +64,21 @@ class RowIndex:
         return codes
 
     def _codes_of(self, keys: pa.RecordBatch) -> _Codes:
-        """The code of each key; -1, which no row has, for a key that is not there."""
+        """The code of each key; -1 for unknown keys."""
         codes: _Codes = np.zeros(keys.num_rows, np.int64)
         if len(self._codes) == 0:
             return codes - 1
         for number, (values, column) in enumerate(zip(self._values, keys.columns, strict=True)):
             needles = _comparable(column)
             ranks = np.minimum(_ranks(values, needles), len(values) - 1)
-            is_there = _are_equal(values.take(pa.array(ranks, pa.int64())), needles) & (codes >= 0)
+            is_known = _are_equal(values.take(pa.array(ranks, pa.int64())), needles) & (codes >= 0)
             folded = codes * len(values) + ranks
             if number > 0:
                 fold = self._folds[number - 1]
                 place = np.minimum(np.searchsorted(fold, folded), len(fold) - 1)
-                is_there &= fold[place] == folded
+                is_known &= fold[place] == folded
                 folded = place
-            codes = np.where(is_there, folded, -1)
+            codes = np.where(is_known, folded, -1)
         return codes
 
 
@@ -92,12 +89,12 @@ def _ranks(values: pa.Array, needles: pa.Array) -> _Codes:
 
 def _are_equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     equal: pa.Array = pc.equal(left, right)
-    known = equal.fill_null(pa.scalar(value=False))
-    return np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+    filled = equal.fill_null(pa.scalar(value=False))
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """The same keys in a type that can be searched; equal stays equal, unequal stays unequal."""
+    """The keys in a type that Arrow can search, with the same equality."""
     if types.is_fixed_size_binary(column.type):
         return column.cast(pa.binary())
     if types.is_decimal(column.type):

@@ -1,7 +1,4 @@
-"""Source port: loads a dimension or follows its changes.
-
-After Flink's FLIP-27.
-"""
+"""Source port, after Flink's FLIP-27: loads a dimension or follows its changes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,88 +14,81 @@ from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """What one read brought of one split, in the split's order; may be no more than a sign of life.
+    """The result of one read of one split, maybe without changes.
 
-    Whatever lies before `position` was told in this piece or in earlier ones.
+    This piece and the earlier ones have all changes before `position`.
     """
 
     split_id: str
-    position: int  # of the split, from which a new reader goes on
+    position: int  # in the split, where a new reader continues
     changes: Sequence[Change] = ()
-    nbytes: int = 0  # what the changes hold in memory
-    watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
-    silent_s: float = 0.0  # how long ago the source spoke last, of this split or of none
-    is_caught_up: bool = False  # all is read that was there when the reader was given the split
-    is_finished: bool = False  # nothing follows, ever; of bounded sources only
-    total: int | None = None  # about where `position` will end, if it is known
-    snapshot: TableSnapshot | None = None  # what the rows are a picture of, if they are one
-    ignored: int = 0  # messages that say nothing of the table
+    nbytes: int = 0  # memory of the changes
+    watermark_ms: int = NO_WATERMARK_MS  # later changes have this event time or a later one
+    silent_s: float = 0.0  # since the source last responded for this split
+    is_caught_up: bool = False  # read up to the end at its assignment
+    is_finished: bool = False  # no piece follows; bounded sources only
+    total: int | None = None  # the final `position`, roughly, if known
+    snapshot: TableSnapshot | None = None  # the snapshot that the rows belong to, if any
+    ignored: int = 0  # messages without changes of the table
     undecodable: int = 0  # messages that count as changes of the whole table
 
 
-class SplitEnumerator(Protocol):
+class SourceConnection(Protocol):
+    """Opened and closed by `async with`."""
+
+    async def __aenter__(self) -> Self:
+        """Connect; raises BackendError."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect within a second; never raises."""
+
+
+class SplitEnumerator(SourceConnection, Protocol):
     """Finds the splits of a source; opened before the first reader, closed after the last."""
 
     @property
     def discovery_interval_s(self) -> float | None:
-        """How often to look for new splits; None: once."""
-
-    async def __aenter__(self) -> Self:
-        """Connect; raises BackendError."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect, at the latest after a second; never raises."""
+        """The interval of discoveries; None: one discovery only."""
 
     async def discover(self) -> Sequence[Split]:
-        """All splits that there are now, the known ones again; raises BackendError."""
+        """All current splits, known ones included; raises BackendError."""
 
 
-class SplitReader(Protocol):
-    """Reads splits; a source's reading mode says how many at a time.
+class SplitReader(SourceConnection, Protocol):
+    """Reads one or several splits, by the source's reading mode.
 
-    After a BackendError the reader is closed, and a new one goes on from the last positions.
+    After a BackendError the reader is closed, and a new one continues at the last positions.
     """
 
-    async def __aenter__(self) -> Self:
-        """Connect; raises BackendError."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect, at the latest after a second; never raises."""
-
     async def assign(self, split: Split, *, position: int | None) -> None:
-        """Read this split, too, from there on; None: from where the source begins."""
+        """Read one more split from this position; None: from the start of the source."""
 
     async def read(self) -> Sequence[SplitPiece]:
-        """What there is by now, waited for a second at the most; bounded in bytes.
+        """The next pieces, bounded in bytes; waits for changes at most one second.
 
-        Each call tells of each split that is not paused, if only how long it has been silent.
-        Raises BackendError. Cancellation loses nothing: what was not returned is not read.
+        Has a piece of each assigned split that is not paused. Raises BackendError. Cancellation
+        loses no changes.
         """
 
     def pause(self, split_ids: Collection[str]) -> None:
-        """Read nothing of these (all others go on) until it is called again."""
+        """Pause these splits, and resume all others."""
 
 
 class Source(Protocol):
-    """Rows at one moment (bounded), or the changes from now on (unbounded)."""
+    """The rows of one moment (bounded), or the changes from now on (unbounded)."""
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it comes to an end."""
+        """Whether its splits end."""
 
     @property
     def reading_mode(self) -> ReadingMode:
-        """How its splits are read."""
+        """Whether a reader has one split or all of them."""
 
     def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:
         """A new enumerator, not opened yet, for a dimension of this schema."""

@@ -1,10 +1,10 @@
-"""Split read that outlives the call that waits for it."""
+"""Pending split read: outlives the call that waits for it, and its cancellation."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
-WAIT_S = 1.0  # as long as a reader may wait before it tells that it is alive
+WAIT_S = 1.0  # the maximal duration of a reader's `read`
 
 Result = TypeVar("Result")
 
@@ -17,18 +17,18 @@ class PendingRead(Generic[Result]):
 
     @property
     def is_begun(self) -> bool:
-        """Whether a read is under way, or has ended and nobody has taken what it brought."""
+        """Whether a read was begun whose result is not taken yet."""
         return self._task is not None
 
     def begin(self, reading: Coroutine[Any, Any, Result]) -> None:
-        """Begin a read; the former one was taken."""
+        """Begin a read; the result of the former one was taken."""
         assert self._task is None
         self._task = asyncio.create_task(reading)
 
     async def take(self) -> Result | None:
-        """What the read brought, once; None while it is under way after a second.
+        """The result of the read, once; None if it is still pending after a second.
 
-        Raises what the read has raised. Cancellation leaves the read to the next call.
+        Raises what the read raised. After a cancellation the next call continues.
         """
         assert self._task is not None
         await asyncio.wait({self._task}, timeout=WAIT_S)
@@ -38,10 +38,10 @@ class PendingRead(Generic[Result]):
         return task.result()
 
     async def cancel(self) -> None:
-        """End the read, if there is one; what it brought or raised is lost."""
+        """Cancel the read, if there is one; its result or error is dropped."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             if not self._task.cancelled():
-                self._task.exception()  # looked at, so that nobody is warned
+                self._task.exception()  # retrieved, else asyncio logs it
             self._task = None

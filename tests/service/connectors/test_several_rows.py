@@ -165,8 +165,11 @@ async def test_order_holds_for_many_rows() -> None:
 @pytest.mark.parametrize(
     ("versions", "reason"),
     [
-        (VersionColumns("Since"), r"no column Since among those offered; did you mean since\?"),
-        (VersionColumns("since", "id"), "no column id among those offered"),
+        (
+            VersionColumns("Since"),
+            r"no column Since among the dimension's columns; did you mean since\?",
+        ),
+        (VersionColumns("since", "id"), "no column id among the dimension's columns"),
         (VersionColumns("name"), "column name is string; it must be a date or a timestamp"),
     ],
 )
