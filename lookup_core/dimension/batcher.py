@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.dimension.flight_table import FlightTable
-from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable, Numbers
 from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
 

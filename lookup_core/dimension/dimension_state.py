@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.backoff import NEVER
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
@@ -22,9 +22,7 @@ from lookup_core.dimension.explanation import Explanation, KeyFacts, explain_inv
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.local_resolver import KeyGroup, KnownRows, LocalResolver
 from lookup_core.dimension.query_results import QueryResult
-from lookup_core.dimension.query_table import Query, QueryTable
-from lookup_core.dimension.retries import PostponedKeys
-from lookup_core.dimension.totals import Totals
+from lookup_core.dimension.query_table import PostponedKeys, Query, QueryTable
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
@@ -36,7 +34,6 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
-from lookup_core.table.full_table import FullTable
 from lookup_core.table.table_load import TableLoad
 
 _MIN_FENCE_S = 60.0  # how long changes are remembered, beyond the longest query
@@ -57,8 +54,8 @@ class DimensionState:
     ) -> None:
         self._settings = settings
         self._resolver = LocalResolver(settings, schema, seed=seed)
+        self.table = self._resolver.table  # of full mode; None in the other modes
         self._flights = FlightTable()
-        self._totals = Totals()
         self._batcher = Batcher(settings.batch, self._flights)
         self._guard = BackendGuard(settings.batch.max_in_flight)
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
@@ -67,6 +64,10 @@ class DimensionState:
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
         self.wait = WatermarkWait(self._resolver, settings.wait_for_dimension_s)
+        self._outcomes = np.zeros(len(Outcome), np.int64)
+        self._single_hits = 0  # separate: numpy takes ten times as long to add one
+        self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
+        self._coalesced_keys = self._retries = self._fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what is known now; the other keys wait, and are answered by deliveries.
@@ -80,7 +81,7 @@ class DimensionState:
             self._fetch(request, unknown, now)
         if known.outdated.positions.size:
             self._refresh(request, known.outdated, now)
-        self._totals.count_answers(known.answers)
+        self._count(known.answers)
         return known.answers
 
     def check_room(self, keys: int) -> None:
@@ -89,11 +90,15 @@ class DimensionState:
 
     def hit(self, value: object, now: float) -> Hit | None:
         """The fresh row of the key with this value; None if `submit` is needed."""
-        return self._totals.count_hit(self._resolver.hit(value, now))
+        hit = self._resolver.hit(value, now)
+        self._single_hits += hit is not None
+        return hit
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of the row of a former hit; None if `hit` is needed."""
-        return self._totals.count_hit(self._resolver.revisit(bookmark, now))
+        age_s = self._resolver.revisit(bookmark, now)
+        self._single_hits += age_s is not None
+        return age_s
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
@@ -147,7 +152,7 @@ class DimensionState:
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.in_flight)
         if postponed.is_postponed.any():
-            self._totals.retries += 1
+            self._retries += 1
             self._queries.retry_missing(query, postponed)
         return self._answer(query, shares)
 
@@ -164,7 +169,7 @@ class DimensionState:
             return Effects()
         latest_s = self._waiting.latest_deadline(self._flights.waiters(query.flights))
         if self._queries.retry_failed(query, code, latest_s=latest_s, now=now, jitter=jitter):
-            self._totals.retries += 1
+            self._retries += 1
             return Effects()
         if code is ErrorCode.KEY_REJECTED:
             code = self._resolver.refuse(self._flights.key_ids(query.flights), now)
@@ -205,7 +210,7 @@ class DimensionState:
 
     def count_timed_out(self, keys: int) -> None:
         """Count keys whose deadline passed before they were submitted."""
-        self._totals.count_timed_out(keys)
+        self._outcomes[Outcome.TIMEOUT] += keys
 
     def next_deadline(self) -> float | None:
         """When there is something to do without another event."""
@@ -244,28 +249,8 @@ class DimensionState:
         """
         hashes, removed = self._resolver.invalidate(keys)
         self._flights.detach(self._flights.with_hashes(hashes))
-        self._totals.count_invalidations(origin, removed if keys is None else keys.size)
+        self._invalidations[origin] += removed if keys is None else keys.size
         return removed
-
-    @property
-    def table(self) -> FullTable | None:
-        """The table of full mode; None in the other modes."""
-        return self._resolver.table
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole table is loaded; false in other modes than full."""
-        return self.table is not None and self.table.is_whole
-
-    @property
-    def held_rows(self) -> int:
-        """The number of known rows in full mode; 0 in the other modes."""
-        return 0 if self.table is None else len(self.table)
-
-    def confirm(self, until: float) -> None:
-        """All changes until then are reported: the rows of full mode are as fresh as that."""
-        if self.table is not None:
-            self.table.confirm(until)
 
     def hold_until(self, at: float) -> None:
         """Send no query until the first load ends, at the latest until `at`."""
@@ -310,12 +295,14 @@ class DimensionState:
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
+        outcomes = {outcome: int(self._outcomes[outcome]) for outcome in Outcome}
+        outcomes[Outcome.HIT] += self._single_hits
         return DimensionStatistics(
-            outcomes=self._totals.outcomes,
-            coalesced_keys=self._totals.coalesced_keys,
-            retries=self._totals.retries,
-            invalidations=self._totals.invalidations,
-            fenced_keys=self._totals.fenced_keys,
+            outcomes=outcomes,
+            coalesced_keys=self._coalesced_keys,
+            retries=self._retries,
+            invalidations=dict(self._invalidations),
+            fenced_keys=self._fenced_keys,
             waiting_keys=self._waiting.keys + len(self.wait),
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
@@ -340,7 +327,7 @@ class DimensionState:
             request.id, group.keys, positions=positions, deadline_s=deadline_s
         )
         self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, joined.waiters))
-        self._totals.coalesced_keys += len(joined.waiters) - len(joined.started)
+        self._coalesced_keys += len(joined.waiters) - len(joined.started)
         if joined.started.size:
             run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
             self._batcher.add(request.channel, run, now)
@@ -368,7 +355,7 @@ class DimensionState:
             return np.zeros_like(may_keep)
         hashes = self._flights.hashes(query.flights)
         is_admitted = self._fence.admits(hashes, snapshot, sent_at=query.sent_at, now=now)
-        self._totals.fenced_keys += int((may_keep & ~is_admitted).sum())
+        self._fenced_keys += int((may_keep & ~is_admitted).sum())
         return may_keep & is_admitted
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
@@ -378,7 +365,7 @@ class DimensionState:
         is_postponed = self._flights.is_postponed(flights)
         self._flights.detach(flights[~is_postponed])
         self._queries.hasten(flights[is_postponed], now)
-        self._totals.count_invalidations(origin, keys.size)
+        self._invalidations[origin] += keys.size
         return removed
 
     def _failed(
@@ -415,6 +402,10 @@ class DimensionState:
                 self._guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
         return Effects(deliveries, [query.id for query in cancelled])
 
+    def _count(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            self._outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))
+
     def _delivered(self, shares: Sequence[Share]) -> list[Delivery]:
         """The deliveries to callers, counted; background refreshes get none."""
         deliveries = [
@@ -422,7 +413,7 @@ class DimensionState:
             for lookup_id, answer in shares
         ]
         of_callers = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
-        self._totals.count_answers(delivery.answer for delivery in of_callers)
+        self._count(delivery.answer for delivery in of_callers)
         return of_callers
 
     def _close(self, lookups: Sequence[WaitingLookup]) -> list[Query]:

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
-from typing import NewType
+from typing import Any, NewType
 
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.dimension.numbered_rows import NumberedRows, Numbers
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, KeyId, is_among
 
+Numbers = npt.NDArray[np.intp]  # of flights or waiters
 Positions = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
@@ -27,6 +27,7 @@ Waiters = dict[LookupId, tuple[Positions, Positions]]
 
 _QUEUED = 0  # in no query
 _NO_LOOKUP = -(2**63)
+_FEWEST_ROWS = 64
 _SLACK = 8  # closed followers of a flight; few of them cost less than to look for them
 
 _FLIGHT: dict[str, npt.DTypeLike] = {
@@ -64,6 +65,46 @@ class Joined:
     indices: Numbers  # [m] which of the n keys each of those belongs to
 
 
+class _NumberedRows:
+    """Row allocator over numpy columns: a row has a number until it is given back."""
+
+    def __init__(self, kinds: Mapping[str, npt.DTypeLike]) -> None:
+        self._columns: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(0, kind) for name, kind in kinds.items()
+        }
+        self._free = np.zeros(0, np.intp)  # the first `_free_count` of them
+        self._free_count = 0
+
+    def __len__(self) -> int:
+        return len(self._free) - self._free_count
+
+    def __getitem__(self, column: str) -> npt.NDArray[Any]:
+        """A column over all numbers; a reference to it is valid until the next `take`."""
+        return self._columns[column]
+
+    def take(self, count: int) -> Numbers:
+        """Free numbers; their rows hold former values or zeros."""
+        if count > self._free_count:
+            self._grow(count)
+        self._free_count -= count
+        return self._free[self._free_count : self._free_count + count].copy()
+
+    def give_back(self, numbers: Numbers) -> None:
+        """Free numbers, for use by a later `take`."""
+        self._free[self._free_count : self._free_count + len(numbers)] = numbers
+        self._free_count += len(numbers)
+
+    def _grow(self, count: int) -> None:
+        before = len(self._free)
+        more = max(_FEWEST_ROWS, before, count)
+        for name, column in self._columns.items():
+            self._columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))
+        free = self._free[: self._free_count]
+        news = np.arange(before, before + more)
+        self._free = np.concatenate((free, news, np.zeros(before - len(free), np.intp)))
+        self._free_count += more
+
+
 class FlightTable:
     """Flights by number; each is in one queue or one query, which ends it.
 
@@ -72,8 +113,8 @@ class FlightTable:
 
     def __init__(self) -> None:
         self._joinable: dict[KeyId, int] = {}
-        self._rows = NumberedRows(_FLIGHT)
-        self._waiters = NumberedRows(_WAITER)
+        self._rows = _NumberedRows(_FLIGHT)
+        self._waiters = _NumberedRows(_WAITER)
         self._followers: defaultdict[int, list[int]] = defaultdict(list)  # {flight: waiters}
         self._latest_postponement = 0.0
 

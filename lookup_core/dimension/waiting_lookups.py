@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.flight_table import FlightTable, LookupId
-from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable, LookupId, Numbers
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.settings import DimensionSettings
 

@@ -15,8 +15,7 @@ from hypothesis.stateful import (
 )
 
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.flight_table import FlightTable
-from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable, Numbers
 from lookup_core.errors import ErrorCode
 from lookup_core.protection.backend_guard import BackendGuard
 from tests.lookup_core.dimension.naive_dimension import (

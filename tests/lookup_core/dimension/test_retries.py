@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_core.backoff import NEVER
-from lookup_core.dimension.retries import RetryPolicy
+from lookup_core.dimension.query_table import RetryPolicy
 from lookup_core.errors import ErrorCode
 from lookup_core.settings import OnMissingSettings, RetrySettings
 from tests.lookup_core.dimension.scenario import (
