@@ -139,12 +139,7 @@ class FlightTable:
         return np.array([key_id in self._joinable for key_id in key_ids], np.bool_)
 
     def join(
-        self,
-        lookup_id: LookupId,
-        keys: CanonicalKeys,
-        *,
-        positions: Positions,
-        deadline_s: float,
+        self, lookup_id: LookupId, keys: CanonicalKeys, *, positions: Positions, deadline_s: float
     ) -> Joined:
         """Let a lookup wait for keys.
 

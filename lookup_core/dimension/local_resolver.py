@@ -164,13 +164,7 @@ class LocalResolver:
             yield rowless_answer(positions, outcome, error=code)
 
     def keep(
-        self,
-        query: Query,
-        result: QueryResult,
-        *,
-        may_keep: Mask,
-        is_last_try: bool,
-        now: float,
+        self, query: Query, result: QueryResult, *, may_keep: Mask, is_last_try: bool, now: float
     ) -> None:
         """Cache a query's result where no change has overtaken it."""
         if self._settings.mode is CacheMode.NONE:

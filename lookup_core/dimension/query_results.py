@@ -24,12 +24,7 @@ class QueryResult:
 
     @classmethod
     def of_rows(
-        cls,
-        key_count: int,
-        ordinals: npt.NDArray[np.int32],
-        *,
-        rows: pa.RecordBatch,
-        age_ms: int,
+        cls, key_count: int, ordinals: npt.NDArray[np.int32], *, rows: pa.RecordBatch, age_ms: int
     ) -> "QueryResult":
         """From a backend's rows, each with the ordinal of its key."""
         row_of = np.full(key_count, NO_ROW, np.int32)

@@ -132,12 +132,7 @@ class QueryTable:
     """
 
     def __init__(
-        self,
-        flights: FlightTable,
-        batcher: Batcher,
-        guard: BackendGuard,
-        *,
-        retry: RetrySettings,
+        self, flights: FlightTable, batcher: Batcher, guard: BackendGuard, *, retry: RetrySettings
     ) -> None:
         self._flights = flights
         self._batcher = batcher

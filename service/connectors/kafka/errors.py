@@ -31,10 +31,7 @@ _REASONS: dict[type[BaseException], tuple[ErrorCode, str]] = {
     errors.UnsupportedSaslMechanismError: _NO_MECHANISM,
     errors.TopicAuthorizationFailedError: _DENIED,
     errors.ClusterAuthorizationFailedError: _DENIED,
-    errors.UnknownTopicOrPartitionError: (
-        ErrorCode.TABLE_UNAVAILABLE,
-        "the topic does not exist",
-    ),
+    errors.UnknownTopicOrPartitionError: (ErrorCode.TABLE_UNAVAILABLE, "the topic does not exist"),
     errors.CorruptRecordException: _DAMAGED,
     errors.UnsupportedCodecError: (_REJECTED, "the compression of a batch is not supported"),
     errors.IncompatibleBrokerVersion: _TOO_OLD,

@@ -59,8 +59,6 @@ class KafkaSettings:
         if not self.security_protocol.endswith("SSL"):
             return None
         context: ssl.SSLContext = create_ssl_context(
-            cafile=self.ca_file,
-            certfile=self.certificate_file,
-            keyfile=self.certificate_key_file,
+            cafile=self.ca_file, certfile=self.certificate_file, keyfile=self.certificate_key_file
         )
         return context

@@ -108,9 +108,7 @@ def _as_lists(fetched: FetchedRows, order: npt.NDArray[np.intp]) -> FetchedRows:
     offsets = pa.array(np.append(starts, rows.num_rows), pa.int32())
     lists = [pa.ListArray.from_arrays(offsets, column) for column in rows.columns]
     return replace(
-        fetched,
-        ordinals=ordinals,
-        rows=pa.record_batch(lists, schema=list_columns(rows.schema)),
+        fetched, ordinals=ordinals, rows=pa.record_batch(lists, schema=list_columns(rows.schema))
     )
 
 
