@@ -81,11 +81,6 @@ class Newcomers:
         """Memory that their rows need."""
         return stored_bytes(self.stored)
 
-    def without_first(self, count: int) -> "Newcomers":
-        """All but the first `count` entries."""
-        kept = self.stored.take(pa.array(np.arange(count, len(self.hashes))))
-        return Newcomers(self.queue, self.hashes[count:], kept)
-
 
 class CachedEntries:
     """The entries of one cache by slot; slots are valid until the next `add` or `shrink`."""
@@ -217,7 +212,7 @@ class CachedEntries:
         used = self.index.used_slots()
         is_absent = self.rows.is_in(used, RowQueue.ABSENT)
         assert self.states.is_absence(self.states.of(used)).tolist() == is_absent.tolist()
-        assert sum(self.rows.queue_rows(queue) for queue in RowQueue) == len(used)
+        assert sum(queue.rows for queue in self.rows.queues.values()) == len(used)
 
     def _resize(self) -> None:
         slot_count = self.index.slot_count

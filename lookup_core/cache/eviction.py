@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes
@@ -65,7 +66,8 @@ class Eviction:
             return newcomers
         passed = max(count - max(kept, 1), 0)
         entries.ghosts.add(newcomers.hashes[:passed])
-        return newcomers.without_first(passed)
+        left = newcomers.stored.take(pa.array(np.arange(passed, count)))
+        return Newcomers(newcomers.queue, newcomers.hashes[passed:], left)
 
     def make_room(self, newcomers: Sequence[Newcomers], now: float) -> bool:
         """Evict until the new entries fit; False, without evictions, if they never would."""
@@ -95,7 +97,8 @@ class Eviction:
         """Set the bound, and evict down to it."""
         self.max_bytes = max_bytes
         entries = self._entries
-        entries.rows.set_max_segment_bytes(segment_bytes(max_bytes))
+        for queue, size in segment_bytes(max_bytes).items():
+            entries.rows.queues[queue].max_segment_bytes = size
         while len(entries) and min(entries.bytes, entries.least_bytes) > max_bytes:
             self._evict(_BEFORE_ALL_ENTRIES, EvictionReason.PRESSURE)
         if entries.bytes > max_bytes:
@@ -103,9 +106,8 @@ class Eviction:
 
     def _evict(self, now: float, reason: EvictionReason) -> None:
         # Each call removes entries or shortens the small queue.
-        rows = self._entries.rows
-        small_bytes = rows.queue_bytes(RowQueue.SMALL)
-        main_bytes = rows.queue_bytes(RowQueue.MAIN)
+        queues = self._entries.rows.queues
+        small_bytes, main_bytes = queues[RowQueue.SMALL].bytes, queues[RowQueue.MAIN].bytes
         if self._is_negative_due(now) or not small_bytes + main_bytes:
             self._evict_negative(now, reason)
         elif small_bytes > _SMALL_SHARE * (small_bytes + main_bytes):
@@ -114,9 +116,8 @@ class Eviction:
             self._evict_main(now, reason)
 
     def _negative_bytes(self) -> float:
-        rows = self._entries.rows
-        count = rows.queue_rows(RowQueue.ABSENT)
-        return rows.queue_bytes(RowQueue.ABSENT) + count * self._entries.bytes_by_slot
+        queue = self._entries.rows.queues[RowQueue.ABSENT]
+        return queue.bytes + queue.rows * self._entries.bytes_by_slot
 
     def _is_negative_due(self, now: float) -> bool:
         oldest = self._entries.rows.oldest_slots(RowQueue.ABSENT)

@@ -41,11 +41,11 @@ class RowQueue(Enum):
 
 @dataclass(slots=True)
 class SegmentQueue:
-    """The segments of one queue; only its store changes it."""
+    """The segments of one queue; its owner sets `max_segment_bytes`, its store the rest."""
 
     max_segment_bytes: int
     ids: dict[int, None]  # of segments, oldest first
-    bytes: int = 0
+    bytes: int = 0  # of rows and their slots
     rows: int = 0
 
     @property
@@ -112,7 +112,7 @@ class RowStore:
         self.schema = schema
         self._segments: dict[int, _Segment] = {}  # {segment id: segment}, by address
         self._starts: Addresses | None = None  # of the segments; None: to be computed
-        self._queues = {queue: SegmentQueue(size, {}) for queue, size in max_segment_bytes.items()}
+        self.queues = {queue: SegmentQueue(size, {}) for queue, size in max_segment_bytes.items()}
         self._addresses = np.zeros(0, np.uint32)  # by slot
         self._address_count = address_count
         self._next_address = self._next_id = 0
@@ -121,20 +121,7 @@ class RowStore:
     @property
     def row_bytes(self) -> int:
         """Memory of all rows and their slots."""
-        return sum(queue.bytes for queue in self._queues.values())
-
-    def queue_bytes(self, queue: RowQueue) -> int:
-        """Memory of the rows of one queue and their slots."""
-        return self._queues[queue].bytes
-
-    def queue_rows(self, queue: RowQueue) -> int:
-        """The number of rows in one queue."""
-        return self._queues[queue].rows
-
-    def set_max_segment_bytes(self, max_segment_bytes: Mapping[RowQueue, int]) -> None:
-        """Set the size up to which segments grow from now on."""
-        for queue, size in max_segment_bytes.items():
-            self._queues[queue].max_segment_bytes = size
+        return sum(queue.bytes for queue in self.queues.values())
 
     def put(self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue) -> None:
         """Store one row per slot; the slots are empty, and `rows` is no slice of a larger batch.
@@ -144,9 +131,9 @@ class RowStore:
         if not len(slots):
             return
         segment_id, self._next_id = self._next_id, self._next_id + 1
-        ids = self._queues[queue].ids
+        ids = self.queues[queue].ids
         ids[segment_id] = None
-        self._queues[queue].rows += len(slots)
+        self.queues[queue].rows += len(slots)
         self._set(segment_id, rows, slots=slots, queue=queue)
         while len(ids) > 1 and self._merge(*[*ids][-2:]):
             pass
@@ -191,7 +178,7 @@ class RowStore:
         self._addresses[slots] = _NOWHERE
         for segment, count in zip(self._segments.values(), counts, strict=True):
             segment.dead += count
-            self._queues[segment.queue].rows -= count
+            self.queues[segment.queue].rows -= count
         self.compact(_MAX_DEAD_SHARE)
 
     def compact(self, max_dead_share: float = _MAX_DEAD_SHARE_IF_FULL) -> None:
@@ -217,7 +204,7 @@ class RowStore:
 
     def oldest_slots(self, queue: RowQueue) -> Slots:
         """The slots of a queue's oldest segment, oldest first; none if the queue is empty."""
-        for segment_id in self._queues[queue].ids:
+        for segment_id in self.queues[queue].ids:
             return self._live_slots(self._segments[segment_id])
         return np.zeros(0, np.int32)
 
@@ -252,7 +239,7 @@ class RowStore:
             ends.append(segment.start + len(segment.slots))
             assert len(live[key]) + segment.dead == len(segment.slots) == segment.rows.num_rows
         assert ends[-1] <= self._next_address <= self._address_count
-        for name, queue in self._queues.items():
+        for name, queue in self.queues.items():
             own = {key for key, segment in self._segments.items() if segment.queue is name}
             assert own == set(queue.ids)
             assert queue.bytes == sum(self._segments[key].bytes for key in own)
@@ -275,7 +262,7 @@ class RowStore:
         )
         self._segments[segment_id] = segment
         self._starts = None
-        self._queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
+        self.queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
         self._addresses[slots] = segment.addresses
 
     def _new_addresses(self, count: int) -> int:
@@ -318,7 +305,7 @@ class RowStore:
 
     def _pop(self, segment_id: int) -> None:
         segment, self._starts = self._segments.pop(segment_id), None
-        queue = self._queues[segment.queue]
+        queue = self.queues[segment.queue]
         queue.bytes -= segment.bytes
         del queue.ids[segment_id]
 
@@ -326,7 +313,7 @@ class RowStore:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         count = len(elder.slots) + len(younger.slots)
         merged_bytes = elder.bytes + younger.bytes + _BYTES_BESIDE_ROW * count
-        is_small = merged_bytes <= self._queues[elder.queue].segment_bytes
+        is_small = merged_bytes <= self.queues[elder.queue].segment_bytes
         # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
         if not is_small or 2 * len(younger.slots) < len(elder.slots):
             return False
@@ -340,7 +327,7 @@ class RowStore:
             return
         self._replace(segment_id, segment)
         # Else segments with few survivors would add up, and every `gather` visits all segments.
-        ids = list(self._queues[segment.queue].ids)
+        ids = list(self.queues[segment.queue].ids)
         at = ids.index(segment_id)
         for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
             self._merge(elder_id, younger_id)

@@ -1,7 +1,7 @@
 """Lookups that wait for keys until their deadline, and the admission limit on waiting keys."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import FlightTable, LookupId, Numbers
@@ -12,7 +12,7 @@ _RETRY_AFTER_S = 1.0
 _UNWANTED_SHARE = 10  # of the limit: few unwanted keys cost less than to look for them
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class WaitingLookup:
     """A lookup with keys in flight."""
 
@@ -20,6 +20,10 @@ class WaitingLookup:
     columns: tuple[str, ...]
     deadline_s: float
     waiters: Numbers  # of the flight table, one for each key without an immediate answer
+    left: int = field(init=False)  # keys without an answer
+
+    def __post_init__(self) -> None:
+        self.left = len(self.waiters)
 
 
 class WaitingLookups:
@@ -32,44 +36,37 @@ class WaitingLookups:
         self._name = settings.name
         self._max_keys = settings.max_waiting_keys
         self._lookups: dict[LookupId, WaitingLookup] = {}
-        self._left: dict[LookupId, int] = {}  # {lookup: its keys without an answer}
         self._deadlines: Deadlines[LookupId] = Deadlines()
-        self._keys = 0
+        self.keys = 0  # without an answer, over all lookups
 
     def __len__(self) -> int:
         return len(self._lookups)
 
-    @property
-    def keys(self) -> int:
-        """The number of keys without an answer, over all lookups."""
-        return self._keys
-
     def has_room(self, keys: int, *, queued: int) -> bool:
         """Whether this many more keys may wait."""
-        return max(self._keys, queued) + keys <= self._max_keys
+        return max(self.keys, queued) + keys <= self._max_keys
 
     def check_room(self, keys: int, *, queued: int) -> None:
         """Raise Overloaded if this many more keys may not wait."""
         if not self.has_room(keys, queued=queued):
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{max(self._keys, queued)} keys wait for {self._name};"
+                f"{max(self.keys, queued)} keys wait for {self._name};"
                 f" the limit is {self._max_keys}",
                 retry_after_s=_RETRY_AFTER_S,
             )
 
     def has_many_unwanted(self, *, queued: int) -> bool:
-        """Whether so many queued keys are unwanted that dropping them pays off.
+        """Whether it pays off to drop the unwanted queued keys.
 
         While no query is sent they would add up and keep new keys out.
         """
-        return queued > 2 * self._keys + self._max_keys // _UNWANTED_SHARE
+        return queued > 2 * self.keys + self._max_keys // _UNWANTED_SHARE
 
     def add(self, lookup: WaitingLookup) -> None:
         """Let a lookup wait."""
         self._lookups[lookup.id] = lookup
-        self._left[lookup.id] = len(lookup.waiters)
-        self._keys += len(lookup.waiters)
+        self.keys += len(lookup.waiters)
         self._deadlines.add(lookup.id, lookup.deadline_s)
 
     def get(self, lookup_id: LookupId) -> WaitingLookup:
@@ -78,9 +75,10 @@ class WaitingLookups:
 
     def answer(self, lookup_id: LookupId, keys: int) -> bool:
         """Count answered keys; returns whether they were the last ones."""
-        self._left[lookup_id] -= keys
-        self._keys -= keys
-        if self._left[lookup_id]:
+        lookup = self._lookups[lookup_id]
+        lookup.left -= keys
+        self.keys -= keys
+        if lookup.left:
             return False
         self._pop(lookup_id)
         return True
@@ -111,16 +109,15 @@ class WaitingLookups:
     def check_invariants(self, flights: FlightTable) -> None:
         """For tests: counts agree with each other and with the flights."""
         self._deadlines.check_invariants()
-        assert self._left.keys() == self._lookups.keys()
-        assert self._keys == sum(self._left.values())
+        assert self.keys == sum(lookup.left for lookup in self._lookups.values())
         assert len(self._deadlines) == len(self._lookups)
         for lookup in self._lookups.values():
             assert self._deadlines.get(lookup.id) == lookup.deadline_s
             positions, _ = flights.left_open(lookup.id, lookup.waiters)
-            assert len(set(positions.tolist())) == len(positions) == self._left[lookup.id] > 0
+            assert len(set(positions.tolist())) == len(positions) == lookup.left > 0
 
     def _pop(self, lookup_id: LookupId) -> WaitingLookup:
         lookup = self._lookups.pop(lookup_id)
-        self._keys -= self._left.pop(lookup_id)
+        self.keys -= lookup.left
         self._deadlines.discard(lookup_id)
         return lookup

@@ -42,7 +42,7 @@ class TableRows:
     @property
     def hole_count(self) -> int:
         """The number of holes."""
-        return self.entries.rows.queue_rows(RowQueue.ABSENT)
+        return self.entries.rows.queues[RowQueue.ABSENT].rows
 
     def find(self, keys: CanonicalKeys) -> Slots:
         """The slot of each key, ABSENT where there is none."""
@@ -123,4 +123,4 @@ class TableRows:
     def check_invariants(self) -> None:
         """For tests: the probation queue of S3-FIFO is empty."""
         self.entries.check_invariants()
-        assert self.entries.rows.queue_rows(RowQueue.SMALL) == 0
+        assert self.entries.rows.queues[RowQueue.SMALL].rows == 0

@@ -171,7 +171,7 @@ class KafkaAssignment:
 
     async def _assign(self) -> None:
         positions = await self._consumer.end_offsets(list(self._heartbeats))
-        positions |= {address: each.position for address, each in self.progress.items()}
+        positions |= {address: each.poll.position for address, each in self.progress.items()}
         self._consumer.assign(list(positions))
         for address, position in positions.items():
             self._consumer.seek(address, position)

@@ -24,17 +24,15 @@ from aiokafka.protocol.types import (
 _NO_TOPIC = bytes(16)
 
 
-class TopicId(AbstractType):  # type: ignore[misc]  # aiokafka has no types
+class _TopicId(AbstractType):  # type: ignore[misc]  # aiokafka has no types
     """A UUID in 16 bytes; a topic that is created again gets another one."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """The bytes as they are."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
-        """The next 16 bytes."""
         return data.read(16)
 
 
@@ -57,7 +55,7 @@ _PARTITIONS = CompactArray(
 _TOPICS = CompactArray(
     ("error_code", Int16),
     ("topic", _NAME),
-    ("topic_id", TopicId),
+    ("topic_id", _TopicId),
     ("is_internal", Boolean),
     ("partitions", _PARTITIONS),
     ("operations", Int32),
@@ -89,7 +87,7 @@ class TopicMetadataQuery(RequestStruct):  # type: ignore[misc]  # aiokafka has n
     FLEXIBLE_VERSION = True
     RESPONSE_TYPE = TopicMetadataResponse
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", TopicId), ("name", _NAME), _TAGS)),
+        ("topics", CompactArray(("topic_id", _TopicId), ("name", _NAME), _TAGS)),
         ("allow_auto_topic_creation", Boolean),
         ("include_cluster_operations", Boolean),
         ("include_topic_operations", Boolean),

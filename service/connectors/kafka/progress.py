@@ -26,7 +26,7 @@ class Clocks:
 class Poll:
     """The consumer's view of a partition; None where no broker has responded yet."""
 
-    position: int
+    position: int  # the offset of the next message to read
     answered_at_ms: int | None = None  # on the wall clock of this machine
     high_watermark: int | None = None  # the offset of the next message to be written
     stable_end: int | None = None  # less than that while a transaction is open
@@ -39,29 +39,19 @@ class KafkaProgress:
         self.watermark_ms = NO_WATERMARK_MS
         self.is_caught_up = False
         self._end = end  # of the partition at its assignment
-        self._poll = Poll(position)
+        self.poll = Poll(position)
         self._heard_s = self._looked_s = at.monotonic_s
         self._complete_s = at.monotonic_s  # all messages before this moment are read
         self._stalled_s: float | None = None  # since an open transaction blocks reading
         # Source times with the times of their arrival.
         self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MAX_HEARTBEATS)
 
-    @property
-    def position(self) -> int:
-        """The offset of the next message to read."""
-        return self._poll.position
-
-    @property
-    def total(self) -> int | None:
-        """The end of the partition in the last response."""
-        return self._poll.high_watermark
-
     def look(self, poll: Poll, *, at: Clocks) -> None:
         """Update from the consumer's current view."""
         self._note_answer(poll, at=at)
         self._note_stall(poll, at=at)
         self._looked_s = at.monotonic_s
-        self._poll = poll
+        self.poll = poll
         if poll.answered_at_ms is not None:
             self.is_caught_up |= poll.position >= self._end
         self._apply_heartbeats()
@@ -99,7 +89,7 @@ class KafkaProgress:
         return at.monotonic_s - self._heard_s
 
     def _note_answer(self, poll: Poll, *, at: Clocks) -> None:
-        if poll.answered_at_ms is not None and poll.answered_at_ms != self._poll.answered_at_ms:
+        if poll.answered_at_ms is not None and poll.answered_at_ms != self.poll.answered_at_ms:
             # After the last look in any case: the wall clock may have been set.
             ago_s = (at.wall_ms - poll.answered_at_ms) / 1000
             self._heard_s = min(max(self._looked_s, at.monotonic_s - ago_s), at.monotonic_s)
@@ -115,12 +105,12 @@ class KafkaProgress:
         )
         if not is_open:
             self._stalled_s = None
-        elif self._stalled_s is None or poll.stable_end != self._poll.stable_end:
+        elif self._stalled_s is None or poll.stable_end != self.poll.stable_end:
             self._stalled_s = at.monotonic_s
 
     def _apply_heartbeats(self) -> None:
-        end = self._poll.high_watermark
-        if end is None or self.position < end:
+        end = self.poll.high_watermark
+        if end is None or self.poll.position < end:
             return
         # A response after a heartbeat's arrival covers all messages sent before it.
         settled_s = self._heard_s - _OVERTAKEN_WITHIN_S

@@ -126,13 +126,13 @@ class KafkaReader:
         self._note_time(progress, decoded.source_time_ms)
         return SplitPiece(
             split_id=split_id,
-            position=progress.position,
+            position=progress.poll.position,
             changes=(*self._restart(address), *decoded.changes),
             nbytes=decoded.nbytes,
             watermark_ms=progress.watermark_ms,
             silent_s=progress.silent_s(at=at),
             is_caught_up=progress.is_caught_up,
-            total=progress.total,
+            total=progress.poll.high_watermark,
             ignored=decoded.ignored,
             undecodable=len(decoded.faults),
         )

@@ -78,7 +78,8 @@ def test_segments_stay_within_their_bound() -> None:
 
     for slot in range(20):
         store.put(slots_of(slot), rows_of(10), MAIN)
-    store.set_max_segment_bytes(dict.fromkeys(RowQueue, 1))
+    for queue in RowQueue:
+        store.queues[queue].max_segment_bytes = 1
     put(store, [30], SMALL)
     put(store, [31], SMALL)
 
@@ -206,8 +207,8 @@ def test_queues_have_their_own_rows() -> None:
 
     oldest = {queue: store.oldest_slots(queue).tolist() for queue in RowQueue}
     assert oldest == {SMALL: [1], MAIN: [3], ABSENT: [5, 6]}
-    assert [store.queue_rows(queue) for queue in RowQueue] == [1, 2, 2]
-    assert store.queue_bytes(MAIN) == 2 * stored_bytes(rows_of(2))
+    assert [store.queues[queue].rows for queue in RowQueue] == [1, 2, 2]
+    assert store.queues[MAIN].bytes == 2 * stored_bytes(rows_of(2))
     assert store.is_in(slots_of(3, 1, 2), MAIN).tolist() == [True, False, True]
     assert texts_at(store, 3, 2, 1) == ["t3", "t2", "t1"]
     assert store.gather(slots_of(6, 5), []).rows.num_rows == 2

@@ -254,7 +254,7 @@ def test_caught_up_means_end_at_assignment() -> None:
     look(empty, 6, 1.5, now=2, end=6)
 
     assert states == [False, False, True, True]
-    assert (progress.position, progress.total) == (9, 10)
+    assert (progress.poll.position, progress.poll.high_watermark) == (9, 10)
     assert (before, empty.is_caught_up) == (False, True)
 
 
