@@ -43,7 +43,7 @@ from service.resources.memory_reading import MemoryReading
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 from service.version import own_version
-from tests.lookup_core.changelog.change_messages import message, schema_of, told
+from tests.lookup_core.changelog.change_messages import listed, message, schema_of
 from tests.service.config.configuration import (
     AIRPORTS,
     CHANGELOG,
@@ -224,7 +224,7 @@ def test_rows_are_applied_if_certain(mode: str, origin: TableOrigin, expected: o
 
     decoded = decoder_of(mode, origin).decode(events)
 
-    assert (told([*decoded.changes]), decoded.ignored) == ([((1,), expected, 7)], 1)
+    assert (listed([*decoded.changes]), decoded.ignored) == ([((1,), expected, 7)], 1)
 
 
 def test_full_identity_reaches_the_decoder() -> None:
@@ -233,7 +233,7 @@ def test_full_identity_reaches_the_decoder() -> None:
     event = message({"number": 5}, {"op": "d", "before": before, "source": SOURCE})
 
     found = [
-        told([*decoder_of("partial", origin).decode([event]).changes])
+        listed([*decoder_of("partial", origin).decode([event]).changes])
         for origin in (ORIGIN, replace(ORIGIN, has_full_identity=True))
     ]
 

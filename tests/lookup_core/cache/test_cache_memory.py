@@ -1,4 +1,4 @@
-"""Memory of the row cache: bytes within the bound, a smaller bound, and what is given back."""
+"""Memory of the row cache: bytes within the bound, a smaller bound, and freed memory."""
 
 import numpy as np
 import pytest

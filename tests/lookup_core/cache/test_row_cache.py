@@ -176,7 +176,7 @@ def test_no_row_seems_younger(ttl_s: float, start_s: float, steps_s: list[float]
     assert (found[~lives] >= ttl_s - rounding_s).all()
 
 
-def test_absences_are_not_kept_without_ttl(kind: CacheKind) -> None:
+def test_negative_entries_need_a_ttl(kind: CacheKind) -> None:
     """With a negative TTL of 0 only rows are kept."""
     cache = kind.cache(negative_ttl_s=0.0)
 

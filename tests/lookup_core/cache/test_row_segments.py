@@ -141,7 +141,7 @@ def test_survivors_do_not_scatter() -> None:
 
 
 def test_neighbours_can_shrink_together() -> None:
-    """Rows of several segments are removed at once, even if one merges with the other meanwhile."""
+    """Rows of several segments are removed at once, even if one merges with another."""
     store = new_store()
     put(store, range(10))
     put(store, range(10, 14))
@@ -153,7 +153,7 @@ def test_neighbours_can_shrink_together() -> None:
 
 @pytest.mark.parametrize(("removed", "is_compacted"), [(50, False), (51, True), (100, True)])
 def test_dead_rows_are_given_back(removed: int, is_compacted: bool) -> None:  # noqa: FBT001
-    """A segment is compacted once more than half of its rows are dead."""
+    """A segment is compacted as soon as more than half of its rows are dead."""
     store = new_store()
     put(store, range(100))
     full = store.row_bytes

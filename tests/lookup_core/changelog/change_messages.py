@@ -17,7 +17,7 @@ from lookup_core.dimension_schema import DimensionSchema
 
 _CAPTURED = json.loads(Path(__file__).with_name("debezium_messages.json").read_text())
 
-Told = tuple[Any, ...]  # (key, row or "gone" or "changed", transaction) or ("table", transaction)
+Listed = tuple[Any, ...]  # (key, row or "gone" or "changed", transaction) or ("table", transaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def schema_of(key: Mapping[str, Any], columns: Mapping[str, Any]) -> DimensionSc
     return DimensionSchema(pa.schema(list(key.items())), pa.schema(list(columns.items())))
 
 
-def told(changes: Sequence[Change]) -> list[Told]:
+def listed(changes: Sequence[Change]) -> list[Listed]:
     """All changes, one by one."""
     return [each for change in changes for each in _each(change)]
 
@@ -53,7 +53,7 @@ def _document(content: object) -> bytes | None:
     return None if content is None else orjson.dumps(content)
 
 
-def _each(change: Change) -> list[Told]:
+def _each(change: Change) -> list[Listed]:
     if not isinstance(change, RowChanges):
         return [("table", change.transaction_id)]
     keys = [tuple(key.values()) for key in change.keys.to_pylist()]

@@ -18,7 +18,7 @@ from lookup_core.changelog.json_column import UNUSABLE, json_column
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
-from tests.lookup_core.changelog.change_messages import told
+from tests.lookup_core.changelog.change_messages import listed
 
 DECIMAL, WHOLE = pa.decimal128(10, 2), pa.decimal128(10, 0)
 TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
@@ -48,7 +48,7 @@ def notified_value(value: object, field: pa.Field) -> object:
     """A key of a notification, in the type of this field."""
     schema = DimensionSchema(pa.schema([field]), pa.schema({"name": pa.utf8()}))
     payload = json.dumps({"v": 1, "x": "5", "k": [[value]]})
-    ((key, *_),) = told(NotificationDecoder(schema, loads=orjson.loads).decode([payload]).changes)
+    ((key, *_),) = listed(NotificationDecoder(schema, loads=orjson.loads).decode([payload]).changes)
     return UNKNOWN if key == "table" else key[0]
 
 

@@ -18,12 +18,12 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.watermark_valve import NO_WATERMARK_MS
 from tests.lookup_core.changelog.change_messages import (
+    Listed,
     Message,
-    Told,
     captured,
+    listed,
     message,
     schema_of,
-    told,
 )
 
 BY_ID = schema_of({"id": pa.int64()}, {"code": pa.utf8(), "n2": pa.int16()})
@@ -69,9 +69,9 @@ def decoded(
 
 def changes(
     messages: list[Message], schema: DimensionSchema = BY_ID, settings: DecoderSettings = SETTINGS
-) -> list[Told]:
+) -> list[Listed]:
     """The changes that the messages report."""
-    return told(decoded(messages, schema, settings=settings).changes)
+    return listed(decoded(messages, schema, settings=settings).changes)
 
 
 def by_id(**columns: pa.DataType) -> DimensionSchema:
@@ -96,14 +96,14 @@ def at(sequence: str | None, operation: str = "u", **source: object) -> Message:
 
 def words(found: Decoded) -> list[str]:
     """The changes of row 1 in short form."""
-    return ["row" if isinstance(each[1], dict) else str(each[1]) for each in told(found.changes)]
+    return ["row" if isinstance(each[1], dict) else str(each[1]) for each in listed(found.changes)]
 
 
 def test_captured_keys_are_in_order() -> None:
     """Keys and transactions of captured events are reported in their order."""
     found = decoded(captured("plain t"), settings=KEYS)
 
-    assert [(each[0], each[-1]) for each in told(found.changes)] == [
+    assert [(each[0], each[-1]) for each in listed(found.changes)] == [
         *[((1,), transaction) for transaction in (765, 766, 767, 768)],
         *[((2,), 768), ((2,), 769), ((3,), 770), ((4,), 771), ((5,), 771), ((6,), 771)],
         *[((3,), 780), ((3,), 781), ("table", 783), ((8,), 784), ((8,), 786)],
@@ -145,7 +145,7 @@ def test_captured_keys_are_in_order() -> None:
     ],
 )
 def test_captured_rows_are_exact(
-    topic: str, part: slice, schema: DimensionSchema, expected: list[Told]
+    topic: str, part: slice, schema: DimensionSchema, expected: list[Listed]
 ) -> None:
     """Rows of captured events are those of the table; a row with an unsure value is not used."""
     assert changes(captured(topic)[part], schema) == expected
@@ -178,7 +178,7 @@ def test_unknown_old_keys_change_the_table() -> None:
     found = decoded(captured("plain t")[:4], BY_CODE)
 
     tables = [("table", transaction) for transaction in (766, 767, 768)]
-    assert told(found.changes) == [(("A",), {"n2": -5}, 765), *tables]
+    assert listed(found.changes) == [(("A",), {"n2": -5}, 765), *tables]
     reasons = [each.reason for each in found.changes if isinstance(each, TableChange)]
     assert all("REPLICA IDENTITY FULL" in reason for reason in reasons)
     assert found.faults == {}
@@ -204,7 +204,7 @@ def test_unknown_old_keys_change_the_table() -> None:
     ],
 )
 def test_old_key_must_be_known(
-    found: Message, settings: DecoderSettings, expected: list[Told]
+    found: Message, settings: DecoderSettings, expected: list[Listed]
 ) -> None:
     """An update or deletion without its old key is a change of the table."""
     assert changes([found], BY_CODE, settings) == expected
@@ -217,7 +217,7 @@ def test_lone_tombstones_delete_rows() -> None:
 
     found = decoded([message(key), broken, message(key), message(None), message({"other": 1})])
 
-    assert told(found.changes) == [((1,), "gone", 0), ("table", 0), ((1,), "gone", 0)]
+    assert listed(found.changes) == [((1,), "gone", 0), ("table", 0), ((1,), "gone", 0)]
     assert found.ignored == 2
 
 

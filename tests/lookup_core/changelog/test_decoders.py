@@ -15,7 +15,7 @@ from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.watermark_valve import NO_WATERMARK_MS
-from tests.lookup_core.changelog.change_messages import Message, message, schema_of, told
+from tests.lookup_core.changelog.change_messages import Message, listed, message, schema_of
 
 SCHEMA = schema_of({"id": pa.int64()}, {"name": pa.utf8(), "tier": pa.int8()})
 PAIR = schema_of({"line": pa.utf8(), "number": pa.int16()}, {"tier": pa.int8()})
@@ -121,11 +121,11 @@ FORMATS = pytest.mark.parametrize("decode", GOOD)
 def test_undecodable_messages_change_the_table(decode: Decode, wrong: Message, reason: str) -> None:
     """An undecodable message is a change of the table at its place; its neighbours stay."""
     good = GOOD[decode]
-    (expected,) = told(decode([good], SCHEMA).changes)
+    (expected,) = listed(decode([good], SCHEMA).changes)
 
     decoded = decode([good, wrong, good], SCHEMA)
 
-    first, (kind, *_), last = told(decoded.changes)
+    first, (kind, *_), last = listed(decoded.changes)
     assert (first, kind, last) == (expected, "table", expected)
     assert decoded.faults == {1: reason}
 
@@ -164,7 +164,7 @@ def test_garbage_hides_no_neighbour(decode: Decode, data: st.DataObject) -> None
         make[decode](each) if isinstance(each, int) else Message(b"[]", each) for each in steps
     ]
 
-    changes = told(decode(messages, SCHEMA).changes)
+    changes = listed(decode(messages, SCHEMA).changes)
 
     assert [key[0] for key, *_ in changes if isinstance(key, tuple)] == [
         each for each in steps if isinstance(each, int)
@@ -204,7 +204,7 @@ def test_changes_are_runs_of_columns() -> None:
 )  # fmt: skip
 def test_upsert_has_key_and_row(messages: list[Message], changes: list[Any]) -> None:
     """The value of an upsert is the row of its key; an incomplete row reports its key only."""
-    assert told(upserts(messages).changes) == changes
+    assert listed(upserts(messages).changes) == changes
 
 
 @pytest.mark.parametrize(
@@ -216,14 +216,14 @@ def test_composite_key_has_two_forms(key: object) -> None:
 
     decoded = upserts([with_null, message(key, {"tier": 1})], PAIR)
 
-    assert (told(decoded.changes), decoded.faults) == ([(("A", 3), {"tier": 1}, 0)], {})
+    assert (listed(decoded.changes), decoded.faults) == ([(("A", 3), {"tier": 1}, 0)], {})
 
 
 def test_rows_are_reported_on_request() -> None:
     """Without rows only keys are reported, also of rows that are gone."""
     decoded = upserts([message(1, ANN), message(2)], with_rows=False)
 
-    assert told(decoded.changes) == [((1,), "changed", 0), ((2,), "changed", 0)]
+    assert listed(decoded.changes) == [((1,), "changed", 0), ((2,), "changed", 0)]
 
 
 def test_upserts_have_their_own_time() -> None:
@@ -240,7 +240,7 @@ def test_notification_reports_its_keys() -> None:
         [notification(x="4294967299", k=[[1], [2]]), notification(x="4", k=[[1], [None]])]
     )
 
-    assert told(decoded.changes) == [
+    assert listed(decoded.changes) == [
         *(((key,), "changed", transaction) for key, transaction in ((1, 3), (2, 3), (1, 4)))
     ]
     assert (decoded.faults, decoded.ignored) == ({}, 0)
@@ -250,7 +250,7 @@ def test_notification_may_cover_the_table() -> None:
     """A notification of many keys is a change of the table."""
     decoded = notifications([notification(k=[["A", 1]]), notification(all=True)], PAIR)
 
-    assert told(decoded.changes) == [(("A", 1), "changed", 7), ("table", 7)]
+    assert listed(decoded.changes) == [(("A", 1), "changed", 7), ("table", 7)]
     assert decoded.faults == {}
 
 

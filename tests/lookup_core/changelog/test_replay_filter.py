@@ -17,7 +17,7 @@ from lookup_core.changelog.change_decoder import (
     snapshot_position,
 )
 from lookup_core.changelog.debezium_json import DebeziumDecoder
-from tests.lookup_core.changelog.change_messages import Message, schema_of, told
+from tests.lookup_core.changelog.change_messages import Message, listed, schema_of
 from tests.lookup_core.changelog.logged_table import MINUTE_MS, LogConnector, LoggedTable
 from tests.lookup_core.model_runs import QUICK_AND_FULL, run_model
 
@@ -288,7 +288,7 @@ class ReplayModel(RuleBasedStateMachine):
     def apply(self, messages: list[Message], log: ReplayFilter) -> None:
         """Apply changes; a reported row is never older than one reported before."""
         versions = iter(messages)
-        for key, word, *_ in told(DECODER.decode(messages, log).changes):
+        for key, word, *_ in listed(DECODER.decode(messages, log).changes):
             if key == "table":
                 self.known = dict.fromkeys(KEYS)
                 continue

@@ -185,7 +185,7 @@ class NaiveDimension:
         return _without_own_lookups(result)
 
     def abandon(self, code: ErrorCode) -> Result:
-        """The schema is no longer valid, nor is what was cached."""
+        """The schema is no longer valid, nor are the cached entries."""
         result = Result(ended=list(self.deadlines), cancelled=list(self.at_backend))
         for flight in self.flights:
             self._answer(result, flight.waiters, f"error {code}")

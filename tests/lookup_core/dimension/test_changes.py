@@ -107,7 +107,7 @@ def test_invalidations_count_by_origin(scenario: Scenario) -> None:
 
 
 def test_unproved_read_is_not_kept(scenario: Scenario) -> None:
-    """A row, or its absence, whose snapshot does not show a reported change is not cached."""
+    """A row or negative entry is not cached if its snapshot does not show a reported change."""
     scenario.change(7, 9, by=103)
     batch = scenario.query(1, 7, 8, 9)
 

@@ -229,7 +229,7 @@ class DimensionMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.full)])
 def test_state_agrees_with_the_model(examples: int) -> None:
-    """In any order of events no answer is older than what was known to have changed before it."""
+    """In any order of events no answer is older than the changes reported before it."""
     profile = hypothesis_settings(max_examples=examples, stateful_step_count=50)
 
     run_state_machine_as_test(DimensionMachine, settings=profile)

@@ -149,7 +149,7 @@ def test_only_passing_failures_are_hidden(stale: Scenario, code: ErrorCode, word
 
 @pytest.mark.parametrize(("if_error_s", "word"), [(6.0, "hit Bea"), (0.0, f"error {AWAY}")])
 def test_newer_row_replaces_a_failure(if_error_s: float, word: str) -> None:
-    """With `stale_if_error` a row that another query fetched meanwhile replaces the error."""
+    """With `stale_if_error` a row that another query has fetched replaces the error."""
     scenario = Scenario(settings(if_error_s=if_error_s))
     outdated = scenario.query(1, 7)
     scenario.invalidate(7)

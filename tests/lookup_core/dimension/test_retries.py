@@ -81,7 +81,7 @@ def test_missing_keys_have_a_fixed_delay() -> None:
 
 
 def test_failed_query_is_retried(retrying: Scenario) -> None:
-    """A retriable failure keeps its waiters, and those that join meanwhile, for the retry."""
+    """After a retriable failure the waiters, and lookups that join later, wait for the retry."""
     assert retrying.fail(retrying.query(1, 7)) == NOTHING
     retrying.look_up(2, 7)
 
@@ -349,7 +349,7 @@ def test_failed_retry_is_not_missing(patient: Scenario, *, is_timeout: bool) -> 
 
 @pytest.mark.parametrize("is_missing", [True, False])
 def test_failures_and_misses_count_apart(*, is_missing: bool) -> None:
-    """A failure uses up no retry of a missing key, and a missing key none of a failure."""
+    """Retries of failures and retries for missing keys are counted separately."""
     scenario = Scenario(settings(retries=1, missing_retries=1))
     batch = scenario.query(1, 7)
     for is_failure in (is_missing, not is_missing):

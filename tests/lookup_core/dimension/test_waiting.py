@@ -87,7 +87,7 @@ def test_deadlines_take_little_memory() -> None:
 
 
 def test_leaver_harms_no_other(scenario: Scenario) -> None:
-    """If a caller leaves, the query goes on for the others; leaving again has no effect."""
+    """If a caller leaves, the query continues for the others; leaving again has no effect."""
     batch = scenario.query(1, 7)
     scenario.look_up(2, 7)
 

@@ -122,15 +122,15 @@ class BackendContract:
         assert found == [(0, {"v": absent}), (1, {"v": None}), (2, {"v": present})]
 
     @settings(max_examples=10, suppress_health_check=SHARED)
-    @given(stored=st.lists(texts, unique=True, max_size=20), asked=st.lists(texts, unique=True))
+    @given(stored=st.lists(texts, unique=True, max_size=20), wanted=st.lists(texts, unique=True))
     async def test_any_text_matches_itself(
-        self, open_backend: OpenBackend, stored: list[str], asked: list[str]
+        self, open_backend: OpenBackend, stored: list[str], wanted: list[str]
     ) -> None:
         """Any text finds exactly the row of the equal text."""
         rows = pa.table(
             {"k": pa.array(stored, pa.utf8()), "n": pa.array(range(len(stored)), pa.int64())}
         )
-        keys = list(dict.fromkeys(asked + stored[::2]))
+        keys = list(dict.fromkeys(wanted + stored[::2]))
 
         found = await lookup(open_backend, rows, {"k": keys})
 

@@ -1,4 +1,4 @@
-"""A consumer without brokers: knows what a test says, and records what is requested of it."""
+"""Fake consumer without brokers: returns what a test sets, and records requests."""
 
 from collections.abc import Iterable, Sequence
 
