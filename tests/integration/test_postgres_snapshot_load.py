@@ -25,9 +25,9 @@ from service.engine.source_coordinator import CoordinatorSettings, SourceCoordin
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.pgbouncer import pgbouncer
 from tests.service.connectors.source_contract import (
+    ReadSplits,
     RepeatableSourceContract,
     SourceCase,
-    Told,
     read_all,
     read_on,
     splits_of,
@@ -125,20 +125,20 @@ async def described(settings: PostgresSettings) -> DimensionSchema:
         return await backend.describe(timeout_s=PATIENCE_S)
 
 
-async def loaded(case: SourceCase) -> tuple[list[PostgresSnapshotSplit], Told]:
+async def loaded(case: SourceCase) -> tuple[list[PostgresSnapshotSplit], ReadSplits]:
     """All splits, and what was read of them."""
     async with splits_of(case) as splits:
         told = await read_all(case, splits)
     return [split for split in splits if isinstance(split, PostgresSnapshotSplit)], told
 
 
-def rows_of(told: Told) -> list[Any]:
+def rows_of(told: ReadSplits) -> list[Any]:
     """The rows that were told, without an order."""
     rows = [(key, row) for changes in told.changes.values() for key, _, row, _ in changes]
     return sorted(rows, key=repr)
 
 
-def changes_of(told: Told) -> list[RowChanges]:
+def changes_of(told: ReadSplits) -> list[RowChanges]:
     """What was told, in columns."""
     pieces = [piece for each in told.pieces.values() for piece in each]
     changes = [change for piece in pieces for change in piece.changes]
@@ -170,7 +170,7 @@ async def test_each_row_is_told_once(name: str, database: Database) -> None:
     assert sum(split.page_count for split in splits) > 2
 
 
-async def looked_up(settings: PostgresSettings, told: Told) -> list[Any]:
+async def looked_up(settings: PostgresSettings, told: ReadSplits) -> list[Any]:
     """The rows that lookups find by the keys that were told, as `rows_of` has them."""
     keys = pa.concat_batches([change.keys for change in changes_of(told)])
     distinct = {repr(key): at for at, key in enumerate(keys.to_pylist())}
@@ -238,9 +238,9 @@ def writing(database: Database) -> Iterator[None]:
         thread.join()
 
 
-async def read_in_parallel(case: SourceCase) -> Told:
+async def read_in_parallel(case: SourceCase) -> ReadSplits:
     """All rows, by several readers at a time."""
-    told = Told(is_bounded=True)
+    told = ReadSplits(is_bounded=True)
 
     def take(piece: SplitPiece) -> None:
         told.add([piece])
@@ -299,7 +299,7 @@ async def first_split(settings: PostgresSettings) -> AsyncIterator[PostgresSnaps
 async def test_reader_goes_on_after_a_loss(numbers: PostgresSettings, database: Database) -> None:
     """When its session is killed in the middle another one reads on, at the same moment."""
     async with first_split(numbers) as split:
-        told, whole = Told(is_bounded=True), Told(is_bounded=True)
+        told, whole = ReadSplits(is_bounded=True), ReadSplits(is_bounded=True)
         async with PostgresSnapshotReader(numbers) as reader:
             await reader.assign(split, position=None)
             told.add(await reader.read())
@@ -353,7 +353,7 @@ async def test_slow_page_is_a_sign_of_life(
             proxy.hold_replies()
             (piece,) = await reader.read()
             proxy.release()
-            await read_on(reader, {split.id}, told := Told(is_bounded=True))
+            await read_on(reader, {split.id}, told := ReadSplits(is_bounded=True))
 
     assert piece == SplitPiece(split.id, 0, total=split.total)
     assert len(rows_of(told)) > 0

@@ -30,7 +30,7 @@ class SourceCase:
 
 
 @dataclass(slots=True)
-class Told:
+class ReadSplits:
     """The pieces and changes of each split."""
 
     is_bounded: bool
@@ -98,7 +98,7 @@ class SourceContract:
             reader.pause(held)
             paused = await reader.read()
             reader.pause(())
-            await read_on(reader, held, found := Told(case.source.is_bounded))
+            await read_on(reader, held, found := ReadSplits(case.source.is_bounded))
             after = [] if case.source.is_bounded else await reader.read()
 
         assert [piece for piece in paused if piece.changes] == []
@@ -131,7 +131,7 @@ class RepeatableSourceContract(SourceContract):
         async with splits_of(case) as splits:
             expected = await read_all(case, splits)
             held = readable_together(case, splits)
-            found = Told(case.source.is_bounded)
+            found = ReadSplits(case.source.is_bounded)
             async with reader_of(case, splits) as reader, asyncio.timeout(PATIENCE_S):
                 for attempt in range(20):
                     found.add(await cut_off_read(reader, after_s=attempt * 0.0005))
@@ -149,7 +149,7 @@ class RepeatableSourceContract(SourceContract):
             paused = min(held)
             async with reader_of(case, splits) as reader:
                 reader.pause({paused})
-                await read_on(reader, held - {paused}, found := Told(case.source.is_bounded))
+                await read_on(reader, held - {paused}, found := ReadSplits(case.source.is_bounded))
                 found.add(await cut_off_read(reader, after_s=0.02))
                 while_paused = list(found.changes[paused])
                 reader.pause(())
@@ -201,9 +201,9 @@ async def reader_of(
 
 async def read_all(
     case: SourceCase, splits: Sequence[Split], *, positions: Mapping[str, int] | None = None
-) -> Told:
+) -> ReadSplits:
     """Read these splits to their ends, in as many readers as the mode requires."""
-    found = Told(case.source.is_bounded)
+    found = ReadSplits(case.source.is_bounded)
     left = list(splits)
     async with AsyncExitStack() as readers:
         while left:
@@ -214,7 +214,7 @@ async def read_all(
     return found
 
 
-async def read_on(reader: SplitReader, split_ids: set[str], found: Told) -> None:
+async def read_on(reader: SplitReader, split_ids: set[str], found: ReadSplits) -> None:
     """Read until these splits are read to their ends."""
     async with asyncio.timeout(PATIENCE_S):
         while not all(found.is_read(split_id) for split_id in split_ids):

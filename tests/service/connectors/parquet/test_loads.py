@@ -14,10 +14,10 @@ from lookup_core.sources.splits import ReadingMode
 from service.connectors.parquet.file import FileIdentity
 from service.connectors.parquet.row_groups import ParquetRowGroups
 from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, write_rows
-from tests.service.connectors.source_contract import SourceCase, Told, read_all, splits_of
+from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of
 
 
-async def loaded(path: Path, schema: DimensionSchema = SCHEMA) -> Told:
+async def loaded(path: Path, schema: DimensionSchema = SCHEMA) -> ReadSplits:
     """Load the file or folder for this schema."""
     case = SourceCase(ParquetRowGroups(path, columns=schema.columns.names), schema)
     async with splits_of(case) as splits:
