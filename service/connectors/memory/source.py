@@ -58,11 +58,11 @@ class FakeSource:
     def add(self, split_id: str, *pieces: SplitPiece) -> None:
         """Add a split with these pieces, all of them if the source is bounded."""
         self.splits[split_id] = []
-        self.tell(split_id, *pieces)
+        self.append(split_id, *pieces)
         if self.is_bounded:
             self.ended.add(split_id)
 
-    def tell(self, split_id: str, *pieces: SplitPiece) -> None:
+    def append(self, split_id: str, *pieces: SplitPiece) -> None:
         """Append pieces to a split; sets their split and position."""
         known = self.splits[split_id]
         for piece in pieces:

@@ -97,7 +97,7 @@ async def test_changed_key_is_fetched_again(
     backend.snapshot = snapshot
     async with following(source, backend) as dimension:
         await lookup(dimension, 7, 8)
-        source.tell(PARTITION, touched(7))
+        source.append(PARTITION, touched(7))
         await until_changed(dimension, 1)
 
         assert await lookup(dimension, 7, 8) == {0: "fetched Ada", 1: "hit Bert"}
@@ -111,7 +111,7 @@ async def test_table_change_drops_all_rows() -> None:
     with capture_logs() as logs:
         async with following(source) as dimension:
             await lookup(dimension, 7, 8)
-            source.tell(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
+            source.append(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
             await until_changed(dimension, 2)
 
             assert await lookup(dimension, 7, 8) == {0: "fetched Ada", 1: "fetched Bert"}
@@ -157,7 +157,7 @@ async def test_defect_in_the_feed_costs_freshness_only() -> None:
     source = changelog()
     with capture_logs() as logs:
         async with following(source) as dimension:
-            source.tell(PARTITION, SplitPiece("", 0, changes=[None]))  # type: ignore[list-item]
+            source.append(PARTITION, SplitPiece("", 0, changes=[None]))  # type: ignore[list-item]
             await until_feed_is(dimension, FeedState.STARTING)
 
             assert await lookup(dimension, 7) == FETCHED
@@ -188,7 +188,7 @@ STALENESS_LIMIT = replace(settings(), feed=FeedSettings(max_staleness_s=30.0))
 async def test_old_watermark_is_a_stall() -> None:
     """A source whose watermark lags more than `max_staleness` is stalled, though it answers."""
     source = changelog()
-    source.tell(PARTITION, at_time(1_000))
+    source.append(PARTITION, at_time(1_000))
     async with running(customers(), STALENESS_LIMIT, sources=followed(source)) as dimension:
         await until_feed_is(dimension, FeedState.SILENT)
         feed = feed_of(dimension)
@@ -199,7 +199,7 @@ async def test_old_watermark_is_a_stall() -> None:
 async def test_future_watermark_counts_as_now() -> None:
     """A source whose clock is an hour ahead is stalled after `max_staleness` all the same."""
     source, clock = changelog(), Clock()
-    source.tell(PARTITION, at_time(int((time.time() + 3_600) * 1000)))
+    source.append(PARTITION, at_time(int((time.time() + 3_600) * 1000)))
     async with following(source, chosen=STALENESS_LIMIT, clock=clock) as dimension:
         clock.ahead_s += 60.0
 
@@ -210,8 +210,8 @@ async def test_paused_split_suspends_trust() -> None:
     """While a split is paused for its drift, its changes are not read, and no row is served."""
     source = changelog()
     source.add("planes-1")
-    source.tell(PARTITION, at_time(1_000))
-    source.tell("planes-1", at_time(900_000))
+    source.append(PARTITION, at_time(1_000))
+    source.append("planes-1", at_time(900_000))
     chosen = replace(settings(), feed=FeedSettings(max_drift_s=1.0))
     async with running(customers(), chosen, sources=followed(source)) as dimension:
         await until(lambda: [each.is_paused for each in feed_of(dimension).splits] == [False, True])
@@ -247,10 +247,10 @@ async def test_lookup_waits_for_its_event_time() -> None:
     faulty = TypedKeys(keys.columns, keys.nulls, {2: ErrorCode.TYPE})
     async with following(source, backend, chosen=PATIENT) as dimension:
         caller = Caller(dimension)
-        source.tell(PARTITION, at_time(500))
+        source.append(PARTITION, at_time(500))
         caller.submit(event_time_ms=1_000, typed_keys=faulty)
         waiting = (dimension.is_waited_for, dimension.statistics().waiting_keys, queried(backend))
-        source.tell(PARTITION, at_time(1_001))
+        source.append(PARTITION, at_time(1_001))
 
         assert await caller.words() == {
             0: "fetched Ada",
@@ -267,7 +267,7 @@ async def test_past_lookups_do_not_wait(event_time_ms: int | None) -> None:
     """A lookup before the watermark, or without an event time, is submitted at once."""
     source = changelog()
     async with following(source, chosen=PATIENT) as dimension:
-        source.tell(PARTITION, at_time(2_000))
+        source.append(PARTITION, at_time(2_000))
         await until(lambda: feed_of(dimension).watermark_ms == 2_000)
         await lookup(dimension, 7)
 
@@ -280,10 +280,10 @@ async def test_change_releases_its_key() -> None:
     async with following(source, chosen=PATIENT) as dimension:
         caller = Caller(dimension)
         caller.submit(9, 7, event_time_ms=1_000)
-        source.tell(PARTITION, touched(7))
+        source.append(PARTITION, touched(7))
         await until(lambda: bool(caller.answers))
         released = in_words(caller.answers)
-        source.tell(PARTITION, at_time(1_001))
+        source.append(PARTITION, at_time(1_001))
 
         assert released == {1: "fetched Ada"}
         assert await caller.words() == {1: "fetched Ada", 0: "missing"}
@@ -297,7 +297,7 @@ async def test_left_lookup_is_not_queried() -> None:
         dimension.leave(caller.submit(7, event_time_ms=1_000).lookup_id)
         backend.hold()
         second = caller.submit(8, event_time_ms=1_000)
-        source.tell(PARTITION, at_time(1_001))
+        source.append(PARTITION, at_time(1_001))
         await backend.wait_for_fetches(1)
         dimension.leave(second.lookup_id)
         await until(lambda: backend.cancelled_total == 1)
@@ -315,7 +315,7 @@ async def test_waiting_keys_are_bounded() -> None:
             second.submit(8, 9, event_time_ms=1_000)
         backend.hold()
         second.submit(101, 102)
-        source.tell(PARTITION, at_time(1_001))
+        source.append(PARTITION, at_time(1_001))
 
         assert await first.words() == {0: "error overloaded"}
 

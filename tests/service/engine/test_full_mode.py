@@ -253,8 +253,8 @@ async def test_changes_are_applied_to_the_table() -> None:
     whole = table(rows((1, "Zoe"), (2, "Yan"), (7, "Adele")))
     async with running(backend, full(), sources=followed(source, whole)) as dimension:
         await until_whole(dimension)
-        source.tell(PARTITION, SplitPiece("", 0, changes=[named((2, "Yann"), (3, "Xia"))]))
-        source.tell(PARTITION, touched(7))
+        source.append(PARTITION, SplitPiece("", 0, changes=[named((2, "Yann"), (3, "Xia"))]))
+        source.append(PARTITION, touched(7))
         await until_changed(dimension, 3)
 
         assert await lookup(dimension, 1, 2, 3) == {0: "hit Zoe", 1: "hit Yann", 2: "hit Xia"}
@@ -272,7 +272,7 @@ async def test_table_change_reloads_the_table() -> None:
         await until_whole(dimension)
         whole.hold("read")
         whole.add("all", rows((7, "Ada II")))
-        source.tell(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
+        source.append(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
         await until_changed(dimension, 1)
         meanwhile = await lookup(dimension, 7)
         whole.release("read")
@@ -287,7 +287,7 @@ async def test_outdated_load_is_repeated() -> None:
     whole.hold("read")
     async with running(customers(), FETCH, sources=followed(source, whole)) as dimension:
         await whole.wait_for(lambda: "read" in whole.diary)
-        source.tell(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 2_000)]))
+        source.append(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 2_000)]))
         await until(lambda: feed_of(dimension).splits[0].position == 1)
         whole.release("read")
         await until(lambda: load_of(dimension).counts[LoadResult.OUTDATED] > 0)
@@ -300,7 +300,7 @@ async def test_schema_change_restarts_feed_and_load() -> None:
     backend, source, whole = customers(), changelog(), table(rows((7, "Adele")))
     async with running(backend, FETCH, sources=followed(source, whole)) as dimension:
         await until_whole(dimension)
-        source.tell(PARTITION, SplitPiece("", 0, ignored=2, undecodable=1))
+        source.append(PARTITION, SplitPiece("", 0, ignored=2, undecodable=1))
         once = {UnusedMessage.IGNORED: 2, UnusedMessage.UNDECODABLE: 1}
         await until(lambda: feed_of(dimension).unused_messages == once)
         whole.hold("read")

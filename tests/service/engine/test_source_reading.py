@@ -268,7 +268,7 @@ async def test_failed_reader_is_replaced(mode: ReadingMode, calls: list[str]) ->
 async def test_fault_spares_finished_splits() -> None:
     """A failed reader fails the splits that it had and had not finished."""
     reading = Reading(bounded("a", "b"))
-    reading.source.tell("b", *pieces(1))
+    reading.source.append("b", *pieces(1))
     reading.source.fail_next("read", None, None, None, DOWN)
 
     await reading.run()
@@ -341,7 +341,7 @@ async def test_broken_enumerator_stops_no_reader() -> None:
             await source.wait_for(lambda: reading.positions("a") == [0])
             source.fail_next("discover", DOWN)
             await source.wait_for(lambda: coordinator.last_error == DOWN.detail)
-            source.tell("a", *pieces(3))
+            source.append("a", *pieces(3))
             await source.wait_for(lambda: reading.positions("a") == [0, 1, 2, 3])
             await source.wait_for(lambda: coordinator.last_error is None)
 
@@ -399,7 +399,7 @@ async def test_position_goes_back_with_a_table_change() -> None:
     """After a table change a split may restart at an earlier position, for the next reader too."""
     reading = Reading(unbounded("a"))
     source = reading.source
-    source.tell("a", *pieces(4))
+    source.append("a", *pieces(4))
     source.splits["a"][3] = SplitPiece("a", 1, changes=[TableChange("truncated")])
     source.fail_next("read", None, None, None, None, DOWN)
 
@@ -414,16 +414,16 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
     settings = CoordinatorSettings("planes", idle_after_s=5.0)
     reading = Reading(unbounded("a", "b", "c"), settings, hand_s=0.0)
     source = reading.source
-    source.tell("a", at_time(100))
-    source.tell("b", at_time(200))
+    source.append("a", at_time(100))
+    source.append("b", at_time(200))
 
     async with reading.running() as coordinator:
         await source.wait_for(lambda: coordinator.is_caught_up)
         held_back = (coordinator.watermark_ms, [each.is_idle for each in coordinator.progress()])
         reading.hand_s = 4.0
-        source.tell("a", at_time(150))
+        source.append("a", at_time(150))
         await source.wait_for(lambda: reading.positions("a") == [1, 2])
-        source.tell("b", at_time(250))
+        source.append("b", at_time(250))
         await source.wait_for(lambda: reading.positions("b") == [1, 2])
         reading.hand_s = 5.0
         await source.wait_for(lambda: coordinator.progress()[2].is_idle)
@@ -437,15 +437,15 @@ async def test_split_ahead_of_the_drift_is_paused() -> None:
     """A split more than `max_drift` ahead of the slowest is not read until that has caught up."""
     reading = Reading(unbounded("a", "b"), CoordinatorSettings("planes", max_drift_ms=100))
     source = reading.source
-    source.tell("a", at_time(1000), at_time(2000))
-    source.tell("b", at_time(1000))
+    source.append("a", at_time(1000), at_time(2000))
+    source.append("b", at_time(1000))
 
     async with reading.running() as coordinator:
         await source.wait_for(lambda: "pause a" in source.diary)
         paused = [split.is_paused for split in coordinator.progress()]
         assert coordinator.has_paused
-        source.tell("a", at_time(2001))
-        source.tell("b", at_time(1899), at_time(1900))
+        source.append("a", at_time(2001))
+        source.append("b", at_time(1899), at_time(1900))
         await source.wait_for(lambda: reading.positions("a") == [1, 2, 3])
 
     assert paused == [True, False]
