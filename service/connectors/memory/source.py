@@ -18,7 +18,7 @@ from service.connectors.ports.source import SplitPiece
 class FakeSource:
     """Splits with their pieces in order; a position counts pieces.
 
-    The diary has one line per call, such as `assign a @3`. `fail_next` and `hold` take the first
+    `calls` has one line per call, such as `assign a @3`. `fail_next` and `hold` take the first
     word of a line: connect, discover and disconnect for enumerators; open, assign, read and close
     for readers.
     """
@@ -36,7 +36,7 @@ class FakeSource:
         self.discovery_interval_s = discovery_interval_s
         self.patience_s = patience_s  # how long a read waits for a piece
         self.silent_s = 0.0  # reported in each piece
-        self.diary: list[str] = []
+        self.calls: list[str] = []
         self.splits: dict[str, list[SplitPiece]] = {}
         self.ended: set[str] = set()  # splits that have all their pieces
         self.open_readers = 0
@@ -81,14 +81,14 @@ class FakeSource:
         self._gates.pop(what).set()
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, which is checked after each line of the diary."""
+        """Wait for a condition, which is checked after each call."""
         async with self.changed:
             await self.changed.wait_for(condition)
 
     async def note(self, line: str) -> None:
         """Record a call, wait while it is held, and raise its error, if any."""
         what = line.split(maxsplit=1)[0]
-        self.diary.append(line)
+        self.calls.append(line)
         async with self.changed:
             self.changed.notify_all()
         if what in self._gates:
@@ -161,7 +161,7 @@ class FakeReader:
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause these splits, and resume all others."""
-        self._source.diary.append(f"pause {' '.join(sorted(split_ids))}".strip())
+        self._source.calls.append(f"pause {' '.join(sorted(split_ids))}".strip())
         self._paused = frozenset(split_ids)
 
     async def _wait_for_news(self) -> None:

@@ -92,7 +92,7 @@ async def test_lookups_wait_for_the_first_load() -> None:
     backend, source, clock = customers(), table(rows((1, "Zoe"))), Clock()
     source.hold("read")
     async with running(backend, full(), sources=loaded(source), clock=clock) as dimension:
-        await source.wait_for(lambda: "read" in source.diary)
+        await source.wait_for(lambda: "read" in source.calls)
         clock.ahead_s += 5.0
         waiting = asyncio.create_task(dimension.lookup(typed(1, 7), columns=None, timeout_s=None))
         await until(lambda: dimension.is_waited_for)
@@ -239,8 +239,8 @@ async def test_load_begins_when_the_feed_is_live() -> None:
     source, whole = changelog(), table(rows((1, "Zoe")))
     source.hold("read")
     async with running(customers(), full(), sources=followed(source, whole)) as dimension:
-        await source.wait_for(lambda: "read" in source.diary)
-        assert whole.diary == []
+        await source.wait_for(lambda: "read" in source.calls)
+        assert whole.calls == []
         assert dimension.cold_reason() == "its load waits for its feed"
         source.release("read")
         await until_whole(dimension)
@@ -286,7 +286,7 @@ async def test_outdated_load_is_repeated() -> None:
     source, whole = changelog(), table(rows((7, "Adele")))
     whole.hold("read")
     async with running(customers(), FETCH, sources=followed(source, whole)) as dimension:
-        await whole.wait_for(lambda: "read" in whole.diary)
+        await whole.wait_for(lambda: "read" in whole.calls)
         source.append(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 2_000)]))
         await until(lambda: feed_of(dimension).splits[0].position == 1)
         whole.release("read")

@@ -132,10 +132,10 @@ async def test_bounded_source_is_read_once(mode: ReadingMode, readings: list[str
         for each in "ab"
     ]
     assert (reading.coordinator.is_caught_up, reading.coordinator.buffered_bytes) == (True, 0)
-    diary = reading.source.diary
-    assert (diary[:2], diary[-1]) == (["connect", "discover"], "disconnect")
+    calls = reading.source.calls
+    assert (calls[:2], calls[-1]) == (["connect", "discover"], "disconnect")
     if readings is not None:
-        assert diary[2:-1] == ["open", *readings, "close"]
+        assert calls[2:-1] == ["open", *readings, "close"]
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ async def test_mode_sets_the_number_of_readers(
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(reading.run())
-        await source.wait_for(lambda: source.diary.count("read") == at_once)
+        await source.wait_for(lambda: source.calls.count("read") == at_once)
         source.release("read")
 
-    assert (source.most_open_readers, source.diary.count("open")) == (at_once, opened)
+    assert (source.most_open_readers, source.calls.count("open")) == (at_once, opened)
     assert len(reading.taken) == 21
 
 
@@ -297,7 +297,7 @@ async def test_failed_discovery_ends_a_bounded_source(
         False,
         error.detail,
     )
-    assert reading.source.diary.count("connect") == attempts
+    assert reading.source.calls.count("connect") == attempts
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(DOWN, 5), (FORBIDDEN, 1)])
@@ -311,7 +311,7 @@ async def test_lasting_fault_ends_a_bounded_source(error: BackendError, attempts
             await reading.coordinator.run()
 
     progress = reading.coordinator.progress()
-    assert (caught.value, reading.source.diary.count("read")) == (error, 1 + attempts)
+    assert (caught.value, reading.source.calls.count("read")) == (error, 1 + attempts)
     assert SplitState.FAILED in {split.state for split in progress}
     assert {(split.last_error, split.position) for split in progress} == {(str(error), 1)}
 
@@ -371,9 +371,9 @@ async def test_cancellation_closes_everything(what: str) -> None:
     source.hold(what)
 
     async with reading.running():
-        await source.wait_for(lambda: any(line.startswith(what) for line in source.diary))
+        await source.wait_for(lambda: any(line.startswith(what) for line in source.calls))
 
-    assert source.diary.count("disconnect") == (what != "connect")
+    assert source.calls.count("disconnect") == (what != "connect")
 
 
 # Following
@@ -392,7 +392,7 @@ async def test_new_splits_are_read() -> None:
         await reading.source.wait_for(lambda: coordinator.is_caught_up)
 
     assert next(was_caught_up for split_id, was_caught_up in seen if split_id == "b") is False
-    assert (reading.source.diary.count("open"), reading.source.diary.count("connect")) == (1, 1)
+    assert (reading.source.calls.count("open"), reading.source.calls.count("connect")) == (1, 1)
 
 
 async def test_position_goes_back_with_a_table_change() -> None:
@@ -404,7 +404,7 @@ async def test_position_goes_back_with_a_table_change() -> None:
     source.fail_next("read", None, None, None, None, DOWN)
 
     async with reading.running():
-        await source.wait_for(lambda: "assign a @1" in source.diary)
+        await source.wait_for(lambda: "assign a @1" in source.calls)
 
     assert [piece.position for piece in reading.taken[:4]] == [1, 2, 3, 1]
 
@@ -441,7 +441,7 @@ async def test_split_ahead_of_the_drift_is_paused() -> None:
     source.append("b", at_time(1000))
 
     async with reading.running() as coordinator:
-        await source.wait_for(lambda: "pause a" in source.diary)
+        await source.wait_for(lambda: "pause a" in source.calls)
         paused = [split.is_paused for split in coordinator.progress()]
         assert coordinator.has_paused
         source.append("a", at_time(2001))
@@ -451,4 +451,4 @@ async def test_split_ahead_of_the_drift_is_paused() -> None:
     assert paused == [True, False]
     order = [(piece.split_id, piece.watermark_ms) for piece in reading.taken]
     assert order.index(("a", 2001)) > order.index(("b", 1900))
-    assert [line for line in source.diary if line.startswith("pause")] == ["pause a", "pause"]
+    assert [line for line in source.calls if line.startswith("pause")] == ["pause a", "pause"]
