@@ -61,7 +61,7 @@ class GhostKeys:
         return (self._buckets[buckets] == fingerprints[:, None]).any(axis=1)
 
     def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
-        # Not the lowest bits: neighbours in the index are no neighbours here.
+        # Not the lowest bits, by which the index places keys.
         shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)  # of 2**32
         buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
         fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)

@@ -53,7 +53,7 @@ class Eviction:
         return len(slots)
 
     def passing(self, newcomers: Newcomers) -> Newcomers:
-        """The last of these new rows that fit the small queue.
+        """The last of these new rows, as many as fit the free room or the small queue.
 
         The others leave a ghost, as if all had entered one by one: a batch as large as the cache
         must not empty it.

@@ -23,40 +23,6 @@ from lookup_core.settings import RetrySettings
 _MIN_BISECTION_QUERIES = 64  # enough to find every refused key among 32
 
 
-class RetryPolicy:
-    """The retry times of one dimension, in monotonic seconds; NEVER after the last attempt."""
-
-    def __init__(self, settings: RetrySettings) -> None:
-        on_missing = settings.on_missing
-        self._on_failure = Backoff(
-            max_retries=settings.max_retries,
-            initial_s=settings.initial_s,
-            max_s=settings.max_s,
-            multiplier=settings.multiplier,
-        )
-        # Without jitter: the delay says how late a row may arrive, and it relieves no congestion.
-        self._on_missing = Backoff(
-            max_retries=on_missing.max_retries,
-            initial_s=on_missing.delay_s,
-            max_s=on_missing.delay_s,
-        )
-
-    def after_failure(self, failures: int, *, code: ErrorCode, now: float, jitter: float) -> float:
-        """The next attempt after this many failures, the last of them with this code.
-
-        `jitter` in [0, 1) spreads the delay over its upper half.
-        """
-        if not (code.is_retryable and self._on_failure.can_retry(failures)):
-            return NEVER
-        return now + jittered(self._on_failure.delay_s(failures), jitter)
-
-    def after_miss(self, misses: int, *, now: float) -> float:
-        """The next attempt for keys that had no row this many times."""
-        if not self._on_missing.can_retry(misses):
-            return NEVER
-        return now + self._on_missing.delay_s(misses)
-
-
 @dataclass(frozen=True, slots=True)
 class PostponedKeys:
     """Keys without a row that wait for another attempt, and the lookups that wait with them.
@@ -128,7 +94,7 @@ class QueryTable:
     Retries: a connection that broke is replaced at once, the first time. A batch with a refused
     value is halved, in at most as many queries as it has keys (or 64). While the breaker is open,
     a query without attempts left waits for it: an outage is not the query's fault. All other
-    retries follow the retry policy. Every retry but those of a bisection takes from the budget.
+    retries follow the settings. Every retry but those of a bisection takes from the budget.
     """
 
     def __init__(
@@ -137,7 +103,19 @@ class QueryTable:
         self._flights = flights
         self._batcher = batcher
         self._guard = guard
-        self._policy = RetryPolicy(retry)
+        on_missing = retry.on_missing
+        self._on_failure = Backoff(
+            max_retries=retry.max_retries,
+            initial_s=retry.initial_s,
+            max_s=retry.max_s,
+            multiplier=retry.multiplier,
+        )
+        # Without jitter: the delay says how late a row may arrive, and it relieves no congestion.
+        self._on_missing = Backoff(
+            max_retries=on_missing.max_retries,
+            initial_s=on_missing.delay_s,
+            max_s=on_missing.delay_s,
+        )
         self._ids = count(1)
         self._is_new_first = False  # new and parked queries take turns
         self._at_backend: dict[BatchId, Query] = {}
@@ -204,7 +182,9 @@ class QueryTable:
         """
         if query.hastened_from is not None:
             return max(query.hastened_from, now)
-        return self._policy.after_miss(query.misses + 1, now=now)
+        if not self._on_missing.can_retry(query.misses + 1):
+            return NEVER
+        return now + self._on_missing.delay_s(query.misses + 1)
 
     def retry_missing(self, query: Query, postponed: PostponedKeys) -> None:
         """Split the postponed keys off a query that has its result, and park them.
@@ -288,15 +268,15 @@ class QueryTable:
         self, query: Query, code: ErrorCode, *, latest_s: float, now: float, jitter: float
     ) -> float:
         waits_for_breaker = code.is_retryable and self._guard.is_open
+        is_first_loss = code is ErrorCode.CONNECTION_LOST and not query.losses
         query.losses += code is ErrorCode.CONNECTION_LOST
-        if code is ErrorCode.CONNECTION_LOST and query.losses == 1:
-            retry_at = now
+        query.failures += not is_first_loss
+        if is_first_loss or waits_for_breaker:
+            retry_at = now  # in the second case, when the breaker closes
+        elif code.is_retryable and self._on_failure.can_retry(query.failures):
+            retry_at = now + jittered(self._on_failure.delay_s(query.failures), jitter)
         else:
-            query.failures += 1
-            failures = query.failures
-            retry_at = self._policy.after_failure(failures, code=code, now=now, jitter=jitter)
-            if waits_for_breaker:
-                retry_at = now  # that is: when the breaker closes
+            return NEVER
         if retry_at >= latest_s:
             return NEVER
         return retry_at if waits_for_breaker or self._guard.take_retry(now) else NEVER

@@ -1,11 +1,11 @@
 """Retries: of failed queries, of keys without a row, and in search of a rejected key."""
 
+from dataclasses import replace
+
 import pytest
 
-from lookup_core.backoff import NEVER
-from lookup_core.dimension.query_table import RetryPolicy
 from lookup_core.errors import ErrorCode
-from lookup_core.settings import OnMissingSettings, RetrySettings
+from lookup_core.settings import RetrySettings
 from tests.lookup_core.dimension.scenario import (
     AWAY,
     NOTHING,
@@ -47,21 +47,25 @@ def search(scenario: Scenario, rejected: set[int]) -> tuple[Words, int]:
 @pytest.mark.parametrize(
     ("retries", "times"),
     [
-        (RetrySettings(max_retries=0), [NEVER]),
-        (RetrySettings(max_retries=2, initial_s=0.5, multiplier=1.0), [10.5, 10.5, NEVER]),
-        (RetrySettings(max_retries=2, initial_s=0.5, max_s=9.0), [10.5, 11.0, NEVER]),
-        (RetrySettings(max_retries=3, initial_s=1.0, max_s=3.0), [11.0, 12.0, 13.0, NEVER]),
+        (RetrySettings(max_retries=0), [None]),
+        (RetrySettings(max_retries=1, initial_s=0.5), [0.5, None]),
+        (RetrySettings(max_retries=2, initial_s=0.5, multiplier=1.0), [0.5, 1.0]),
+        (RetrySettings(max_retries=2, initial_s=0.5, max_s=9.0), [0.5, 1.5]),
+        (RetrySettings(max_retries=2, initial_s=1.0, max_s=1.5), [1.0, 2.5]),
     ],
-    ids=["none", "fixed", "exponential", "bounded"],
+    ids=["none", "one", "fixed", "exponential", "bounded"],
 )
-def test_failures_back_off(retries: RetrySettings, times: list[float]) -> None:
+def test_failures_back_off(retries: RetrySettings, times: list[float | None]) -> None:
     """Each delay is a multiple of the one before, up to `max_s`, for `max_retries` retries."""
-    policy = RetryPolicy(retries)
-    failures = range(1, len(times) + 1)
+    scenario = Scenario(replace(settings(), retry=retries))
+    scenario.look_up(1, 7)
+    found: list[float | None] = []
+    while len(found) < len(times):
+        scenario.fail(scenario.resend())
+        found.append(scenario.next_deadline)
+        scenario.now = scenario.next_deadline or 0.0
 
-    assert times == [
-        policy.after_failure(count, code=AWAY, now=10.0, jitter=1.0) for count in failures
-    ]
+    assert found == times
 
 
 @pytest.mark.parametrize(("jitter", "time_s"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
@@ -70,14 +74,6 @@ def test_jitter_spreads_the_delay(retrying: Scenario, jitter: float, time_s: flo
     retrying.fail(retrying.query(1, 7), jitter=jitter)
 
     assert retrying.next_deadline == time_s
-
-
-def test_missing_keys_have_a_fixed_delay() -> None:
-    """A missing key has its own number of retries, always after the same delay; by default none."""
-    policy = RetryPolicy(RetrySettings(on_missing=OnMissingSettings(max_retries=2, delay_s=0.25)))
-
-    assert [policy.after_miss(count, now=10.0) for count in (1, 2, 3)] == [10.25, 10.25, NEVER]
-    assert RetryPolicy(RetrySettings()).after_miss(1, now=10.0) == NEVER
 
 
 def test_failed_query_is_retried(retrying: Scenario) -> None:
