@@ -1,1 +1,0 @@
-"""Lookups of one dimension: cache, single flight, batches, retries and deadlines."""

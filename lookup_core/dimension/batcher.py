@@ -70,7 +70,7 @@ class Batcher:
         self._queued += len(run.flights)
 
     def next_deadline(self) -> float | None:
-        """When the next batch is due, given a free slot; None if nothing is queued."""
+        """The due time of the next batch, given a free slot; None if no key is queued."""
         if not self._queued:
             return None
         is_full = self._queued >= self.max_keys

@@ -33,11 +33,11 @@ class Deadlines(Generic[Name]):
         self._forget_discarded()
 
     def get(self, name: Name) -> float | None:
-        """When a name is due; None if it is not here."""
+        """The due time of a name; None if it is not here."""
         return self._due_at.get(name)
 
     def earliest(self) -> float | None:
-        """When the first name is due."""
+        """The earliest due time."""
         while self._heap and not self._is_valid(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,4 +1,4 @@
-"""State of one dimension: decides what is answered, fetched, retried, cached and given up.
+"""Dimension state machine: decides what is answered, fetched, retried and cached.
 
 Does no I/O: events come in with the time, effects go out for the shell to carry out.
 """
@@ -126,11 +126,11 @@ class DimensionState:
         read_at: float | None = None,
         now: float,
     ) -> Effects:
-        """A query returned its rows; they are cached unless a change has overtaken them.
+        """Answer with the rows of a query, and cache those that no change has overtaken.
 
-        `snapshot` is what the read saw, if known; `read_at` when it read, if before it was sent.
-        Keys without a row are queried again if attempts and time are left, else answered. Raises
-        what Arrow raises for rows that it cannot hold, before any change.
+        `snapshot` is that of the read, if known; `read_at` its time, if before the query was sent.
+        Keys without a row are queried again if attempts and time are left. Raises the errors of
+        Arrow for rows that exceed its limits, before any change.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
@@ -159,7 +159,7 @@ class DimensionState:
     def on_failure(
         self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
     ) -> Effects:
-        """A query failed: its keys wait for a retry, or all waiters get the error.
+        """Park the keys of a failed query for a retry, or answer all waiters with the error.
 
         Nothing is cached. A batch with a refused value is halved until the key is found. `jitter`
         in [0, 1) spreads the delay over its upper half.
@@ -180,7 +180,7 @@ class DimensionState:
         return self._answer(query, shares)
 
     def leave(self, lookup_id: LookupId) -> Effects:
-        """The caller of a lookup has left; a no-op if the lookup has ended."""
+        """End a lookup whose caller has left; a no-op if it has ended."""
         lookup = self._waiting.remove(lookup_id)
         cancelled = [] if lookup is None else self._close([lookup])
         return Effects(cancelled=[query.id for query in cancelled])
@@ -201,11 +201,11 @@ class DimensionState:
         return self._end(self._waiting.expired(math.inf), code, now=0.0)
 
     def start_probe_if_due(self, now: float) -> bool:
-        """Whether to probe the backend now; `on_probe` takes the result."""
+        """Whether the caller must probe the backend now, and pass the result to `on_probe`."""
         return self._guard.start_probe_if_due(now)
 
     def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
-        """A probe succeeded, or failed with this error; `jitter` in [0, 1)."""
+        """Record a probe that succeeded, or failed with this error; `jitter` in [0, 1)."""
         self._guard.on_probe(error, now=now, jitter=jitter)
 
     def count_timed_out(self, keys: int) -> None:
@@ -213,7 +213,7 @@ class DimensionState:
         self._outcomes[Outcome.TIMEOUT] += keys
 
     def next_deadline(self) -> float | None:
-        """When there is something to do without another event."""
+        """The time of the next action that needs no other event."""
         next_query = self._queries.next_due() if self._held_until is None else self._held_until
         dues = (self._waiting.next_deadline(), self._guard.next_probe_at(), next_query)
         return min((due for due in dues if due is not None), default=None)
@@ -235,15 +235,15 @@ class DimensionState:
         return removed
 
     def trust(self, *, is_trusted: bool) -> None:
-        """Whether all changes are reported; true until the first call.
+        """Set whether all changes are reported; true until the first call.
 
-        Without trust nothing is cached, and cached rows are served on errors only. They are back
-        with the trust.
+        Without trust no row is cached, and cached rows are served on errors only. With trust
+        restored, they are served again.
         """
         self._resolver.is_trusted = is_trusted
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
-        """Remove keys, or all for None, and cache nothing that is being read of them now.
+        """Remove keys, or all for None; rows of them that are being read are not cached.
 
         Returns the number of cached entries removed.
         """
@@ -262,11 +262,11 @@ class DimensionState:
         return TableLoad(self.table, self._fence, canonical=self._resolver.canonical, now=now)
 
     def load_from(self, now: float) -> float:
-        """From when on a snapshot shows all known changes; usually `now`."""
+        """The time from which on a snapshot shows all known changes; usually `now`."""
         return self._fence.settled_from(now)
 
     def end_load(self) -> None:
-        """A load has ended: free what it holds, and send queries if the table is loaded."""
+        """End a load: free its memory, and send queries if the table is loaded."""
         assert self.table is not None
         self.table.abort_reload()
         if self.table.is_whole:
@@ -281,7 +281,7 @@ class DimensionState:
         self._resolver.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
-        """Where the answer to each key would come from; counts as no visit."""
+        """The source of the answer to each key; counts as no visit."""
         explained = [explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
         positions, canonical, probe = self._resolver.peek(keys, now)
         for index, key_id in enumerate(canonical.ids()):
@@ -312,7 +312,7 @@ class DimensionState:
         )
 
     def check_invariants(self) -> None:
-        """For tests."""
+        """For tests: the parts are consistent with each other."""
         for part in (self._batcher, self._queries, self._guard, self._resolver.cache, self.wait):
             part.check_invariants()
         carried = [*self._batcher.carried(), *self._queries.carried()]

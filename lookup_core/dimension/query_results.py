@@ -26,7 +26,7 @@ class QueryResult:
     def of_rows(
         cls, key_count: int, ordinals: npt.NDArray[np.int32], *, rows: pa.RecordBatch, age_ms: int
     ) -> "QueryResult":
-        """From a backend's rows, each with the ordinal of its key."""
+        """The result of a backend's rows, each with the ordinal of its key."""
         row_of = np.full(key_count, NO_ROW, np.int32)
         row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS

@@ -137,7 +137,7 @@ class QueryTable:
         return self._restart(now) or self._start(now)
 
     def next_due(self) -> float | None:
-        """When the next query is due; None without a slot: then an event comes first."""
+        """The time of the next query; None without a slot: then another event comes first."""
         if not self._guard.has_slot(self.in_flight):
             return None
         times = (self._batcher.next_deadline(), self._retries.earliest())
@@ -176,7 +176,7 @@ class QueryTable:
         return True
 
     def missing_retry_at(self, query: Query, now: float) -> float:
-        """When the keys of a query that have no row are queried again, or NEVER.
+        """The time of the next attempt for the missing keys of a query, or NEVER.
 
         An attempt that a change hastened is not counted: it leaves the former time as it is.
         """
@@ -189,7 +189,7 @@ class QueryTable:
     def retry_missing(self, query: Query, postponed: PostponedKeys) -> None:
         """Split the postponed keys off a query that has its result, and park them.
 
-        They get a new query: a late result of the old one cannot be taken for its own.
+        They get a new query, so that a late result of the old one is not taken for its result.
         """
         is_missed = postponed.is_postponed
         missed = self._part(query, np.flatnonzero(is_missed))
@@ -212,7 +212,7 @@ class QueryTable:
                 self._hasten(self._parked[batch_id], flights, due_at=due_at, now=now)
 
     def retry_at(self, batch_id: BatchId | None) -> float | None:
-        """When this query is retried; None if it is not parked."""
+        """The time of this query's retry; None if it is not parked."""
         return None if batch_id is None else self._retries.get(batch_id)
 
     def end_unwanted(self, batch_ids: set[BatchId]) -> list[Query]:

@@ -78,7 +78,7 @@ class WatermarkWait:
         self._wakeable = None
 
     def on_watermark(self, watermark_ms: int) -> list[Released]:
-        """All changes before this time are reported: release the lookups of earlier times."""
+        """Advance the watermark, and release the lookups of earlier event times."""
         if watermark_ms <= self._watermark_ms:
             return []
         self._watermark_ms = watermark_ms
@@ -101,7 +101,7 @@ class WatermarkWait:
         return released
 
     def leave(self, lookup_id: LookupId) -> None:
-        """The caller of a lookup has left; a no-op if it does not wait here."""
+        """Remove a lookup whose caller has left; a no-op if it does not wait here."""
         if lookup_id in self._held:
             self._release(lookup_id)
 
@@ -110,7 +110,7 @@ class WatermarkWait:
         return [self._release(lookup_id) for lookup_id in list(self._held)]
 
     def next_deadline(self) -> float | None:
-        """When the next lookup has waited for the longest allowed time."""
+        """The time at which the next lookup has waited for the longest allowed time."""
         return self._due.earliest()
 
     def check_invariants(self) -> None:

@@ -176,17 +176,6 @@ def test_no_row_seems_younger(ttl_s: float, start_s: float, steps_s: list[float]
     assert (found[~lives] >= ttl_s - rounding_s).all()
 
 
-def test_negative_entries_need_a_ttl(kind: CacheKind) -> None:
-    """With a negative TTL of 0 only rows are kept."""
-    cache = kind.cache(negative_ttl_s=0.0)
-
-    kind.fill(cache, [1], missing=[2], now=0.0)
-    kind.fill(cache, [], missing=[3], now=0.0)
-
-    assert kind.found_at(cache, [1, 2, 3], 0.0) == [kind.row(1), None, None]
-    assert cache.statistics().rows == 1
-
-
 def test_missing_key_drops_its_stale_row(kind: CacheKind) -> None:
     """A key read as missing drops its older row, even if negative entries are not kept."""
     cache = kind.cache(negative_ttl_s=0.0, stay_s=10.0)
@@ -196,19 +185,6 @@ def test_missing_key_drops_its_stale_row(kind: CacheKind) -> None:
 
     assert kind.found_at(cache, [1, 2], TTL_S) == [None, kind.row(2)]
     assert evictions(cache) == {EvictionReason.REPLACED: 1}
-
-
-def test_newer_entry_replaces_older(kind: CacheKind) -> None:
-    """A row replaces a negative entry and the other way round; a key has one entry."""
-    cache = kind.cache()
-    kind.fill(cache, [1], missing=[2], now=0.0)
-
-    kind.fill(cache, [2], missing=[1], now=1.0)
-
-    probe = cache.probe(kind.keys([1, 2]), 1.0)
-    assert kind.found(cache, probe) == ["missing", kind.row(2)]
-    assert probe.ages_s.tolist() == [0.0, 0.0]
-    assert (cache.statistics().rows, evictions(cache)) == (2, {EvictionReason.REPLACED: 2})
 
 
 def test_invalidation_drops_each_key_once(kind: CacheKind) -> None:

@@ -29,16 +29,16 @@ class RowCacheMachine(RuleBasedStateMachine):
     @initialize(
         name=st.sampled_from(sorted(KINDS)),
         max_bytes=SIZES,
-        keeps_absences=st.booleans(),
+        keeps_negative=st.booleans(),
         jitter=st.sampled_from([0.0, 0.5]),
         stay_s=st.sampled_from([0.0, 3.0]),
     )
     def start(
-        self, name: str, max_bytes: int, *, keeps_absences: bool, jitter: float, stay_s: float
+        self, name: str, max_bytes: int, *, keeps_negative: bool, jitter: float, stay_s: float
     ) -> None:
         """Any kind of dimension, any size."""
         self.kind = KINDS[name]
-        self.negative_ttl_s = NEGATIVE_TTL_S if keeps_absences else 0.0
+        self.negative_ttl_s = NEGATIVE_TTL_S if keeps_negative else 0.0
         self.jitter, self.stay_s = jitter, stay_s
         self.cache = self.kind.cache(
             max_bytes=max_bytes,
