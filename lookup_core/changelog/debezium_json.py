@@ -102,21 +102,10 @@ class DebeziumDecoder:
         with_rows = self._settings.with_rows
         gathered = GatheredChanges(self._schema, with_rows=with_rows, rewrite=plain_json)
         reader = _EventReader(self._settings, self._documents, gathered, log or ReplayFilter())
-        deleted: bytes | None = None
-        for gathered.position, message in enumerate(messages):
-            if message.value is None and message.key in (None, deleted):
-                gathered.ignored += 1  # a tombstone with the same key follows each deletion
-                continue
-            try:
-                is_deletion = reader.read(message) == _DELETE
-            except ValueError as error:
-                gathered.add_fault(str(error))
-                is_deletion = False
-            deleted = message.key if is_deletion else None
-        return gathered.decoded()
+        return gathered.decode(messages, reader.read)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _EventReader:
     """Reads the messages of one batch into its gathered changes."""
 
@@ -124,24 +113,23 @@ class _EventReader:
     documents: JsonDocuments
     gathered: GatheredChanges
     log: ReplayFilter
+    deleted: bytes | None = None  # the key of the deletion just before, if there is one
 
-    def read(self, message: ChangeMessage) -> str | None:
-        """Read a message and return its operation, if any; raises ValueError if undecodable."""
+    def read(self, message: ChangeMessage) -> None:
+        """Read one message; raises ValueError if it is undecodable."""
+        if message.value is None and message.key in (None, self.deleted):
+            self.gathered.ignored += 1  # a tombstone with the same key follows each deletion
+            return
+        self.deleted = None
         event = debezium_document(self.documents.read(message.value))
         if event is None:
             self.gathered.is_new = self.log.is_new(None)
             self._read_tombstone(message)
-            return None
-        operation = event.payload.get("op")
-        if isinstance(operation, str):
+        elif isinstance(operation := event.payload.get("op"), str):
             self._read_event(message, event, operation)
-            return operation
-        names = event.payload.keys()
-        if names != _HEARTBEAT and not any(expected <= names for expected in _OTHER_MESSAGES):
-            raise ValueError("not a Debezium message")
-        self.gathered.note_time(event.payload.get("ts_ms"))
-        self.gathered.ignored += 1
-        return None
+            self.deleted = message.key if operation == _DELETE else None
+        else:
+            self._read_other(event.payload)
 
     def _read_tombstone(self, message: ChangeMessage) -> None:
         # Its deletion was in the batch before, or compaction has removed it.
@@ -150,6 +138,13 @@ class _EventReader:
             self.gathered.add(key.payload, ChangeKind.DELETE, forms=key.forms())
         else:
             self.gathered.ignored += 1
+
+    def _read_other(self, payload: Mapping[str, Any]) -> None:
+        names = payload.keys()
+        if names != _HEARTBEAT and not any(expected <= names for expected in _OTHER_MESSAGES):
+            raise ValueError("not a Debezium message")
+        self.gathered.note_time(payload.get("ts_ms"))
+        self.gathered.ignored += 1
 
     def _read_event(self, message: ChangeMessage, event: DebeziumDocument, operation: str) -> None:
         source = event.within("source")

@@ -3,10 +3,10 @@
 Independent of the message format.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ Forms: TypeAlias = Mapping[str, Any]  # {column: the encoding of its values}, in
 # Converts a column's values from the encodings of the format to those of `json_keys`.
 Rewrite: TypeAlias = Callable[[Sequence[object], Sequence[Forms], pa.Field], Sequence[object]]
 
+Message = TypeVar("Message")
+
 _TableChange: TypeAlias = tuple[int, TableChange]  # with the number of row changes before it
 
 _NO_FORMS: Forms = {}
@@ -46,12 +48,11 @@ class ChangeKind(IntEnum):
 
 
 class GatheredChanges:
-    """The changes of one batch of messages, in their order."""
+    """The changes of one batch of messages, in their order; serves one `decode` only."""
 
     def __init__(
         self, schema: DimensionSchema, *, with_rows: bool, rewrite: Rewrite | None = None
     ) -> None:
-        self.position = 0  # of the current message
         self.is_new = True  # the current message; rows of replays may be former ones
         self.ignored = 0
         self.source_time_ms = NO_WATERMARK_MS
@@ -65,6 +66,7 @@ class GatheredChanges:
         self._messages: list[int] = []  # the position of each row change's message
         self._table_changes: list[_TableChange] = []
         self._faults: dict[int, str] = {}
+        self._position = 0  # of the current message
 
     def has_key(self, values: Values) -> bool:
         """Whether all key columns are present."""
@@ -96,20 +98,21 @@ class GatheredChanges:
         self._forms.append(forms)
         self._kinds.append(kind if self._with_rows and self.is_new else ChangeKind.UNKNOWN)
         self._transaction_ids.append(transaction_id & _LOW_HALF)
-        self._messages.append(self.position)
+        self._messages.append(self._position)
 
     def add_table(self, reason: str, transaction_id: int = UNKNOWN_TRANSACTION) -> None:
         """Add a change of the table."""
         change = TableChange(reason, transaction_id & _LOW_HALF)
         self._table_changes.append((len(self._values), change))
 
-    def add_fault(self, reason: str) -> None:
-        """Note that the current message is undecodable: a change of the table."""
-        self._faults[self.position] = reason
-        self.add_table(reason)
-
-    def decoded(self) -> Decoded:
-        """All changes so far, as columns."""
+    def decode(self, messages: Iterable[Message], read: Callable[[Message], None]) -> Decoded:
+        """Read all messages; one for which `read` raises ValueError is a change of the table."""
+        for self._position, message in enumerate(messages):
+            try:
+                read(message)
+            except ValueError as error:
+                self._faults[self._position] = str(error)
+                self.add_table(str(error))
         keys = self._typed_keys()
         changes = list(self._changes(keys, self._table_changes + self._unreadable(keys)))
         return Decoded(
@@ -148,9 +151,7 @@ class GatheredChanges:
 
     def _changes(self, keys: TypedKeys, of_table: list[_TableChange]) -> Iterator[Change]:
         is_kept = np.ones(keys.size, np.bool_)
-        is_kept[[*keys.nulls.tolist(), *keys.faults]] = (
-            False  # keys with a NULL are never looked up
-        )
+        is_kept[[*keys.nulls, *keys.faults]] = False  # keys with a NULL are never looked up
         all_rows = self._row_changes(keys.columns)
         start = 0
         for position, change in sorted(of_table, key=itemgetter(0)):

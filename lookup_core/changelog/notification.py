@@ -14,6 +14,7 @@ forms of `to_jsonb`: dates and times are texts, bytea is hexadecimal after a bac
 import base64
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import types
@@ -52,14 +53,9 @@ class NotificationDecoder:
         An undecodable payload yields a TableChange at its position, and a fault.
         """
         gathered = GatheredChanges(self._schema, with_rows=False, rewrite=_plain_json)
-        for gathered.position, payload in enumerate(payloads):
-            try:
-                self._read(payload, gathered)
-            except ValueError as error:
-                gathered.add_fault(str(error))
-        return gathered.decoded()
+        return gathered.decode(payloads, partial(self._read, gathered))
 
-    def _read(self, payload: str, gathered: GatheredChanges) -> None:
+    def _read(self, gathered: GatheredChanges, payload: str) -> None:
         notification = self._documents.read(payload.encode())
         if not isinstance(notification, dict) or notification.get("v") != _VERSION:
             raise ValueError("not a notification of version 1")

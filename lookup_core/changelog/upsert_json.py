@@ -9,6 +9,7 @@ Upserts have no transaction ids and no log positions: rows that are written agai
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from lookup_core.changelog.change_decoder import (
     ChangeMessage,
@@ -44,16 +45,11 @@ class UpsertDecoder:
         """See ChangeDecoder."""
         del log
         gathered = GatheredChanges(self._schema, with_rows=self._with_rows)
-        for gathered.position, message in enumerate(messages):
-            if message.timestamp >= 0:
-                gathered.note_time(message.timestamp)
-            try:
-                self._read(message, gathered)
-            except ValueError as error:
-                gathered.add_fault(str(error))
-        return gathered.decoded()
+        return gathered.decode(messages, partial(self._read, gathered))
 
-    def _read(self, message: ChangeMessage, gathered: GatheredChanges) -> None:
+    def _read(self, gathered: GatheredChanges, message: ChangeMessage) -> None:
+        if message.timestamp >= 0:
+            gathered.note_time(message.timestamp)
         key = self._named(self._documents.read(message.key))
         row = self._documents.read(message.value)
         if row is None:

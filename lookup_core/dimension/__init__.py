@@ -1,0 +1,1 @@
+"""Lookups of one dimension: cache, single flight, batches, retries and deadlines."""
