@@ -35,8 +35,8 @@ def plain_json(
     values: Sequence[object], forms: Sequence[Forms], field: pa.Field
 ) -> Sequence[object]:
     """Convert the values of one column; ambiguous ones become UNUSABLE."""
-    rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), _unchanged)
-    if rewrite is _unchanged and not any(forms):
+    rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), None)
+    if rewrite is None and not any(forms):
         return values
     return [
         _plain(value, form.get(field.name, _NO_FORM), field, rewrite=rewrite)
@@ -44,17 +44,13 @@ def plain_json(
     ]
 
 
-def _plain(value: object, form: _Form, field: pa.Field, *, rewrite: _Rewrite) -> object:
+def _plain(value: object, form: _Form, field: pa.Field, *, rewrite: _Rewrite | None) -> object:
     if value is None or value is UNUSABLE:
         return value
     # By default, Kafka Connect writes the default of a column in place of NULL.
     if form.get("optional") and "default" in form and value == form["default"]:
         return UNUSABLE
-    return rewrite(value, form, field)
-
-
-def _unchanged(value: object, _form: _Form, _field: pa.Field) -> object:
-    return value
+    return value if rewrite is None else rewrite(value, form, field)
 
 
 def _text(value: object, _form: _Form, _field: pa.Field) -> object:

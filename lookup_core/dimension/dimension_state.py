@@ -423,7 +423,7 @@ class DimensionState:
         return self._queries.end_unwanted(batch_ids)
 
     def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> KeyFacts:
-        refused_until = self._resolver.refused_until(key_id, now)
+        refused_until = self._resolver.quarantine.until(key_id, now)
         flight = self._flights.get(key_id)
         retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
         return KeyFacts(

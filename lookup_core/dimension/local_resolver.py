@@ -82,7 +82,7 @@ class LocalResolver:
         self.cache = RowCache(schema, settings.cache) if self.table is None else self.table
         self.is_trusted = True  # if not, cached rows may have changed unnoticed
         self._single_keys = SingleKeys(schema, seed=seed)
-        self._quarantine = Quarantine()
+        self.quarantine = Quarantine()
         self._default = None
         if settings.default is not None:
             self._default = default_row(settings.default, schema.columns)
@@ -112,7 +112,7 @@ class LocalResolver:
             answers.append(self._cached_rows(probe, found, positions, columns=request.columns))
         unknown = _group(keys, positions, is_unknown)
         outdated = _group(keys, positions, is_outdated)
-        if len(self._quarantine):
+        if len(self.quarantine):
             refused, unknown = self._without_refused(unknown, now)
             answers += refused
         return LocalAnswers(self._with_default(answers, request.columns), unknown, outdated)
@@ -203,12 +203,8 @@ class LocalResolver:
         """Quarantine a key that the backend refuses; of several the refused one is unknown."""
         if len(key_ids) > 1:
             return ErrorCode.BACKEND_REJECTED
-        self._quarantine.add(key_ids[0], now)
+        self.quarantine.add(key_ids[0], now)
         return ErrorCode.KEY_REJECTED
-
-    def refused_until(self, key_id: KeyId, now: float) -> float | None:
-        """The end of a key's quarantine; None if it is not in quarantine."""
-        return self._quarantine.until(key_id, now)
 
     def apply(self, changes: RowChanges, now: float) -> tuple[CanonicalKeys, int]:
         """Apply changes of rows to the cache; their keys, and the number of entries removed."""
@@ -221,10 +217,10 @@ class LocalResolver:
     def invalidate(self, keys: TypedKeys | None) -> tuple[Hashes | None, int]:
         """Remove keys, or all for None; their hashes (None for all), and the entries removed."""
         if keys is None:
-            self._quarantine.clear()
+            self.quarantine.clear()
             return None, self.cache.clear()
         canonical = self.canonical(keys.columns, _valid_positions(keys))
-        self._quarantine.remove(canonical.ids())
+        self.quarantine.remove(canonical.ids())
         return canonical.hashes, self.cache.invalidate(canonical)
 
     def peek(self, keys: TypedKeys, now: float) -> tuple[Positions, CanonicalKeys, Probe]:
@@ -260,7 +256,7 @@ class LocalResolver:
         return _is_stale_within(probe, self._settings.stale_if_error_s)
 
     def _without_refused(self, group: KeyGroup, now: float) -> tuple[list[Answer], KeyGroup]:
-        is_refused = self._quarantine.is_in(group.keys.ids(), now)
+        is_refused = self.quarantine.is_in(group.keys.ids(), now)
         if not is_refused.any():
             return [], group
         refused = group.positions[is_refused]

@@ -6,7 +6,6 @@ read from its first offset, and the changes in between are lost.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 from aiokafka import TopicPartition
 
@@ -17,7 +16,7 @@ from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
 from service.connectors.kafka.settings import KafkaSettings
 
 _FIRST = -1  # the first offset of the partition
-_CUT_OFF = "the next message is no longer in the topic: it was deleted by retention"
+_CUT_OFF = "the next offset is no longer in the topic"
 _OTHER_TOPIC = "the topic was deleted and created again"
 
 
@@ -47,11 +46,6 @@ class KafkaPartition(Split):
 
     address: TopicPartition
     begin: int  # the first offset to read, if there is no later position
-
-    @classmethod
-    def of(cls, address: TopicPartition, *, begin: int) -> Self:
-        """The split of this partition."""
-        return cls(partition_id(address), address, begin)
 
 
 def partition_id(address: TopicPartition) -> str:

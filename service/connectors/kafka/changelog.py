@@ -39,8 +39,8 @@ class KafkaEnumerator:
             addresses = self._consumer.changelog_partitions()
             if self._topic.begins is None:
                 self._topic.begins = await self._recent(addresses)
-        begin = self._topic.begin
-        return [KafkaPartition.of(each, begin=begin(partition_id(each))) for each in addresses]
+        named = {partition_id(each): each for each in addresses}
+        return [KafkaPartition(id_, each, self._topic.begin(id_)) for id_, each in named.items()]
 
     async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
         since_ms = int((time.time() - self._settings.lookback_s) * 1000)

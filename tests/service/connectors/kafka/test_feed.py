@@ -370,7 +370,7 @@ def test_read_size_follows_messages(sizes_bytes: list[int], expected: int) -> No
 
 def test_partitions_are_splits() -> None:
     """A split has the name of its partition; partitions that come later begin at zero."""
-    partition = KafkaPartition.of(SECOND, begin=7)
+    partition = KafkaPartition(partition_id(SECOND), SECOND, 7)
     new, known = KafkaTopic(), KafkaTopic({"planes-0": 7})
 
     assert isinstance(partition, Split)
