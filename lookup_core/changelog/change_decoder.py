@@ -159,7 +159,7 @@ class ChangeDecoder(Protocol):
         """Decode consecutive messages of one partition; never raises.
 
         An undecodable message yields a TableChange at its position, and a fault. Rows that `log`
-        recognises as replays are reported as changed, without the row; None: nothing is a replay.
+        recognises as replays are reported as changed only. None: a new filter, for these messages.
         """
 
 

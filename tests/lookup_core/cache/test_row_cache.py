@@ -176,6 +176,17 @@ def test_no_row_seems_younger(ttl_s: float, start_s: float, steps_s: list[float]
     assert (found[~lives] >= ttl_s - rounding_s).all()
 
 
+def test_absences_are_not_kept_without_ttl(kind: CacheKind) -> None:
+    """With a negative TTL of 0 only rows are kept."""
+    cache = kind.cache(negative_ttl_s=0.0)
+
+    kind.fill(cache, [1], missing=[2], now=0.0)
+    kind.fill(cache, [], missing=[3], now=0.0)
+
+    assert kind.found_at(cache, [1, 2, 3], 0.0) == [kind.row(1), None, None]
+    assert cache.statistics().rows == 1
+
+
 def test_missing_key_drops_its_stale_row(kind: CacheKind) -> None:
     """A key read as missing drops its older row, even if negative entries are not kept."""
     cache = kind.cache(negative_ttl_s=0.0, stay_s=10.0)

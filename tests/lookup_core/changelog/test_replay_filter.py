@@ -53,7 +53,7 @@ def log_of(*positions: LogPosition | None) -> ReplayFilter:
         ([(20, 25), (10, 15), (15, 18)], (20, 25), True),
     ],
 )
-def test_only_later_positions_are_new(
+def test_only_later_positions_are_news(
     noted: list[LogPosition | None], position: LogPosition | None, *, expected: bool
 ) -> None:
     """A position is new unless a later one was reported."""
