@@ -183,10 +183,11 @@ class RowStore:
 
     def compact(self, max_dead_share: float = _MAX_DEAD_SHARE_IF_FULL) -> None:
         """Free the memory of removed rows, in segments where their share is larger."""
-        for segment_id in [*self._segments]:
-            found = self._segments.get(segment_id)  # None: merged with a former one
-            if found is not None and found.dead > max_dead_share * len(found.slots):
-                self._compact(segment_id, found)
+        for segment_id, segment in [*self._segments.items()]:
+            has_many_dead = segment.dead > max_dead_share * len(segment.slots)
+            # Compaction of a former segment may have merged this one.
+            if has_many_dead and self._segments.get(segment_id) is segment:
+                self._compact(segment_id, segment)
 
     def move(self, slots: Slots, queue: RowQueue) -> None:
         """Make rows the youngest of a queue that has the same columns."""

@@ -59,7 +59,7 @@ class DimensionState:
         self._batcher = Batcher(settings.batch, self._flights)
         self._guard = BackendGuard(settings.batch.max_in_flight)
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
-        self._waiting = WaitingLookups(settings)
+        self._waiting = WaitingLookups(settings, self._batcher)
         self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -86,7 +86,7 @@ class DimensionState:
 
     def check_room(self, keys: int) -> None:
         """Raise Overloaded if this many more keys may not wait."""
-        self._waiting.check_room(keys, queued=len(self._batcher))
+        self._waiting.check_room(keys)
 
     def hit(self, value: object, now: float) -> Hit | None:
         """The fresh row of the key with this value; None if `submit` is needed."""
@@ -336,8 +336,7 @@ class DimensionState:
         """Fetch stale rows in the background, as a lookup without deliveries."""
         is_idle = ~self._flights.may_join(outdated.keys.ids())
         idle = np.flatnonzero(is_idle).astype(np.int32)
-        has_room = self._waiting.has_room(len(idle), queued=len(self._batcher))
-        if self._guard.is_open or not idle.size or not has_room:
+        if self._guard.is_open or not idle.size or not self._waiting.has_room(len(idle)):
             return
         own = replace(
             request,
@@ -418,7 +417,7 @@ class DimensionState:
 
     def _close(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
         batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
-        if self._waiting.has_many_unwanted(queued=len(self._batcher)):
+        if self._waiting.has_many_unwanted():
             self._batcher.drop_unwanted()
         return self._queries.end_unwanted(batch_ids)
 

@@ -1,6 +1,6 @@
 """Lookups that wait for keys until their deadline, and the admission limit on waiting keys."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 
 from lookup_core.dimension.deadlines import Deadlines
@@ -29,10 +29,11 @@ class WaitingLookup:
 class WaitingLookups:
     """Lookups by id, each used once, in the order of their deadlines.
 
-    `queued` is the number of queued keys: until their turn they take memory, wanted or not.
+    Queued keys count towards the limit: until their turn they take memory, wanted or not.
     """
 
-    def __init__(self, settings: DimensionSettings) -> None:
+    def __init__(self, settings: DimensionSettings, queue: Sized) -> None:
+        self._queue = queue  # of keys
         self._name = settings.name
         self._max_keys = settings.max_waiting_keys
         self._lookups: dict[LookupId, WaitingLookup] = {}
@@ -42,26 +43,26 @@ class WaitingLookups:
     def __len__(self) -> int:
         return len(self._lookups)
 
-    def has_room(self, keys: int, *, queued: int) -> bool:
+    def has_room(self, keys: int) -> bool:
         """Whether this many more keys may wait."""
-        return max(self.keys, queued) + keys <= self._max_keys
+        return max(self.keys, len(self._queue)) + keys <= self._max_keys
 
-    def check_room(self, keys: int, *, queued: int) -> None:
+    def check_room(self, keys: int) -> None:
         """Raise Overloaded if this many more keys may not wait."""
-        if not self.has_room(keys, queued=queued):
+        if not self.has_room(keys):
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{max(self.keys, queued)} keys wait for {self._name};"
+                f"{max(self.keys, len(self._queue))} keys wait for {self._name};"
                 f" the limit is {self._max_keys}",
                 retry_after_s=_RETRY_AFTER_S,
             )
 
-    def has_many_unwanted(self, *, queued: int) -> bool:
+    def has_many_unwanted(self) -> bool:
         """Whether it pays off to drop the unwanted queued keys.
 
         While no query is sent they would add up and keep new keys out.
         """
-        return queued > 2 * self.keys + self._max_keys // _UNWANTED_SHARE
+        return len(self._queue) > 2 * self.keys + self._max_keys // _UNWANTED_SHARE
 
     def add(self, lookup: WaitingLookup) -> None:
         """Let a lookup wait."""
