@@ -55,7 +55,11 @@ class EntryStates:
 
     def begin(self, slots: Slots, *, read_at: float, is_absence: bool) -> None:
         """Set the states of new entries, unvisited."""
-        self._words[slots] = self._ticks_at(read_at) << _TICK_SHIFT | is_absence * _ABSENT_BIT
+        tick = math.floor(read_at / self._tick_s)
+        if tick - self._first_tick >= _TICKS:
+            self._begin_later(tick - _TICKS // 2)
+        ticks = max(tick - self._first_tick, 0)
+        self._words[slots] = ticks << _TICK_SHIFT | is_absence * _ABSENT_BIT
 
     def of(self, slots: Slots) -> Words:
         """The states of these slots, for the methods below; for ABSENT that of any slot."""
@@ -111,12 +115,6 @@ class EntryStates:
     def set_visits(self, slots: Slots, visits: Words | int) -> None:
         """Set the visits of these slots."""
         self._words[slots] = self._words[slots] & ~np.uint32(MAX_VISITS) | visits
-
-    def _ticks_at(self, read_at: float) -> int:
-        tick = math.floor(read_at / self._tick_s)
-        if tick - self._first_tick >= _TICKS:
-            self._begin_later(tick - _TICKS // 2)
-        return max(tick - self._first_tick, 0)
 
     def _begin_later(self, first_tick: int) -> None:
         passed = first_tick - self._first_tick

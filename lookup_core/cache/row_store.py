@@ -253,25 +253,21 @@ class RowStore:
 
     def _set(self, segment_id: int, rows: pa.RecordBatch, *, slots: Slots, queue: RowQueue) -> None:
         before = self._segments.pop(segment_id, None)
+        if self._next_address + len(slots) > self._address_count:
+            self._close_gaps()
         segment = _Segment(
-            start=self._new_addresses(len(slots)),
+            start=self._next_address,
             rows=rows,
             slots=slots,
             queue=queue,
             bytes=stored_bytes(rows),
             columns=rows.columns,
         )
+        self._next_address += len(slots)
         self._segments[segment_id] = segment
         self._starts = None
         self.queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
         self._addresses[slots] = segment.addresses
-
-    def _new_addresses(self, count: int) -> int:
-        if self._next_address + count > self._address_count:
-            self._close_gaps()
-        start = self._next_address
-        self._next_address += count
-        return start
 
     def _close_gaps(self) -> None:
         # In order, so that no new address is still in use by a later segment.

@@ -38,9 +38,13 @@ class Deadlines(Generic[Name]):
 
     def earliest(self) -> float | None:
         """The earliest due time."""
-        while self._heap and not self._is_valid(self._heap[0]):
+        while self._heap:
+            due_at, name = self._heap[0]
+            # A name that was discarded and added again has another time, or an equal one.
+            if self._due_at.get(name) == due_at:
+                return due_at
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return None
 
     def pop_due(self, now: float) -> Name | None:
         """Remove and return the earliest name, if it is due."""
@@ -56,11 +60,6 @@ class Deadlines(Generic[Name]):
         """For tests: the heap holds all names, and few others."""
         assert {(due_at, name) for name, due_at in self._due_at.items()} <= set(self._heap)
         assert len(self._heap) <= 2 * len(self._due_at) + _SLACK
-
-    def _is_valid(self, entry: tuple[float, Name]) -> bool:
-        # A name that was discarded and added again has another time, or an equal one.
-        due_at, name = entry
-        return self._due_at.get(name) == due_at
 
     def _forget_discarded(self) -> None:
         # A discarded entry far in the future would never reach the top of the heap.

@@ -53,9 +53,11 @@ def _array(field: pa.Field, value: object) -> pa.Array:
     try:
         return pa.array([_exact(field.type, value)], field.type)
     except (TypeError, ValueError, OverflowError, InvalidRequest, pa.ArrowException) as error:
+        remedies = (f"write {words}" for fits, words in _REMEDIES if fits(field.type))
+        remedy = next(remedies, "leave it out")
         # Without the value: it may be a misplaced secret, or very long.
         raise _unfit(
-            f"column {field.name} is {field.type}, and the value is not; {_remedy(field.type)}"
+            f"column {field.name} is {field.type}, and the value is not; {remedy}"
         ) from error
 
 
@@ -64,7 +66,9 @@ def _exact(kind: pa.DataType, value: object) -> object:
     if value is None:
         return None
     if types.is_list(kind):
-        return _exact_items(kind, value)
+        if not isinstance(value, list):
+            raise TypeError
+        return [_exact(kind.value_type, item) for item in value]
     if types.is_floating(kind):
         return _exact_float(kind, value)
     keys = typed_keys_from_json(
@@ -73,12 +77,6 @@ def _exact(kind: pa.DataType, value: object) -> object:
     if keys.faults:
         raise ValueError
     return keys.columns.column(0)[0].as_py()
-
-
-def _exact_items(kind: pa.DataType, value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError
-    return [_exact(kind.value_type, item) for item in value]
 
 
 def _exact_float(kind: pa.DataType, value: object) -> object:
@@ -110,11 +108,6 @@ def _as_written(value: float) -> str:
     if abs(value) >= 10**_EXACT_DIGITS or len(digits) > _EXACT_DIGITS:
         raise ValueError
     return text
-
-
-def _remedy(kind: pa.DataType) -> str:
-    remedies = (f"write {words}" for fits, words in _REMEDIES if fits(kind))
-    return next(remedies, "leave it out")
 
 
 def _unfit(reason: str) -> BackendError:

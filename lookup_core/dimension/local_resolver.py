@@ -169,8 +169,9 @@ class LocalResolver:
         """Cache a query's result where no change has overtaken it."""
         if self._settings.mode is CacheMode.NONE:
             return
-        is_kept = may_keep & result.is_cacheable(is_last_try=is_last_try)
-        kept = np.flatnonzero(is_kept).astype(np.int32)
+        # Negative entries after the last attempt only: until then the row may come.
+        has_entry = result.row_of != SEVERAL_ROWS if is_last_try else result.row_of >= 0
+        kept = np.flatnonzero(may_keep & has_entry).astype(np.int32)
         row_of = result.row_of[kept]
         rows = result.rows.take(pa.array(row_of[row_of >= 0]))
         keys = self.canonical(query.keys, kept)

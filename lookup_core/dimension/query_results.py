@@ -32,13 +32,6 @@ class QueryResult:
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
         return cls(row_of, rows, age_ms)
 
-    def is_cacheable(self, *, is_last_try: bool) -> npt.NDArray[np.bool_]:
-        """Which keys have a row or a negative entry for the cache.
-
-        A negative entry is cached after the last attempt only: until then the row may come.
-        """
-        return self.row_of != SEVERAL_ROWS if is_last_try else self.row_of >= 0
-
     def answers(
         self,
         positions: npt.NDArray[np.int32],

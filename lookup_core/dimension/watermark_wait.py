@@ -90,7 +90,10 @@ class WatermarkWait:
         released = []
         for change in changes:
             if self._held and isinstance(change, RowChanges):
-                released += self._wake_all(self._resolver.canonical(change.keys).hashes)
+                hashes = self._resolver.canonical(change.keys).hashes
+                known, lookups = self._wakeable_keys()
+                woken = np.unique(lookups[np.isin(known, hashes)]).tolist()
+                released += [self._wake(LookupId(lookup_id), hashes) for lookup_id in woken]
         return released
 
     def expire(self, now: float) -> list[Released]:
@@ -125,11 +128,6 @@ class WatermarkWait:
         self._due.discard(lookup_id)
         self._wakeable = None
         return Released(lookup_id, self._held.pop(lookup_id).positions)
-
-    def _wake_all(self, hashes: Hashes) -> list[Released]:
-        known, lookups = self._wakeable_keys()
-        woken = np.unique(lookups[np.isin(known, hashes)]).tolist()
-        return [self._wake(LookupId(lookup_id), hashes) for lookup_id in woken]
 
     def _wake(self, lookup_id: LookupId, hashes: Hashes) -> Released:
         held = self._held[lookup_id]
