@@ -6,6 +6,7 @@ Reports the pieces that a test adds.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
@@ -150,7 +151,9 @@ class FakeReader:
         """The next piece of each split; empty ones, after a wait, if no split has any."""
         await self._source.note("read")
         if not self._has_news():
-            await self._wait_for_news()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._source.patience_s):
+                    await self._source.wait_for(self._has_news)
         pieces = [self._next(split_id) for split_id in self._positions if self._is_read(split_id)]
         # No await from here on: a cancellation must not lose pieces.
         for piece in pieces:
@@ -163,13 +166,6 @@ class FakeReader:
         """Pause these splits, and resume all others."""
         self._source.calls.append(f"pause {' '.join(sorted(split_ids))}".strip())
         self._paused = frozenset(split_ids)
-
-    async def _wait_for_news(self) -> None:
-        try:
-            async with asyncio.timeout(self._source.patience_s):
-                await self._source.wait_for(self._has_news)
-        except TimeoutError:
-            pass
 
     def _has_news(self) -> bool:
         return any(self._is_read(split_id) and self._has_more(split_id) for split_id in self._ends)
