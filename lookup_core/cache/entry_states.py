@@ -53,13 +53,13 @@ class EntryStates:
         self._words = self._words[kept]
         self.resize(slot_count)
 
-    def begin(self, slots: Slots, *, read_at: float, is_absence: bool) -> None:
+    def begin(self, slots: Slots, *, read_at: float, is_negative: bool) -> None:
         """Set the states of new entries, unvisited."""
         tick = math.floor(read_at / self._tick_s)
         if tick - self._first_tick >= _TICKS:
             self._begin_later(tick - _TICKS // 2)
         ticks = max(tick - self._first_tick, 0)
-        self._words[slots] = ticks << _TICK_SHIFT | is_absence * _ABSENT_BIT
+        self._words[slots] = ticks << _TICK_SHIFT | is_negative * _ABSENT_BIT
 
     def of(self, slots: Slots) -> Words:
         """The states of these slots, for the methods below; for ABSENT that of any slot."""
@@ -92,7 +92,7 @@ class EntryStates:
         return not word & _ABSENT_BIT
 
     @staticmethod
-    def is_absence(words: Words) -> Mask:
+    def is_negative(words: Words) -> Mask:
         """Which entries are negative."""
         return (words & _ABSENT_BIT) != 0
 

@@ -163,6 +163,6 @@ class Eviction:
         is_over = self._lifetimes.is_over(
             entries.states.ages_s(states, now),
             entries.index.hashes_of(slots),
-            entries.states.is_absence(states),
+            entries.states.is_negative(states),
         )
         return slots[~is_over]

@@ -195,15 +195,15 @@ class RowCache:
     def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
         slots, states = self._entries.find(keys), self._entries.states
         words = states.of(slots)  # of another slot where a key is not found; masked below
-        is_found, is_absence = slots != ABSENT, states.is_absence(words)
+        is_found, is_negative = slots != ABSENT, states.is_negative(words)
         ages_s = states.ages_s(words, now)
-        ttl_s = self._lifetimes.ttl_s(keys.hashes, is_absence)
+        ttl_s = self._lifetimes.ttl_s(keys.hashes, is_negative)
         is_fresh = is_found & (ages_s < ttl_s)
         probe = Probe(
             slots=slots,
-            is_row=is_fresh & ~is_absence,
-            is_missing=is_fresh & is_absence,
-            is_stale=is_found & self._lifetimes.is_stale(ages_s, ttl_s, is_absence),
+            is_row=is_fresh & ~is_negative,
+            is_missing=is_fresh & is_negative,
+            is_stale=is_found & self._lifetimes.is_stale(ages_s, ttl_s, is_negative),
             ages_s=ages_s,
             ttl_s=ttl_s,
         )

@@ -70,7 +70,7 @@ class FullTable:
         states = self._table.entries.states
         words = states.of(slots)
         is_found = slots != ABSENT
-        is_here = is_found & ~states.is_absence(words) & self._is_whole
+        is_here = is_found & ~states.is_negative(words) & self._is_whole
         is_missing = ~is_found & self._is_whole
         if self._suspects.size:
             is_missing &= ~np.isin(keys.hashes, self._suspects)

@@ -50,7 +50,7 @@ class TableRows:
 
     def is_hole(self, slots: Slots) -> Mask:
         """Which of these slots are holes; undefined for ABSENT."""
-        return self.entries.states.is_absence(self.entries.states.of(slots))
+        return self.entries.states.is_negative(self.entries.states.of(slots))
 
     def newcomers(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> Newcomers:
         """New entries with a row each; `rows` is no slice of a larger batch."""
