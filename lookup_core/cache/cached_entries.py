@@ -178,7 +178,7 @@ class CachedEntries:
         start = 0
         for each in newcomers:
             own = slots[start : start + len(each.hashes)]
-            self.states.begin(own, read_at=read_at, is_negative=each.queue is RowQueue.ABSENT)
+            self.states.begin(own, read_at=read_at, is_negative=each.queue is RowQueue.NEGATIVE)
             self.rows.put(own, each.stored, each.queue)
             start += len(own)
         return slots
@@ -210,8 +210,8 @@ class CachedEntries:
         assert self.states.bytes == entry_states.BYTES_BY_SLOT * self.slot_count
         assert self.ghosts.bytes == _GHOST_BYTES * self.slot_count
         used = self.index.used_slots()
-        is_absent = self.rows.is_in(used, RowQueue.ABSENT)
-        assert self.states.is_negative(self.states.of(used)).tolist() == is_absent.tolist()
+        is_negative = self.rows.is_in(used, RowQueue.NEGATIVE)
+        assert self.states.is_negative(self.states.of(used)).tolist() == is_negative.tolist()
         assert sum(queue.rows for queue in self.rows.queues.values()) == len(used)
 
     def _resize(self) -> None:

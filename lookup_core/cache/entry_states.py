@@ -18,7 +18,7 @@ BYTES_BY_SLOT = 4
 MAX_VISITS = 3
 
 _TICK_SHIFT = 3
-_ABSENT_BIT = 4
+_NEGATIVE_BIT = 4
 _LAST_WORD = 2**32 - 1
 _TICKS = 2 ** (32 - _TICK_SHIFT)
 _LEAST_TICK_S = 2.0**-20
@@ -59,7 +59,7 @@ class EntryStates:
         if tick - self._first_tick >= _TICKS:
             self._begin_later(tick - _TICKS // 2)
         ticks = max(tick - self._first_tick, 0)
-        self._words[slots] = ticks << _TICK_SHIFT | is_negative * _ABSENT_BIT
+        self._words[slots] = ticks << _TICK_SHIFT | is_negative * _NEGATIVE_BIT
 
     def of(self, slots: Slots) -> Words:
         """The states of these slots, for the methods below; for ABSENT that of any slot."""
@@ -89,12 +89,12 @@ class EntryStates:
     @staticmethod
     def is_row(word: int) -> bool:
         """Whether one entry is a row."""
-        return not word & _ABSENT_BIT
+        return not word & _NEGATIVE_BIT
 
     @staticmethod
     def is_negative(words: Words) -> Mask:
         """Which entries are negative."""
-        return (words & _ABSENT_BIT) != 0
+        return (words & _NEGATIVE_BIT) != 0
 
     @staticmethod
     def visits(words: Words) -> Words:
@@ -120,7 +120,7 @@ class EntryStates:
         passed = first_tick - self._first_tick
         ticks = self._words >> _TICK_SHIFT
         kept = ticks - np.minimum(ticks, min(passed, _TICKS)).astype(np.uint32)
-        self._words = kept << _TICK_SHIFT | self._words & (_ABSENT_BIT | MAX_VISITS)
+        self._words = kept << _TICK_SHIFT | self._words & (_NEGATIVE_BIT | MAX_VISITS)
         self._first_tick = first_tick
 
 

@@ -27,7 +27,7 @@ _MAX_STAYING_SHARE = 0.75  # of a segment: else one eviction could copy the whol
 _BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
 _SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
 # {queue: its segments, if it filled the bound}
-_SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.ABSENT: 40}
+_SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.NEGATIVE: 40}
 
 
 def segment_bytes(max_bytes: int) -> Mapping[RowQueue, int]:
@@ -116,18 +116,18 @@ class Eviction:
             self._evict_main(now, reason)
 
     def _negative_bytes(self) -> float:
-        queue = self._entries.rows.queues[RowQueue.ABSENT]
+        queue = self._entries.rows.queues[RowQueue.NEGATIVE]
         return queue.bytes + queue.rows * self._entries.bytes_by_slot
 
     def _is_negative_due(self, now: float) -> bool:
-        oldest = self._entries.rows.oldest_slots(RowQueue.ABSENT)
+        oldest = self._entries.rows.oldest_slots(RowQueue.NEGATIVE)
         if not len(oldest):
             return False
         is_too_much = self._negative_bytes() > _NEGATIVE_SHARE * self.max_bytes
         return is_too_much or not len(self._still_of_use(oldest, now))
 
     def _evict_negative(self, now: float, reason: EvictionReason) -> None:
-        oldest = self._entries.rows.oldest_slots(RowQueue.ABSENT)
+        oldest = self._entries.rows.oldest_slots(RowQueue.NEGATIVE)
         self.forget(self._without_expired(oldest, now), reason)
 
     def _evict_small(self, now: float, reason: EvictionReason) -> None:

@@ -226,4 +226,4 @@ class RowCache:
     def _negative(self, keys: CanonicalKeys, has_row: Mask) -> Newcomers:
         is_kept = ~has_row & self._keeps_negative
         rows = pa.record_batch([pa.nulls(int(is_kept.sum()))], names=["none"]).select([])
-        return self._entries.newcomers(keys, is_kept, queue=RowQueue.ABSENT, rows=rows)
+        return self._entries.newcomers(keys, is_kept, queue=RowQueue.NEGATIVE, rows=rows)

@@ -36,7 +36,7 @@ class RowQueue(Enum):
 
     SMALL = "small"  # new rows, on probation
     MAIN = "main"  # rows that were looked up again
-    ABSENT = "absent"  # negative entries
+    NEGATIVE = "negative"  # negative entries
 
 
 @dataclass(slots=True)

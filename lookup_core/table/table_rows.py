@@ -42,7 +42,7 @@ class TableRows:
     @property
     def hole_count(self) -> int:
         """The number of holes."""
-        return self.entries.rows.queues[RowQueue.ABSENT].rows
+        return self.entries.rows.queues[RowQueue.NEGATIVE].rows
 
     def find(self, keys: CanonicalKeys) -> Slots:
         """The slot of each key, ABSENT where there is none."""
@@ -61,7 +61,7 @@ class TableRows:
         """New entries that are holes."""
         every = np.ones(keys.size, np.bool_)
         rows = pa.record_batch([pa.nulls(keys.size)], names=["none"]).select([])
-        return self.entries.newcomers(keys, every, queue=RowQueue.ABSENT, rows=rows)
+        return self.entries.newcomers(keys, every, queue=RowQueue.NEGATIVE, rows=rows)
 
     def has_room(self, newcomers: Newcomers, max_bytes: int) -> bool:
         """Whether `add` would stay within this bound."""

@@ -132,13 +132,13 @@ def entries_of(
     if entries is None:
         entries = CachedEntries(kind.schema, dict.fromkeys(RowQueue, 2**20), life_s=8.0)
     rows = kind.rows(numbers)
-    rows = rows.select([]) if queue is RowQueue.ABSENT else rows
+    rows = rows.select([]) if queue is RowQueue.NEGATIVE else rows
     which = np.ones(len(numbers), np.bool_)
     return entries, entries.newcomers(kind.keys(numbers), which, queue=queue, rows=rows)
 
 
 @each_kind
-@pytest.mark.parametrize("queue", [RowQueue.MAIN, RowQueue.ABSENT])
+@pytest.mark.parametrize("queue", [RowQueue.MAIN, RowQueue.NEGATIVE])
 def test_growth_is_known_before(kind: CacheKind, queue: RowQueue) -> None:
     """The bytes held after an addition are known exactly before it."""
     entries, first = entries_of(kind, range(300), RowQueue.SMALL)

@@ -9,7 +9,7 @@ import pytest
 from lookup_core.cache.row_store import Gathered, RowQueue, RowStore, SegmentQueue, stored_bytes
 from lookup_core.keys.key_index import Slots
 
-SMALL, MAIN, ABSENT = RowQueue.SMALL, RowQueue.MAIN, RowQueue.ABSENT
+SMALL, MAIN, NEGATIVE = RowQueue.SMALL, RowQueue.MAIN, RowQueue.NEGATIVE
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.utf8(), "truth": pa.bool_()})
 LARGE = 10**9
 BYTES_PER_ENTRY = 40  # that an entry counts for its segment, apart from its row
@@ -201,12 +201,12 @@ def test_queues_have_their_own_rows() -> None:
     store = new_store(max_segment_bytes=1)
     put(store, [1, 2], SMALL)
     put(store, [3])
-    store.put(slots_of(5, 6), rows_of(5, 6).select([]), ABSENT)
+    store.put(slots_of(5, 6), rows_of(5, 6).select([]), NEGATIVE)
 
     store.move(slots_of(2), MAIN)
 
     oldest = {queue: store.oldest_slots(queue).tolist() for queue in RowQueue}
-    assert oldest == {SMALL: [1], MAIN: [3], ABSENT: [5, 6]}
+    assert oldest == {SMALL: [1], MAIN: [3], NEGATIVE: [5, 6]}
     assert [store.queues[queue].rows for queue in RowQueue] == [1, 2, 2]
     assert store.queues[MAIN].bytes == 2 * stored_bytes(rows_of(2))
     assert store.is_in(slots_of(3, 1, 2), MAIN).tolist() == [True, False, True]
