@@ -33,7 +33,7 @@ class Poll:
 
 
 class KafkaProgress:
-    """The progress of one partition since it was assigned; times are monotonic seconds."""
+    """The progress of one partition since its assignment."""
 
     def __init__(self, position: int, *, end: int, at: Clocks) -> None:
         self.watermark_ms = NO_WATERMARK_MS
@@ -65,11 +65,11 @@ class KafkaProgress:
         """Advance the watermark to the source time of a message."""
         self.watermark_ms = max(self.watermark_ms, source_time_ms)
 
-    def heartbeat(self, source_time_ms: int, *, at: Clocks) -> None:
+    def add_heartbeat(self, source_time_ms: int, *, at: Clocks) -> None:
         """Add a heartbeat: the source has sent all earlier changes, some maybe not arrived yet."""
         self._heartbeats.append((source_time_ms, at.monotonic_s))
 
-    def overtaken(self, source_time_ms: int) -> None:
+    def drop_early_heartbeats(self, source_time_ms: int) -> None:
         """Drop the heartbeats that overtook a change of this source time, in any partition."""
         while self._heartbeats and source_time_ms < self._heartbeats[-1][0]:
             self._heartbeats.pop()

@@ -154,7 +154,7 @@ class KafkaReader:
             return
         progress.advance(source_time_ms)
         for each in self._assignment.progress.values():
-            each.overtaken(source_time_ms)
+            each.drop_early_heartbeats(source_time_ms)
 
     def _note_heartbeats(self, records: Records, *, at: Clocks) -> None:
         times_ms = [
@@ -163,7 +163,7 @@ class KafkaReader:
             if address.topic == self._settings.heartbeat_topic
         ]
         for progress in self._assignment.progress.values() if times_ms else ():
-            progress.heartbeat(max(times_ms), at=at)
+            progress.add_heartbeat(max(times_ms), at=at)
 
     def _log_faults(
         self, messages: Sequence[ConsumerRecord], decoded: Decoded, *, at: Clocks

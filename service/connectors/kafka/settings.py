@@ -25,8 +25,8 @@ class KafkaSettings:
     certificate_key_file: Path | None = None
     request_timeout_s: float = 10.0
     discovery_interval_s: float = 10.0  # of new partitions
-    lookback_s: float = 60.0  # reading begins this long before the first discovery,
-    # and this many messages earlier: the replay filter needs the last changes before a replay.
+    lookback_s: float = 60.0  # reading begins this long before the first discovery
+    # Additional messages: the replay filter needs the last changes before a replay.
     lookback_messages: int = 10
     give_up_after_s: float = 30.0  # without a response: new connections show the cause
     # Bounds of one response; a single larger batch is sent nevertheless.

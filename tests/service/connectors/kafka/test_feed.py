@@ -330,13 +330,13 @@ def test_heartbeat_waits_for_next_answer() -> None:
     progress, second = KafkaProgress(9, end=9, at=at(0)), KafkaProgress(9, end=9, at=at(0))
     look(progress, 9, 1, end=9)
     marks = []
-    progress.heartbeat(700, at=at(2))
-    progress.heartbeat(800, at=at(2.5))
+    progress.add_heartbeat(700, at=at(2))
+    progress.add_heartbeat(800, at=at(2.5))
     for position, answered_s in ((9, 1), (9, 3), (10, 3.2), (10, 4)):
         end = 9 if answered_s == 1 else 10
         look(progress, position, answered_s, now=max(answered_s, 2.5), end=end)
         marks.append(progress.watermark_ms)
-    second.heartbeat(700, at=at(2))
+    second.add_heartbeat(700, at=at(2))
     for answered_s in (2.9, 3.1):
         look(second, 9, answered_s, end=9)
         marks.append(second.watermark_ms)
@@ -348,13 +348,13 @@ def test_early_heartbeat_does_not_count() -> None:
     """A heartbeat that an older change follows came too early; the next one may count."""
     progress = KafkaProgress(9, end=9, at=at(0))
     marks = []
-    progress.heartbeat(700, at=at(2))
-    progress.overtaken(650)
+    progress.add_heartbeat(700, at=at(2))
+    progress.drop_early_heartbeats(650)
     for answered_s in (4, 6):
         look(progress, 9, answered_s, end=9)
         marks.append(progress.watermark_ms)
-        progress.heartbeat(800, at=at(4))
-        progress.overtaken(800)
+        progress.add_heartbeat(800, at=at(4))
+        progress.drop_early_heartbeats(800)
 
     assert marks == [NO_WATERMARK_MS, 800]
 
