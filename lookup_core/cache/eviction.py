@@ -3,7 +3,7 @@
 New rows enter a small queue. Rows that are looked up again there move to the main queue; the others
 are evicted and leave a ghost. A key that returns while its ghost is remembered enters the main
 queue directly. The main queue evicts its oldest rows without visits. A scan therefore displaces a
-tenth of the cache only: see docs/decisions/010-eviction-that-resists-scans.md.
+tenth of the cache only: see docs/decisions/010-s3-fifo-eviction.md.
 
 After Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023.
 """
