@@ -252,6 +252,21 @@ class DimensionState:
         self._invalidations[origin] += removed if keys is None else keys.size
         return removed
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole table is loaded; false in other modes than full."""
+        return self.table is not None and self.table.is_whole
+
+    @property
+    def held_rows(self) -> int:
+        """The number of known rows in full mode; 0 in the other modes."""
+        return 0 if self.table is None else len(self.table)
+
+    def confirm(self, until: float) -> None:
+        """All changes until then are reported: the rows of full mode are as fresh as that."""
+        if self.table is not None:
+            self.table.confirm(until)
+
     def hold_until(self, at: float) -> None:
         """Send no query until the first load ends, at the latest until `at`."""
         self._held_until = at
