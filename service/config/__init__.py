@@ -1,1 +1,1 @@
-"""The configuration: read from YAML and environment, checked once, then plain frozen values."""
+"""Configuration from YAML and environment: parsed and validated once, then frozen."""

@@ -1,7 +1,4 @@
-"""What of a dimension is kept, how much of it and for how long.
-
-Only the wishes; the cache itself is the engine's.
-"""
+"""`cache`: mode, size and expiry of a dimension's cache."""
 
 from typing import Annotated, Self
 
@@ -22,14 +19,14 @@ _OF_EXPIRY = ("ttl_s", "negative_ttl_s", "ttl_jitter", "stale_while_revalidate_s
 
 
 class Cache(Section):
-    """Bounds of a dimension's cache; an entry expires at age >= its time to live.
+    """Bounds of a dimension's cache; an entry expires when its age reaches its time to live.
 
-    A row that has expired stays for the longer of both stale windows.
+    An expired row stays for the longer of both stale windows.
     """
 
     mode: CacheMode = Field(
         default=CacheMode.PARTIAL,
-        description="partial: read through; full: the whole table; none: nothing is kept",
+        description="partial: rows that were looked up; full: the whole table; none: no rows",
     )
     max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
@@ -38,7 +35,7 @@ class Cache(Section):
         default=_DEFAULTS.ttl_jitter,
         ge=0.0,
         le=0.5,
-        description="each key's times to live are shorter by up to this share of them",
+        description="random share by which each time to live is shortened, at most this",
     )
     stale_while_revalidate_s: Annotated[float, duration()] = written(
         "0s", alias="stale_while_revalidate"
@@ -46,35 +43,35 @@ class Cache(Section):
     stale_if_error_s: Annotated[float, duration()] = written("0s", alias="stale_if_error")
     while_loading: WhileLoading = Field(
         default=WhileLoading.WAIT,
-        description="of mode full: whether lookups wait for the first load, or fetch each row",
+        description="mode full only: lookups wait for the first load, or query single rows",
     )
     warmup_max_wait_s: Annotated[float, duration("0s", "1d")] = written(
         "10m",
         alias="warmup_max_wait",
-        description="of mode full: after so long the service counts as started, loaded or not",
+        description="mode full only: longest delay of /startupz by the first load",
     )
 
     @model_validator(mode="after")
     def _loads_in_mode_full_only(self) -> Self:
         is_written = self.full_settings(ReloadSettings()) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
-            raise ValueError("while_loading and warmup_max_wait have no effect but in mode full")
+            raise ValueError("while_loading and warmup_max_wait need mode full")
         return self
 
     @model_validator(mode="after")
     def _expires_in_other_modes_only(self) -> Self:
-        written = self.engine_settings()
-        vain = [
+        settings = self.engine_settings()
+        ineffective = [
             type(self).model_fields[name].alias or name
             for name in _OF_EXPIRY
-            if getattr(written, name) != getattr(_DEFAULTS, name)
+            if getattr(settings, name) != getattr(_DEFAULTS, name)
         ]
-        if self.mode is CacheMode.FULL and vain:
-            raise ValueError(f"{', '.join(vain)}: no effect in mode full, where nothing expires")
+        if self.mode is CacheMode.FULL and ineffective:
+            raise ValueError(f"{', '.join(ineffective)}: no effect in mode full: no row expires")
         return self
 
     def engine_settings(self) -> CacheSettings:
-        """The same for the engine."""
+        """Return the settings for the engine."""
         return CacheSettings(
             mode=self.mode,
             max_bytes=self.max_bytes,
@@ -86,5 +83,5 @@ class Cache(Section):
         )
 
     def full_settings(self, reload: ReloadSettings) -> FullSettings:
-        """How the table is loaded, in mode full."""
+        """Return the settings of mode full for the engine."""
         return FullSettings(self.while_loading, self.warmup_max_wait_s, reload)

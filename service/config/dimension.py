@@ -1,4 +1,4 @@
-"""`dimensions.NAME`: one dimension with its batch, retry and version settings."""
+"""`dimensions.NAME`: source, key, columns, batches, retries and versions of a dimension."""
 
 import math
 from typing import Annotated, Any
@@ -23,44 +23,46 @@ from service.config.source import Source
 
 
 class Batch(Section):
-    """Size, waiting and concurrency of a dimension's queries; linger 0 sends at once."""
+    """Keys, delay and concurrency of a dimension's queries; linger 0 sends without delay."""
 
     max_keys: Annotated[int, count(1, 100_000)] = 500
     linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
     max_in_flight: Annotated[int, count(1, 1000)] = 8
 
     def engine_settings(self) -> BatchSettings:
-        """The same for the engine."""
+        """Return the settings for the engine."""
         return BatchSettings(
             max_keys=self.max_keys, linger_s=self.linger_s, max_in_flight=self.max_in_flight
         )
 
 
 class Versions(Section):
-    """What `versions` holds; a version is valid from the one time on and before the other."""
+    """Columns of a version's validity, which includes valid_from and excludes valid_to."""
 
-    valid_from: str = Field(min_length=1, max_length=255, description="column; null: from ever")
+    valid_from: str = Field(
+        min_length=1, max_length=255, description="column; a null in it: valid since ever"
+    )
     valid_to: str | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="column; null in it: for ever; left out: up to the key's next version",
+        description="column; a null in it: valid forever; default: until the key's next version",
     )
 
     @field_validator("valid_to", mode="after")
     @classmethod
     def _is_another_column(cls, valid_to: str | None, info: ValidationInfo) -> str | None:
         if valid_to is not None and valid_to == info.data.get("valid_from"):
-            raise ValueError("is valid_from, too: no version would ever be valid; leave it out")
+            raise ValueError("is also valid_from: no version would ever be valid; leave it out")
         return valid_to
 
     def engine_settings(self) -> VersionColumns:
-        """The same for the engine."""
+        """Return the settings for the engine."""
         return VersionColumns(self.valid_from, self.valid_to)
 
 
 class Backoff(Section):
-    """Waiting between two tries: `initial`, then `multiplier` times as long, up to `max`."""
+    """Delay before a retry: `initial`, then each time `multiplier` times as long, up to `max`."""
 
     initial_s: Annotated[float, duration("1ms", "1h")] = written("50ms", alias="initial")
     max_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="max")
@@ -70,21 +72,21 @@ class Backoff(Section):
     @classmethod
     def _is_not_below_initial(cls, max_s: float, info: ValidationInfo) -> float:
         if max_s < info.data.get("initial_s", 0.0):
-            raise ValueError("less than backoff.initial; raise it, or lower backoff.initial")
+            raise ValueError("is less than backoff.initial; raise it, or lower backoff.initial")
         return max_s
 
 
 class OnMissing(Section):
-    """Tries after a row was not found, for rows that arrive later than their records."""
+    """Retries for missing keys, whose rows may arrive later than their records."""
 
     max_retries: Annotated[int, count(0, 100)] = 0
     delay_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="delay")
 
 
 class Retry(Section):
-    """Tries after the first one, within the timeout of the lookup.
+    """Retries of failed queries, within the timeout of the lookup.
 
-    No retries: `max_retries: 0`. A fixed delay: `multiplier: 1`. Else it grows, exponentially.
+    `max_retries: 0` disables them; `multiplier: 1` makes the delay constant.
     """
 
     max_retries: Annotated[int, count(0, 100)] = 2
@@ -94,7 +96,7 @@ class Retry(Section):
     )
 
     def engine_settings(self) -> RetrySettings:
-        """The same for the engine."""
+        """Return the settings for the engine."""
         return RetrySettings(
             max_retries=self.max_retries,
             initial_s=self.backoff.initial_s,
@@ -110,36 +112,36 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class DimensionConfig(Section):
-    """Where a dimension's rows live, by what they are looked up, and how."""
+    """A dimension: its source, its key, and the rules for its lookups."""
 
     source: Source
     key: tuple[ColumnName, ...] = Field(description="columns of the key, in order")
     columns: tuple[ColumnName, ...] | None = Field(
-        default=None, description="columns that may be asked for; all but the key"
+        default=None, description="columns that lookups may read; default: all but the key"
     )
     match: Match | None = Field(
         default=None,
-        description="of a key with several rows: first, or all as lists; null: an error",
+        description="answer for a key with several rows: first, or all as lists; null: an error",
     )
     versions: Versions | None = Field(
         default=None,
         examples=[{"valid_from": "since", "valid_to": "until"}],
-        description="a key's rows are valid one after the other, for lookups as_of",
+        description="the rows of a key are versions with a validity, for lookups as_of",
     )
     cache: Cache = Field(default_factory=Cache, examples=[{"ttl": "10m"}])
     batch: Batch = Field(default_factory=Batch, examples=[{"max_keys": 500}])
     retry: Retry = Field(default_factory=Retry, examples=[{"max_retries": 2}])
     refresh: FittingRefresh = Field(default_factory=Refresh)
     default: dict[ColumnName, Any] | None = Field(
-        default=None, description="row for keys that have none; columns not named are null"
+        default=None, description="row for missing keys; other columns are null"
     )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
-        "2s", alias="timeout", description="of one lookup, retries included"
+        "2s", alias="timeout", description="of a lookup with its retries"
     )
     wait_for_dimension_s: Annotated[float, duration("0ms", "1h")] = written(
         "0ms",
         alias="wait_for_dimension",
-        description="how long a lookup waits at most for changes up to the time of its record",
+        description="longest wait of a lookup for changes up to the time of its record",
     )
 
     @field_validator("key", mode="after")
@@ -158,59 +160,47 @@ class DimensionConfig(Section):
         _check_names(columns)
         both = [name for name in info.data.get("key", ()) if name in columns]
         if both:
-            raise ValueError(f"{', '.join(both)}: part of the key, so not to be listed here, too")
+            raise ValueError(f"{', '.join(both)}: part of the key; remove it from columns")
         return columns
 
     @field_validator("versions", mode="after")
     @classmethod
-    def _says_what_all_rows_are(
+    def _names_offered_times(
         cls, versions: Versions | None, info: ValidationInfo
     ) -> Versions | None:
         if versions is not None and info.data.get("match") is not None:
-            raise ValueError("has all rows of a key already; leave match out")
-        return versions
-
-    @field_validator("versions", mode="after")
-    @classmethod
-    def _names_columns_of_time(
-        cls, versions: Versions | None, info: ValidationInfo
-    ) -> Versions | None:
-        # Without a list of columns only the table knows them.
+            raise ValueError("includes all rows of a key; leave match out")
+        # Without a list of columns, only the table knows them.
         key, offered = info.data.get("key", ()), info.data.get("columns")
         for name in () if versions is None else versions.engine_settings().names:
             if name in key:
-                raise ValueError(f"{name} is part of the key; name a column beside it")
+                raise ValueError(f"{name} is part of the key; name another column")
             if offered is not None and name not in offered:
-                raise ValueError(f"{name} is not among columns; add it")
+                raise ValueError(f"{name} is not listed in columns; add it")
         return versions
 
     @field_validator("cache", mode="after")
     @classmethod
-    def _holds_one_row_of_a_key(cls, cache: Cache, info: ValidationInfo) -> Cache:
+    def _has_one_row_of_a_key(cls, cache: Cache, info: ValidationInfo) -> Cache:
         several = [name for name in ("match", "versions") if info.data.get(name) is not None]
         if cache.mode is CacheMode.FULL and several:
-            raise ValueError(f"mode full holds one row of a key: leave {several[0]} out")
+            raise ValueError(f"mode full stores one row of a key; leave {several[0]} out")
         return cache
-
-    @field_validator("default", mode="after")
-    @classmethod
-    def _has_no_time(cls, default: dict[str, Any] | None, info: ValidationInfo) -> object:
-        if default is not None and info.data.get("versions") is not None:
-            raise ValueError("has no effect with versions: a key without a version is missing")
-        return default
 
     @field_validator("default", mode="after")
     @classmethod
     def _names_offered_columns(
         cls, default: dict[str, Any] | None, info: ValidationInfo
     ) -> dict[str, Any] | None:
-        # Without a list of columns only the table knows them.
+        if default is not None and info.data.get("versions") is not None:
+            raise ValueError("has no effect with versions: a key without a version is missing")
+        # Without a list of columns, only the table knows them.
         offered = info.data.get("columns")
         for name in default or {}:
             if name in info.data.get("key", ()):
-                raise ValueError(f"{name}: part of the key, which is the record's own")
+                raise ValueError(f"{name}: part of the key; remove it from default")
             if offered is not None and name not in offered:
-                raise ValueError(f"{name}: not among columns{nearest_name(name, offered)}")
+                raise ValueError(f"{name}: not listed in columns{nearest_name(name, offered)}")
         return default
 
     @field_validator("timeout_s", mode="after")
@@ -218,15 +208,19 @@ class DimensionConfig(Section):
     def _leaves_room(cls, timeout_s: float, info: ValidationInfo) -> float:
         batch, retry = info.data.get("batch"), info.data.get("retry")
         if batch is not None and batch.linger_s >= timeout_s:
-            raise ValueError("not longer than batch.linger: no lookup could be answered in time")
-        if retry is not None and _can_never_retry(retry, timeout_s):
+            raise ValueError("is not longer than batch.linger: every lookup would time out")
+        if retry is None:
+            return timeout_s
+        # A default delay with a short timeout is no contradiction.
+        is_written = "initial_s" in retry.backoff.model_fields_set
+        if is_written and retry.max_retries > 0 and retry.backoff.initial_s >= timeout_s:
             raise ValueError(
-                "not longer than retry.backoff.initial: no retry could begin in time; "
+                "is not longer than retry.backoff.initial: no retry could start in time; "
                 "lower that, or set retry.max_retries to 0"
             )
-        if retry is not None and _can_never_ask_again(retry, timeout_s):
+        if retry.on_missing.max_retries > 0 and retry.on_missing.delay_s >= timeout_s:
             raise ValueError(
-                "not longer than retry.on_missing.delay: no row could be asked for again in time; "
+                "is not longer than retry.on_missing.delay: no retry could start in time; "
                 "lower that, or set retry.on_missing.max_retries to 0"
             )
         return timeout_s
@@ -236,17 +230,17 @@ class DimensionConfig(Section):
     def _waits_for_something(cls, wait_s: float, info: ValidationInfo) -> float:
         refresh = info.data.get("refresh")
         if wait_s and refresh is not None and refresh.feed is None:
-            raise ValueError("nothing tells of changes: give refresh.listen or refresh.changelog")
+            raise ValueError("needs a change feed: set refresh.listen or refresh.changelog")
         if wait_s >= info.data.get("timeout_s", math.inf):
             timeout = duration_text(info.data["timeout_s"])
             raise ValueError(
                 f"{duration_text(wait_s)} is not shorter than timeout ({timeout}) of the same "
-                "dimension: no time would be left for an answer; raise that, or lower this"
+                "dimension: every waiting lookup would time out; raise timeout, or lower this"
             )
         return wait_s
 
     def engine_settings(self, name: str) -> DimensionSettings:
-        """The same for the engine, in plain seconds and bytes."""
+        """Return the settings for the engine, in seconds and bytes."""
         return DimensionSettings(
             name=name,
             cache=self.cache.engine_settings(),
@@ -266,14 +260,3 @@ def _check_names(names: tuple[str, ...]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{', '.join(twice)}: named more than once")
-
-
-def _can_never_retry(retry: Retry, timeout_s: float) -> bool:
-    # Only where somebody wrote the waiting: a short timeout alone is no contradiction.
-    is_written = "initial_s" in retry.backoff.model_fields_set
-    return is_written and retry.max_retries > 0 and retry.backoff.initial_s >= timeout_s
-
-
-def _can_never_ask_again(retry: Retry, timeout_s: float) -> bool:
-    # Nobody has such retries without having written so, whatever the delay is.
-    return retry.on_missing.max_retries > 0 and retry.on_missing.delay_s >= timeout_s

@@ -1,6 +1,6 @@
-"""Environment variables as a layer over the file: `SIDELOOK_LISTEN__HTTP` is `listen.http`.
+"""Environment variables as a configuration layer: `SIDELOOK_LISTEN__HTTP` is `listen.http`.
 
-Knows no key of the configuration: a variable that fits none becomes an unknown key.
+Does not know the valid keys: validation reports an unknown variable as an unknown key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,17 @@ from service.config.yaml_document import parse_yaml_document
 
 PREFIX = "SIDELOOK_"
 DELIMITER = "__"
-WORDS = {"": None, "null": None, "true": True, "false": False}  # all else but lists is text
+WORDS = {
+    "": None,
+    "null": None,
+    "true": True,
+    "false": False,
+}  # other values are text, lists or mappings
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the variables say, and which one said it."""
+    """Values of the variables, their origins, and the faults."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[tuple[str, ...], str] = field(default_factory=dict)  # {path: variable}
@@ -25,9 +30,9 @@ class Environment:
 
 
 def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) -> Environment:
-    """The layer that the variables make; names are matched to the document's keys."""
+    """Read the variables; their names are matched with the keys of the document."""
     environment = Environment()
-    # Short names first: a part is put into what was given as a whole.
+    # Short names first: a variable for a part overrides one for the whole.
     for name in sorted(environ, key=lambda name: (name.count(DELIMITER), name)):
         if name.startswith(PREFIX):
             path = tuple(_path(name.removeprefix(PREFIX), document))
@@ -40,16 +45,16 @@ def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) ->
 
 
 def variable_of(path: Sequence[str]) -> str:
-    """The variable that sets the value at a path."""
+    """Return the name of the variable for a path."""
     words = DELIMITER.join(path).replace("-", "_").replace(".", "_")
     return f"{PREFIX}{words.upper()}"
 
 
 def _path(name: str, document: object) -> Iterator[str]:
-    """The keys that a name means, in the document's spelling where it has them."""
+    """Yield the keys of a name, in the document's spelling if it has them."""
     for word in name.lower().split(DELIMITER):
         keys = document if isinstance(document, Mapping) else {}
-        # A variable's name has no '-' or '.', but a dimension's may.
+        # Names of dimensions may contain '-' and '.', names of variables may not.
         spelled = {str(key).lower().replace("-", "_").replace(".", "_"): key for key in keys}
         key = spelled.get(word, word)
         yield str(key)
@@ -62,12 +67,12 @@ def _value(text: str) -> object:
     try:
         return parse_yaml_document(f"value: {text}").values["value"]
     except ConfigurationError as error:
-        raise ConfigurationError(["begins like a list or a mapping, but is none"]) from error
+        raise ConfigurationError(["starts like a list or a mapping, but is not one"]) from error
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     for key in path[:-1]:
         values = values.setdefault(key, {})
         if not isinstance(values, dict):
-            raise ConfigurationError([f"a part of {key!r}, which another variable sets as text"])
+            raise ConfigurationError([f"is a part of {key!r}, which another variable sets as text"])
     values[path[-1]] = value

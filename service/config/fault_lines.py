@@ -1,6 +1,6 @@
-"""What pydantic found wrong, as lines for people: where, what, and what would be right.
+"""Faults of a configuration as lines: path, fault, remedy; from pydantic's errors.
 
-Never shows a value, unless the check that refused it did: it may be a secret.
+Shows no value, which may be a secret, unless the validator put it into its message.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from service.config.environment import variable_of
 from service.config.secrets import MISSING
 
-TEXTS = {  # {pydantic's type of error: our words}
+TEXTS = {  # {pydantic's type of error: message}
     "missing": "missing, and required",
     "model_type": "must be a mapping of keys to values",
     "model_attributes_type": "must be a mapping of keys to values",
@@ -27,27 +27,25 @@ TEXTS = {  # {pydantic's type of error: our words}
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
     "bool_type": "must be true or false",
-    "invalid_key": "is a key that is no text; write it in quotes",
+    "invalid_key": "is not text; write the key in quotes",
 }
-
-
 _OF_SECTIONS = frozenset({"model_type", "model_attributes_type"})  # types of error
-BELOW = "below"  # in an error's context: the steps from where it was found to what is wrong
+BELOW = "below"  # key of an error's context: the path from the validated field to the fault
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the configuration has where something is wrong."""
+    """Location of a fault in the configuration."""
 
-    path: tuple[str, ...]  # as the file has it
-    known: Mapping[str, FieldInfo]  # what the innermost mapping knows
-    field: FieldInfo | None  # that is wrong
+    path: tuple[str, ...]  # as in the file
+    known: Mapping[str, FieldInfo]  # valid keys of the innermost mapping
+    field: FieldInfo | None  # the faulty field
 
 
 def fault_lines(
     error: ValidationError, settings: type[BaseModel], *, origins: Mapping[tuple[str, ...], str]
 ) -> Iterator[str]:
-    """One line for each fault; `origins` tells which variable set the value at a path."""
+    """Yield a line for each fault; `origins` has the variables that set values, by path."""
     for details in error.errors(include_url=False):
         is_unknown = details["type"] == "extra_forbidden"
         location = (*details["loc"], *details.get("ctx", {}).get(BELOW, ()))
@@ -59,14 +57,10 @@ def fault_lines(
             if path[: len(variable)] == variable or (is_unknown and variable[: len(path)] == path)
         ]
         origin = f" (set by {', '.join(variables)})" if variables else ""
-        is_elsewhere = details["type"] == MISSING and not variables
-        elsewhere = _elsewhere(path) if is_elsewhere else ""
-        yield f"{'.'.join(path)}: {_text(details, place)}{elsewhere}{origin}"
-
-
-def _elsewhere(path: tuple[str, ...]) -> str:
-    """What to do on another machine than the sidecar's."""
-    return f"; if it is elsewhere on this machine, set {variable_of(path)}=/PATH/OF/FILE"
+        hint = ""
+        if details["type"] == MISSING and not variables:  # perhaps not the sidecar's machine
+            hint = f"; if it has another path on this machine, set {variable_of(path)}=/PATH"
+        yield f"{'.'.join(path)}: {_text(details, place)}{hint}{origin}"
 
 
 def _text(details: ErrorDetails, place: _Place) -> str:
@@ -77,11 +71,11 @@ def _text(details: ErrorDetails, place: _Place) -> str:
         case "extra_forbidden":
             return _unknown_key(str(details["loc"][-1]), place.known)
         case "union_tag_not_found":
-            return "kind is missing; give 'postgres' or 'parquet'"
+            return "kind is missing; set 'postgres' or 'parquet'"
         case "union_tag_invalid":
             return f"kind must be one of {context['expected_tags']}"
         case "enum":
-            meant = _meant(str(details["input"]), re.findall("'(.*?)'", context["expected"]))
+            meant = _nearest(str(details["input"]), re.findall("'(.*?)'", context["expected"]))
             return f"must be {context['expected']}{meant}"
         case kind:
             example = _example(place.field) if kind in _OF_SECTIONS else ""
@@ -92,12 +86,12 @@ def _unknown_key(key: str, known: Mapping[str, FieldInfo]) -> str:
     for name, field in known.items():
         section = _below(None, field)
         if any(key in _fields(kind) for kind in (section, *get_args(section))):
-            return f"unknown key; it belongs below {name}"
-    return "unknown key" + (_meant(key, known) or f"; known here are {', '.join(known)}")
+            return f"unknown key; it belongs to {name}"
+    return "unknown key" + (_nearest(key, known) or f"; valid keys: {', '.join(known)}")
 
 
-def _meant(word: str, words: Iterable[str]) -> str:
-    """A clause that names the nearest of the words, or one that begins with this one."""
+def _nearest(word: str, words: Iterable[str]) -> str:
+    """Return a question with the most similar word, or with one that starts with `word_`."""
     nearest = difflib.get_close_matches(word, words, n=1)
     nearest += [each for each in words if each.startswith(f"{word}_")]
     return f"; did you mean '{nearest[0]}'?" if nearest else ""
@@ -107,7 +101,7 @@ def _example(field: FieldInfo | None) -> str:
     if field is None or not field.examples:
         return ""
     example = ", ".join(f"{key}: {value}" for key, value in field.examples[0].items())
-    return f", such as {{ {example} }}" if example else "; {} takes the defaults"
+    return f", such as {{ {example} }}" if example else "; {} uses the defaults"
 
 
 def _located(
@@ -121,8 +115,8 @@ def _located(
         fields = _fields(annotation)
         tagged = _tagged(annotation, step)
         if tagged is not None:
-            annotation = tagged  # pydantic names the chosen kind, the file does not
-        elif step != "[key]":  # pydantic's mark for "the key itself"
+            annotation = tagged  # the location contains the kind, the path does not
+        elif step != "[key]":  # pydantic's mark of a faulty key
             key = step if is_unknown else _key_of(annotation, step)
             path.append(key)
             known, field = fields or known, fields.get(key)
@@ -137,7 +131,7 @@ def _fields(annotation: object) -> dict[str, FieldInfo]:
 
 
 def _key_of(annotation: object, step: str) -> str:
-    """The file's key; faults of defaults come with the field's name instead."""
+    """Return the key in the file; errors of defaults contain the name of the field."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(step)
         return (field and field.alias) or step
@@ -145,15 +139,15 @@ def _key_of(annotation: object, step: str) -> str:
 
 
 def _below(annotation: object, field: FieldInfo | None) -> object:
-    """What a step leads to: a field's type, or a mapping's type of values."""
+    """Return the type of a field, or of the values of a mapping."""
     below = field.annotation if field else (get_args(annotation) or (None,))[-1]
     below = get_args(below)[0] if get_origin(below) is Annotated else below
     sections = [each for each in get_args(below) if _fields(each)]
-    return sections[0] if len(sections) == 1 else below  # a section that may be left out
+    return sections[0] if len(sections) == 1 else below  # an optional section
 
 
 def _tagged(annotation: object, tag: str) -> type[BaseModel] | None:
-    """The kind of source that a tag chooses."""
+    """Return the source with this kind."""
     for choice in get_args(annotation):
         kind = _fields(choice).get("kind")
         if kind is not None and tag in get_args(kind.annotation):

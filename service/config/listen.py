@@ -1,4 +1,4 @@
-"""`listen`: addresses of the listeners, and their TLS."""
+"""`listen`: addresses and TLS of the listeners."""
 
 import os
 from pathlib import Path
@@ -20,13 +20,13 @@ from service.tls.server_certificate import CertificateFiles, ServerCertificate, 
 
 
 class ListenTls(Section):
-    """What `listen.tls` holds."""
+    """TLS of `listen.http`."""
 
-    cert_file: Path = Field(description="certificate of this server, and those that signed it, PEM")
-    key_file: SecretFile = Field(description="its key, PEM, without a password")
+    cert_file: Path = Field(description="certificate of the sidecar with intermediates, PEM")
+    key_file: SecretFile = Field(description="key of the certificate, PEM, without a password")
     client_ca_file: Path | None = Field(
         default=None,
-        description="authorities, PEM: whoever connects needs a certificate that they signed",
+        description="CAs, PEM; clients need a certificate that one of them signed",
     )
 
     @model_validator(mode="after")
@@ -35,16 +35,15 @@ class ListenTls(Section):
         return self
 
     def files(self) -> CertificateFiles:
-        """The same for whoever listens."""
+        """Return the files for the listener."""
         return CertificateFiles(self.cert_file, self.key_file, self.client_ca_file)
 
     def certificate(self) -> ServerCertificate:
-        """What the files hold now; raises ValueError."""
+        """Read the files; raises ValueError for unusable ones."""
         return server_certificate(self.files())
 
 
-MAX_SOCKET_PATH_BYTES = 107  # sun_path of Linux, without its end mark
-
+MAX_SOCKET_PATH_BYTES = 107  # Linux: sun_path without its final NUL
 
 Address = Annotated[
     HostPort,
@@ -54,14 +53,14 @@ Address = Annotated[
 
 
 class Listen(Section):
-    """The three ways in; `null` closes one. What else a way needs is seen by `exposed_listener`."""
+    """Listeners; `null` closes one. `missing_protection` has the rules for exposed addresses."""
 
     unix: Path | None = Field(
         default=Path("/run/sidelook/sidelook.sock"), description="Unix socket, mode 0660"
     )
     http: Address | None = Field(
         default=None,
-        description="host:port; beyond loopback with TLS, and a token or client_ca_file",
+        description="host:port; beyond loopback it needs TLS, and a token or client_ca_file",
     )
     tls: ListenTls | None = Field(
         default=None,
@@ -79,17 +78,17 @@ class Listen(Section):
         length = 0 if unix is None else len(os.fsencode(unix))
         if length > MAX_SOCKET_PATH_BYTES:
             raise ValueError(
-                f"the path of a Unix socket has at most {MAX_SOCKET_PATH_BYTES} bytes, "
-                f"and this one, made absolute, has {length}"
+                f"the absolute path has {length} bytes; a Unix socket's path has at most "
+                f"{MAX_SOCKET_PATH_BYTES}"
             )
         return unix
 
     @field_validator("http", mode="after")
     @classmethod
-    def _is_some_way_in(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
+    def _is_some_listener(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
         is_unix_off = "unix" in info.data and info.data["unix"] is None
         if http is None and is_unix_off:
-            raise ValueError("nothing to listen on: give listen.unix or listen.http")
+            raise ValueError("there is no listener for lookups: set listen.unix or listen.http")
         return http
 
     @field_validator("tls", mode="after")
@@ -99,12 +98,12 @@ class Listen(Section):
             return tls
         http: HostPort | None = info.data["http"]
         if http is None:
-            raise ValueError("has no effect without listen.http, as the other ways in have no TLS")
+            raise ValueError("has no effect without listen.http: other listeners have no TLS")
         certificate = tls.certificate()
         if not (http.is_address or certificate.is_for(http.host.lower())):
             raise ValueError(
-                f"{tls.cert_file} is not for {http.host}, where listen.http is, but for "
-                f"{', '.join(sorted(certificate.names))}; give one that is, or listen at an address"
+                f"{tls.cert_file} is not valid for {http.host} of listen.http, but for "
+                f"{', '.join(sorted(certificate.names))}; set another certificate, or an IP address"
             )
         return tls
 
@@ -115,5 +114,5 @@ class Listen(Section):
     ) -> HostPort | None:
         http = info.data.get("http")
         if health is not None and http is not None and health.collides_with(http):
-            raise ValueError(f"takes the same port as listen.http ({http}); give it another one")
+            raise ValueError(f"uses the same port as listen.http ({http}); set another one")
         return health

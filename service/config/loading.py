@@ -1,4 +1,4 @@
-"""Configuration loading: file, then environment, then all checks."""
+"""Configuration loading: YAML file, environment variables, validation."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ PATH_KEYS = frozenset(
 
 
 def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The same values, but with absolute paths wherever the configuration has one."""
+    """Return the values with absolute paths; relative ones start at the folder."""
     sections = {name: values[name] for name in ("listen", "auth", "tracing") if name in values}
     anchored = {name: _anchored(section, folder) for name, section in sections.items()}
     dimensions = values.get("dimensions")
@@ -43,7 +43,7 @@ def _anchored_dimension(dimension: object, folder: Path) -> object:
 
 def _anchored(section: object, folder: Path) -> object:
     if not isinstance(section, Mapping):
-        return section  # refused later, with a better word than could be said here
+        return section  # validation reports it
     return {
         key: str(folder / value)
         if key in PATH_KEYS and isinstance(value, str)
@@ -53,7 +53,7 @@ def _anchored(section: object, folder: Path) -> object:
 
 
 def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
-    """A fault for each address with a password in it, without showing it."""
+    """Yield a fault for each DSN that contains a password, without the DSN."""
     dimensions = document.get("dimensions")
     for name, dimension in dimensions.items() if isinstance(dimensions, Mapping) else ():
         source = dimension.get("source") if isinstance(dimension, Mapping) else None
@@ -65,14 +65,14 @@ def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-# What runs when no file is named: dimensions that need no database.
+# The default configuration, which needs no database.
 EMBEDDED = Path(__file__).parents[2] / "examples" / "parquet.yaml"
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings in the file, or the embedded ones, with the environment's over them.
+    """Load a file, or the example, overridden by environment variables.
 
-    Raises ConfigurationError with every fault of file and environment.
+    Raises ConfigurationError with all faults of file and environment.
     """
     file = (path or EMBEDDED).absolute()
     document = read_yaml_document(file)

@@ -1,4 +1,4 @@
-"""Quantities: sizes and durations with units, and plain numbers with bounds."""
+"""Quantities: sizes and durations with units, and numbers with bounds."""
 
 import math
 import re
@@ -12,43 +12,37 @@ from pydantic_core import CoreSchema, core_schema
 
 DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}  # {unit: seconds}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # {unit: bytes}
-SHOWN_CHARACTERS = 40  # of a wrong value
+SHOWN_CHARACTERS = 40  # of a wrong value in an error
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashed, where a field may be left out
+@dataclass(frozen=True, slots=True, eq=False)  # pydantic hashes it in optional fields
 class Quantity:
-    """What a field takes: a number and a unit between two bounds; parsed to the base unit."""
+    """Type of a field: a number with a unit, within bounds, parsed to seconds or bytes."""
 
     noun: str
-    units: Mapping[str, float]  # {unit: how many of the base unit}
+    units: Mapping[str, float]  # {unit: amount of the base unit}
     minimum: str
     maximum: str
     is_whole: bool
 
     def parse(self, value: object) -> float:
-        """The value in seconds or bytes.
-
-        Raises ValueError, naming the accepted form and range, for anything else.
-        """
+        """Return the value in seconds or bytes; raises ValueError naming form and range."""
         amount = self._amount(value) if isinstance(value, str) else math.nan
         if not self._amount(self.minimum) <= amount <= self._amount(self.maximum):
-            raise ValueError(self._complaint(value))
+            raise ValueError(
+                f"{repr(value)[:SHOWN_CHARACTERS]} is not a {self.noun} from {self.minimum} to "
+                f"{self.maximum}, written as a number and a unit ({', '.join(self.units)})"
+            )
         return int(amount) if self.is_whole else amount
 
     def _amount(self, text: str) -> float:
-        """In the base unit; not a number for another form, infinite beyond any range."""
         match = re.fullmatch(self._pattern, text, re.ASCII)
+        # NaN, for other forms, is outside of any range.
         return float(match[1]) * self.units[match[2]] if match else math.nan
 
     @property
     def _pattern(self) -> str:
         return rf"(\d+(?:\.\d+)?)({'|'.join(self.units)})"
-
-    def _complaint(self, value: object) -> str:
-        return (
-            f"{repr(value)[:SHOWN_CHARACTERS]} is not a {self.noun} from {self.minimum} to "
-            f"{self.maximum}, written as a number and a unit ({', '.join(self.units)})"
-        )
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
@@ -63,42 +57,46 @@ class Quantity:
 
 
 def size_text(count_bytes: int) -> str:
-    """An amount of memory as the file would have it, in the largest unit that leaves no rest."""
+    """Return a size as written in the file, in the largest unit without a remainder."""
     return _text(count_bytes, SIZE_UNITS)
 
 
 def duration_text(seconds: float) -> str:
-    """A time span as the file would have it, to the millisecond, and as short as it can be."""
-    return _text(
-        round(seconds * 1000), {unit: round(DURATION_UNITS[unit] * 1000) for unit in DURATION_UNITS}
-    )
+    """Return a duration as written in the file, in the largest unit without a remainder.
+
+    Fractions of a millisecond are rounded.
+    """
+    units = {unit: round(DURATION_UNITS[unit] * 1000) for unit in DURATION_UNITS}
+    return _text(round(seconds * 1000), units)
 
 
 def _text(amount: int, units: Mapping[str, int]) -> str:
-    unit = max((unit for unit in units if amount % units[unit] == 0), key=units.__getitem__)
+    fitting = [unit for unit in units if amount % units[unit] == 0]
+    # Zero fits all units: the smallest one claims no false precision.
+    unit = max(fitting, key=units.__getitem__) if amount else min(fitting, key=units.__getitem__)
     return f"{amount // units[unit]}{unit}"
 
 
 def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
-    """A time span; the field gets seconds."""
+    """Return the type of a duration; its value is in seconds."""
     return Quantity("duration", DURATION_UNITS, minimum=minimum, maximum=maximum, is_whole=False)
 
 
 def size(minimum: str, maximum: str) -> Quantity:
-    """An amount of memory; the field gets bytes."""
+    """Return the type of a size; its value is in bytes."""
     return Quantity("size", SIZE_UNITS, minimum=minimum, maximum=maximum, is_whole=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a field takes: a whole number, or any, from `minimum` to `maximum`."""
+    """Type of a field: a whole number or any number, from `minimum` to `maximum`."""
 
     kind: Literal["integer", "number"]
     minimum: int
     maximum: int
 
     def parse(self, value: object) -> float:
-        """The value; raises ValueError, naming form and range, if it is not within them."""
+        """Return the value; raises ValueError naming form and range."""
         number = self._number(value)
         if not self.minimum <= number <= self.maximum:
             form = "a whole number" if self.kind == "integer" else "a number"
@@ -107,7 +105,6 @@ class Number:
         return number
 
     def _number(self, value: object) -> float:
-        """Not a number for another form, which then fits no range."""
         match value:
             case bool():
                 return math.nan
@@ -120,26 +117,24 @@ class Number:
             case str() if self.kind == "number" and re.fullmatch(r"\d+\.\d+", value, re.ASCII):
                 return float(value)
             case _:
-                return math.nan
+                return math.nan  # outside of any range
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Let pydantic call `parse`."""
         return core_schema.no_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The same for the JSON Schema of the configuration."""
         return {"type": self.kind, "minimum": self.minimum, "maximum": self.maximum}
 
 
 def count(minimum: int, maximum: int) -> Number:
-    """How many of something."""
+    """Return the type of a whole number."""
     return Number("integer", minimum=minimum, maximum=maximum)
 
 
 def factor(minimum: int, maximum: int) -> Number:
-    """By how much something is multiplied."""
+    """Return the type of a number with a fraction."""
     return Number("number", minimum=minimum, maximum=maximum)

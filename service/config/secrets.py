@@ -8,18 +8,18 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-MISSING = "missing_file"  # the type of the error for a file that is not there
+MISSING = "missing_file"  # error type of a missing file
 
 
 def check_secret_file(path: Path) -> Path:
-    """The same path; raises ValueError unless it holds a secret that is not for everybody."""
+    """Return the path; raises ValueError unless the file is a protected, non-empty text."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise ValueError(f"{path} is not a file")
         if mode & (stat.S_IROTH | stat.S_IWOTH):
             raise ValueError(
-                f"{path} may be read or written by everybody; chmod o-rw it "
+                f"{path} is readable or writable for all users; chmod o-rw it "
                 "(a Kubernetes secret: defaultMode 0440)"
             )
         if not read_secret(path):
@@ -34,7 +34,7 @@ def check_secret_file(path: Path) -> Path:
 
 
 def read_secret(path: Path) -> str:
-    """What the file holds now, without the white space around it; raises OSError."""
+    """Read a secret without the surrounding white space; raises OSError."""
     return path.read_text(encoding="utf-8").strip()
 
 
@@ -45,22 +45,22 @@ FORM = "not a PostgreSQL address, such as postgresql://user@host:5432/database"
 
 
 def check_dsn(dsn: SecretStr) -> SecretStr:
-    """The same address; raises ValueError, without showing it, if it is none."""
+    """Return the address; raises ValueError, without the address, for another form."""
     try:
         parts = urlsplit(dsn.get_secret_value())
     except ValueError:
-        raise ValueError(FORM) from None  # the cause would show the address
+        raise ValueError(FORM) from None  # the cause contains the address
     if parts.scheme not in {"postgres", "postgresql"}:
         raise ValueError(FORM)
     return dsn
 
 
 def holds_password(dsn: str) -> bool:
-    """Whether the address holds a password; an empty one is none."""
+    """Return whether an address contains a password that is not empty."""
     try:
         parts = urlsplit(dsn)
     except ValueError:
-        return False  # no address at all, which is a fault of its own
+        return False  # a fault of its own
     return bool(parts.password or parse_qs(parts.query).get("password"))
 
 

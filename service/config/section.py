@@ -1,7 +1,4 @@
-"""The base of all parts of the configuration: frozen, strict about keys, silent about values.
-
-Not a place for fields; what a part holds stands in the part.
-"""
+"""Base class of all configuration sections: frozen, without unknown keys and shown values."""
 
 from typing import Any
 
@@ -9,18 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Section(BaseModel):
-    """A mapping in the YAML file, whose keys are the fields' aliases and nothing else."""
+    """A mapping of the YAML file; its keys are the aliases of the fields."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        # Defaults are written as in the file ("10m"), so they are parsed and checked like it.
+        # Defaults are written as in the file ("10m"), so they are parsed and validated, too.
         validate_default=True,
-        # A wrong value may be a secret in the wrong place: no error may show it.
+        # A wrong value may be a misplaced secret: no error shows it.
         hide_input_in_errors=True,
     )
 
 
-def written(default: str, *, alias: str | None = None, description: str | None = None) -> Any:  # noqa: ANN401  # the field has the parsed type, whose checker never sees the text
-    """A field whose default is given as the file would have it, and parsed like that."""
+def written(default: str, *, alias: str | None = None, description: str | None = None) -> Any:  # noqa: ANN401  # the field has the type of the parsed default
+    """Return a field with a default written as in the file, such as `10m`."""
     return Field(default=default, alias=alias, description=description)

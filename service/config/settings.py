@@ -1,4 +1,4 @@
-"""Whole configuration: sections, limits and the rules between sections."""
+"""Whole configuration: its sections, limits, and the rules between sections."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from service.config.tracing import Tracing
 
 
 class Limits(Section):
-    """How much memory, and how many connections, channels, keys and bytes at a time."""
+    """Limits of memory, connections, channels, and keys and bytes of a request."""
 
     memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written("512MiB", alias="memory")
     connections: Annotated[int, count(1, 65_535)] = 256
@@ -29,31 +29,31 @@ class Limits(Section):
 
     @model_validator(mode="after")
     def _fits_into_memory(self) -> Self:
-        # Only where somebody wrote it: who lowers the memory has not asked for large requests.
+        # A default does not contradict a small memory.
         is_written = "request_bytes" in self.model_fields_set
         if is_written and self.request_bytes > self.memory_bytes:
-            raise ValueError("request_bytes is more than memory; lower it, or raise that")
+            raise ValueError("request_bytes is more than memory; lower it, or raise memory")
         return self
 
 
 class Auth(Section):
-    """Files with the bearer tokens that requests must show; without a file nothing is asked."""
+    """Files with bearer tokens; without a file, requests need no token."""
 
     token_file: SecretFile | None = Field(default=None, description="token of every request")
     admin_token_file: SecretFile | None = Field(
-        default=None, description="token of requests that change something"
+        default=None, description="token of requests that change data or settings"
     )
 
 
 MAX_CHARACTERS = 63
-FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # two underscores part the words of a variable
+FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # variables use two underscores as separator
 
 
 def check_dimension_name(name: str) -> str:
-    """The same name; raises ValueError if it could not stand everywhere."""
+    """Return the name; raises ValueError if it fits no URL or variable."""
     if len(name) > MAX_CHARACTERS or not re.fullmatch(FORM, name, re.ASCII):
         raise ValueError(
-            f"not a name for a dimension: up to {MAX_CHARACTERS} letters, digits, '.', '-' and "
+            f"is not a valid name: up to {MAX_CHARACTERS} letters, digits, '.', '-' and "
             "single '_' between them"
         )
     return name
@@ -63,7 +63,7 @@ DimensionName = Annotated[str, AfterValidator(check_dimension_name)]
 
 
 def fitting_dimension(dimension: DimensionConfig, info: ValidationInfo) -> DimensionConfig:
-    """The same dimension; raises PydanticCustomError if its cache does not fit."""
+    """Return the dimension; raises PydanticCustomError if its cache exceeds the memory."""
     limits, cache = info.data.get("limits"), dimension.cache
     is_written = "max_bytes" in cache.model_fields_set
     if limits is None or not is_written or cache.max_bytes <= limits.memory_bytes:
@@ -73,7 +73,7 @@ def fitting_dimension(dimension: DimensionConfig, info: ValidationInfo) -> Dimen
     raise PydanticCustomError(
         "too_large",
         "{wanted} is more than limits.memory ({memory}), of which all caches get half; "
-        "raise that to {enough}, or lower this",
+        "raise limits.memory to {enough}, or lower max_bytes",
         {"wanted": wanted, "memory": memory, "enough": enough, BELOW: ("cache", "max_bytes")},
     )
 
@@ -82,11 +82,11 @@ FittingDimension = Annotated[DimensionConfig, AfterValidator(fitting_dimension)]
 
 
 def shared_channel(dimensions: Mapping[str, DimensionConfig]) -> tuple[str, str] | None:
-    """The second of two dimensions of other tables or keys with the same channel, and the first.
+    """Return two dimensions with one channel, the later one first; None without a conflict.
 
-    Of one table and key they may share it; on another server it is another channel.
+    Dimensions with the same table and key may share a channel. Each server has its own channels.
     """
-    owners: dict[object, tuple[str, object]] = {}  # {server and channel: (name, keys)}
+    owners: dict[object, tuple[str, object]] = {}  # {server and channel: (name, table and key)}
     for name, dimension in dimensions.items():
         source, listen = dimension.source, dimension.refresh.listen
         if listen is None or not isinstance(source, PostgresSource):
@@ -99,7 +99,7 @@ def shared_channel(dimensions: Mapping[str, DimensionConfig]) -> tuple[str, str]
 
 
 def missing_protection(listen: Listen, auth: Auth) -> str | None:
-    """What is to be set before lookups may be served there; None: nothing."""
+    """Return the settings that an exposed listener still needs; None if it needs none."""
     http, tls = listen.http, listen.tls
     if http is None or http.is_loopback:
         return None
@@ -109,11 +109,11 @@ def missing_protection(listen: Listen, auth: Auth) -> str | None:
         return "auth.token_file, or listen.tls.client_ca_file"
     if auth.token_file is not None:
         return "listen.tls"
-    return "listen.tls and auth.token_file, or listen.tls with its client_ca_file"
+    return "listen.tls and auth.token_file, or listen.tls with client_ca_file"
 
 
 class Settings(BaseSettings):
-    """Everything that `serve` needs to know; frozen."""
+    """Configuration of a sidecar."""
 
     model_config = SettingsConfigDict(
         title="Sidelook's configuration",
@@ -124,12 +124,12 @@ class Settings(BaseSettings):
         case_sensitive=True,
     )
 
-    auth: Auth = Field(default_factory=Auth)  # first, as what listens may need it
+    auth: Auth = Field(default_factory=Auth)  # before `listen`, whose validator uses it
     listen: Listen = Field(default_factory=Listen)
     limits: Limits = Field(default_factory=Limits, examples=[{"memory": "512MiB"}])
     tracing: Tracing = Field(default_factory=Tracing)
     allow_inline_secrets: bool = Field(
-        default=False, strict=True, description="lets a dsn in the file hold a password"
+        default=False, strict=True, description="allow a password in a dsn of the file"
     )
     dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
 
@@ -142,14 +142,14 @@ class Settings(BaseSettings):
             return listen
         raise PydanticCustomError(
             "exposed_listener",
-            "{http} can be reached from other machines, which needs {missing}; "
-            "or listen on 127.0.0.1",
+            "{http} is reachable from other machines, which requires {missing}; "
+            "set them, or listen on 127.0.0.1",
             {"http": str(listen.http), "missing": missing, BELOW: ("http",)},
         )
 
     @field_validator("dimensions", mode="after")
     @classmethod
-    def _tell_their_own_keys(
+    def _have_own_channels(
         cls, dimensions: dict[str, FittingDimension]
     ) -> dict[str, FittingDimension]:
         shared = shared_channel(dimensions)
@@ -158,14 +158,14 @@ class Settings(BaseSettings):
         name, owner = shared
         raise PydanticCustomError(
             "shared_channel",
-            "the channel of dimension {owner}, which has another table or key; give another one",
+            "is also the channel of dimension {owner}, which has another table or key; set another",
             {"owner": owner, BELOW: (name, "refresh", "listen", "channel")},
         )
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
-        """Merge the layers, of which the first one wins, key by key, and check the outcome.
+        """Merge the layers key by key, the first one wins, and validate the result.
 
-        Raises pydantic's ValidationError. Looks at nothing but the layers.
+        Reads no environment variables. Raises pydantic's ValidationError.
         """
         sources = tuple(InitSettingsSource(type(self), dict(layer)) for layer in layers)
         super().__init__(_build_sources=(sources, {}))

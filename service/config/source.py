@@ -1,6 +1,6 @@
-"""Where a dimension's rows live: a PostgreSQL table or a Parquet file.
+"""`source`: the PostgreSQL table or the Parquet file of a dimension.
 
-Opens no connection and reads no rows; only secret files are looked into.
+Reads secret files, but opens no connection and reads no rows.
 """
 
 from pathlib import Path
@@ -13,32 +13,32 @@ from service.config.section import Section
 
 
 class PostgresSource(Section):
-    """A table of a PostgreSQL database, whose address stands here or in a file of its own."""
+    """A PostgreSQL table; the address is given here or in a file."""
 
     kind: Literal["postgres"]
     table: str = Field(min_length=1, max_length=255, description="as in SQL: schema.table")
     dsn: Dsn | None = Field(default=None, description="postgresql://…, without a password")
     dsn_file: SecretFile | None = Field(
-        default=None, description="file that holds the address, with its password"
+        default=None, description="file with the address and its password"
     )
     require_index: bool = Field(
         default=False,
         strict=True,
-        description="refuse the table while no index leads from the key to its rows",
+        description="refuse the table if there is no index on the key",
     )
     pgbouncer: bool = Field(
         default=False,
         strict=True,
-        description="the address is that of a PgBouncer that pools transactions",
+        description="the address leads to a PgBouncer that pools transactions",
     )
 
     @field_validator("dsn_file", mode="before")
     @classmethod
     def _is_the_only_address(cls, dsn_file: object, info: ValidationInfo) -> object:
-        # Before the file is looked at: what is wrong with it does not matter then.
+        # Before the file is read, whose faults do not matter then.
         has_dsn = info.data.get("dsn", "faulty") is not None
         if has_dsn == (dsn_file is not None):
-            raise ValueError("give exactly one of source.dsn and source.dsn_file")
+            raise ValueError("set exactly one of source.dsn and source.dsn_file")
         return dsn_file
 
     @field_validator("dsn_file", mode="after")
@@ -49,15 +49,15 @@ class PostgresSource(Section):
         return dsn_file
 
     def read_dsn(self) -> str:
-        """The address with its secrets, from the file each time anew; raises OSError."""
+        """Return the address with its password, read from the file; raises OSError."""
         if self.dsn is not None:
             return self.dsn.get_secret_value()
-        assert self.dsn_file is not None, "one of both is set, as validated"
+        assert self.dsn_file is not None, "validated: one of both is set"
         return read_secret(self.dsn_file)
 
 
 class ParquetSource(Section):
-    """A Parquet file; a relative path starts at the folder of the configuration."""
+    """A Parquet file; a relative path starts at the configuration's folder."""
 
     kind: Literal["parquet"]
     path: Path

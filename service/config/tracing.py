@@ -1,7 +1,4 @@
-"""Where the spans of requests and queries are sent, and of how many of them.
-
-Nothing is connected or imported for it here; without an endpoint nothing is traced.
-"""
+"""`tracing`: OpenTelemetry collector, and the share of traced requests."""
 
 import re
 from pathlib import Path
@@ -18,23 +15,23 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, by RFC 9110
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The same address without a slash at its end; raises ValueError for what is none."""
-    wanted = "is not http://host:port or https://host:port of a collector"
+    """Return the URL without a final slash; raises ValueError for other URLs."""
+    wanted = "is not http://host:port or https://host:port"
     try:
         parts = urlsplit(endpoint)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        _ = parts.port  # raises for what is no port
+        _ = parts.port  # raises ValueError for other ports
     except ValueError as error:
         raise ValueError(wanted) from error
     if not is_address or parts.query or parts.fragment:
         raise ValueError(wanted)
     if parts.username is not None or parts.password is not None:
-        raise ValueError("holds a secret; put it into tracing.headers_file")
+        raise ValueError("contains a secret; move it to tracing.headers_file")
     return endpoint.rstrip("/")
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """The headers that stand there, one `name: value` a line; raises ValueError for others."""
+    """Parse one `name: value` a line; raises ValueError for other lines."""
     headers = {}
     for number, line in enumerate(text.splitlines(), start=1):
         name, colon, value = line.partition(":")
@@ -45,21 +42,21 @@ def parse_headers(text: str) -> dict[str, str]:
 
 
 class Tracing(Section):
-    """An OpenTelemetry collector that takes OTLP over HTTP; off without an endpoint."""
+    """An OpenTelemetry collector with OTLP over HTTP; without an endpoint, tracing is off."""
 
     endpoint: Annotated[str, AfterValidator(check_endpoint)] | None = Field(
         default=None, description="http(s)://host:port of the collector; /v1/traces is appended"
     )
     sample_ratio: Annotated[float, factor(0, 1)] = Field(
         default=0.01,
-        description="share of the requests that are followed, of those without a trace",
+        description="share of traced requests, among those without a trace of the caller",
     )
     service_name: str = Field(default="sidelook", min_length=1, max_length=255)
     headers_file: SecretFile | None = Field(
         default=None, description="headers for the collector, one `name: value` a line"
     )
     ca_file: Path | None = Field(
-        default=None, description="whom an https endpoint is believed; the system's without it"
+        default=None, description="CAs for an https endpoint; null: the system's"
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""YAML file as plain values; a Kubernetes manifest in its place is recognised."""
+"""YAML document as plain values, with repeated keys and Kubernetes manifests as faults."""
 
 import shlex
 from collections import deque
@@ -16,14 +16,14 @@ from lookup_core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """What a file says, and the faults in how it says it."""
+    """Values of a document, and its repeated keys as faults."""
 
     values: Mapping[str, Any]
     faults: tuple[str, ...] = ()
 
 
 def read_yaml_document(path: Path) -> YamlDocument:
-    """The document in the file; raises ConfigurationError if it holds none."""
+    """Read a document from a file; raises ConfigurationError if that fails."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -37,14 +37,14 @@ def read_yaml_document(path: Path) -> YamlDocument:
 
 
 def parse_yaml_document(text: str) -> YamlDocument:
-    """The document in the text; raises ConfigurationError if it is no mapping."""
+    """Parse a document; raises ConfigurationError if it is not a mapping."""
     try:
         root = _yaml().compose(text)
         values = _yaml().load(text)
     except YAMLError as error:
         raise ConfigurationError([_without_source(error)]) from error
-    except ValueError as error:  # its text may show the value, and does not say where it stands
-        fault = "has a date that does not exist, or a number too long; write it in quotes"
+    except ValueError as error:  # its text may contain the value, and has no line number
+        fault = "contains an invalid date or too long a number; write it in quotes"
         raise ConfigurationError([fault]) from error
     except RecursionError as error:
         raise ConfigurationError(["nested too deeply"]) from error
@@ -52,28 +52,28 @@ def parse_yaml_document(text: str) -> YamlDocument:
         return YamlDocument({})
     if not isinstance(values, dict):
         raise ConfigurationError(["must be a mapping of keys to values"])
-    # Other keys than texts are refused later; at the top they must be texts to get there.
+    # Validation reports keys that are not text; top-level keys must be text to be validated.
     texts = {str(key): value for key, value in values.items()}
     return YamlDocument(texts, tuple(_repeated_keys(root)))
 
 
 def _yaml() -> YAML:
     yaml = YAML(typ="safe", pure=True)
-    yaml.allow_duplicate_keys = True  # all of them are listed here, not only the first
+    yaml.allow_duplicate_keys = True  # the parser would report only the first one
     return yaml
 
 
 def _without_source(error: YAMLError) -> str:
-    # The error's own text shows the line, which may hold a password.
+    # The error's own text contains the line, and so perhaps a password.
     mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
     problem = error.problem if isinstance(error, MarkedYAMLError) else "has characters not allowed"
     return f"not YAML: {problem}" + (f", in line {mark.line + 1}" if mark else "")
 
 
 def _repeated_keys(root: Node) -> Iterator[str]:
-    """A fault for each key that a mapping has twice; the parser would take one in silence."""
+    """Yield a fault for each repeated key, of which the parser keeps only one."""
     waiting: deque[tuple[Node, tuple[str, ...]]] = deque([(root, ())])
-    seen: set[int] = set()  # an alias leads to a node again, even to one around it
+    seen: set[int] = set()  # aliases may repeat a node, or even contain it
     while waiting:
         node, path = waiting.popleft()
         if id(node) in seen or not isinstance(node, MappingNode):
@@ -98,7 +98,7 @@ _USUAL = "sidelook.yaml"
 
 
 def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
-    """What is said of a manifest, with the command that takes the configuration out of it."""
+    """Return a fault for a manifest, with the command that extracts the configuration."""
     kind = values.get("kind")
     if "apiVersion" not in values or not isinstance(kind, str):
         return None
@@ -106,18 +106,18 @@ def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
         return f"{path}: is a Kubernetes {kind}, not a configuration"
     name = _configuration_of(values.get("data"))
     escaped = name.replace(".", r"\.")
-    # Not the manifest's own name, which the shell would empty before it is read.
+    # Another name than the manifest's: the shell would truncate that before kubectl reads it.
     command = ("kubectl", "patch", "--local", "-f", str(path), "-p", "{}", "-o")
     written = shlex.join([*command, f"jsonpath={{.data.{escaped}}}"])
     target = shlex.quote(f"{path.stem}.plain.yaml")
     return (
-        f"{path}: is a Kubernetes ConfigMap; check what stands below its data.{name}: "
+        f"{path}: is a Kubernetes ConfigMap; extract data.{name} and check that file: "
         f"{written} > {target}"
     )
 
 
 def _configuration_of(data: object) -> str:
-    """The key that looks most like a file of ours."""
+    """Return the most likely key of the configuration."""
     names = [str(name) for name in data] if isinstance(data, Mapping) else []
     files = [name for name in names if name.endswith(_SUFFIXES)]
     return _USUAL if _USUAL in files else (files or [_USUAL])[0]

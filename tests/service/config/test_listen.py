@@ -60,7 +60,7 @@ def test_one_listener_of_lookups_suffices(given: Protections) -> None:
     assert str(listen(health="0.0.0.0:1").health) == "0.0.0.0:1"
     assert listen(unix=longest).unix == Path(longest)
     assert tls_faults(given.tls(), http=None) == [
-        "listen.tls: has no effect without listen.http, as the other ways in have no TLS"
+        "listen.tls: has no effect without listen.http: other listeners have no TLS"
     ]
 
 
@@ -68,9 +68,9 @@ def test_certificate_is_for_the_host(given: Protections) -> None:
     """Every caller would refuse a certificate for other names; an address may have any name."""
     assert tls_faults(given.tls(), http="localhost:1") == [
         (
-            f"listen.tls: {given.files.cert_file} is not for localhost, where listen.http is, "
-            "but for *.c.example, 10.1.2.3, b.example, localhost.example; give one that is, "
-            "or listen at an address"
+            f"listen.tls: {given.files.cert_file} is not valid for localhost of listen.http, "
+            "but for *.c.example, 10.1.2.3, b.example, localhost.example; set another certificate, "
+            "or an IP address"
         )
     ]
     given.signer.issue("localhost")
@@ -97,7 +97,7 @@ def test_unfit_files_of_tls_are_faults(given: Protections) -> None:
     given.files.key_file.chmod(0o644)
     assert tls_faults(given.tls()) == [
         (
-            f"listen.tls.key_file: {given.files.key_file} may be read or written by everybody; "
+            f"listen.tls.key_file: {given.files.key_file} is readable or writable for all users; "
             "chmod o-rw it (a Kubernetes secret: defaultMode 0440)"
         )
     ]
@@ -114,15 +114,15 @@ def test_unfit_files_of_tls_are_faults(given: Protections) -> None:
 def test_exposed_listener_needs_tls_and_callers(given: Protections) -> None:
     """The fault names what is missing; the admin's token is not the token of readers."""
     admin = {"admin_token_file": given.auth["token_file"]}
-    fault = f"listen.http: {EXPOSED} can be reached from other machines, which needs"
-    rest = "; or listen on 127.0.0.1"
+    fault = f"listen.http: {EXPOSED} is reachable from other machines, which requires"
+    rest = "; set them, or listen on 127.0.0.1"
 
     def exposed(**others: Any) -> list[str]:  # noqa: ANN401
         tls = others.pop("tls", None)
         return faults({"listen": {"http": EXPOSED, "tls": tls}, **others})
 
     assert exposed() == [
-        f"{fault} listen.tls and auth.token_file, or listen.tls with its client_ca_file{rest}"
+        f"{fault} listen.tls and auth.token_file, or listen.tls with client_ca_file{rest}"
     ]
     assert exposed(auth=given.auth) == [f"{fault} listen.tls{rest}"]
     assert exposed(auth=admin, tls=given.tls()) == [
@@ -152,4 +152,4 @@ def test_faulty_files_are_not_shown(given: Protections) -> None:
 
     assert tracing == ["tracing: line 1 is not `name: value`, as in `authorization: Bearer …`"]
     (fault,) = faults({"auth": given.auth})
-    assert fault.startswith(f"auth.token_file: {token} may be read or written by everybody")
+    assert fault.startswith(f"auth.token_file: {token} is readable or writable for all users")

@@ -89,7 +89,7 @@ def test_repeated_keys_are_faults() -> None:
         ("a: \0", "not YAML: has characters not allowed"),
         ("a: [" * 3000, "nested too deeply"),
         *[
-            (f"a: {value}", "has a date that does not exist, or a number too long; write it in qu")
+            (f"a: {value}", "contains an invalid date or too long a number; write it in quotes")
             for value in ("2024-02-30", "9" * 5000)
         ],
         (
@@ -142,7 +142,7 @@ def test_variables_are_texts_or_lists(text: str, value: object) -> None:
 def test_broken_lists_are_faults(text: str) -> None:
     """The fault names the variable, and does not show the text."""
     assert read_environment({"SIDELOOK_A": text}, {}) == Environment(
-        faults=["SIDELOOK_A: begins like a list or a mapping, but is none"]
+        faults=["SIDELOOK_A: starts like a list or a mapping, but is not one"]
     )
 
 
@@ -168,7 +168,7 @@ def test_parts_refine_the_whole() -> None:
 
     assert read_environment(parts, {}).values == {"batch": {"max_keys": 1, "linger": "1ms"}}
     assert read_environment(of_text, {}).faults == [
-        "SIDELOOK_LISTEN__HTTP: a part of 'listen', which another variable sets as text"
+        "SIDELOOK_LISTEN__HTTP: is a part of 'listen', which another variable sets as text"
     ]
     for name in ("SIDELOOK_", "SIDELOOK___A", "SIDELOOK_A__"):  # left to the check for unknown keys
         assert list(read_environment({name: "1"}, {}).origins.values()) == [name]
@@ -263,7 +263,7 @@ def test_missing_secret_names_its_variable(config: Path, secret: Path) -> None:
     )
     fault = "dimensions.my-shop.source.dsn_file: "
     missing = f"{fault}cannot read {{}}: No such file or directory"
-    hint = f"; if it is elsewhere on this machine, set {DSN_FILE}=/PATH/OF/FILE"
+    hint = f"; if it has another path on this machine, set {DSN_FILE}=/PATH"
 
     assert faults_of(config) == (missing.format("/none") + hint,)
     assert faults_of(config, **{DSN_FILE: "/x"}) == (f"{missing.format('/x')} (set by {DSN_FILE})",)
@@ -284,11 +284,11 @@ def test_secret_is_not_for_everybody(secret: Path, mode: int) -> None:
     assert (check_secret_file(secret), read_secret(secret)) == (secret, "t0ken")
     secret.chmod(mode)
 
-    with pytest.raises(ValueError, match="everybody") as raised:
+    with pytest.raises(ValueError, match="all users") as raised:
         check_secret_file(secret)
 
     remedy = "chmod o-rw it (a Kubernetes secret: defaultMode 0440)"
-    assert str(raised.value) == f"{secret} may be read or written by everybody; {remedy}"
+    assert str(raised.value) == f"{secret} is readable or writable for all users; {remedy}"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_config_map_is_answered_with_a_command(data: object, name: str) -> None:
 
     escaped = name.replace(".", r"\.")
     assert fault == (
-        f"my maps.yaml: is a Kubernetes ConfigMap; check what stands below its data.{name}: "
+        f"my maps.yaml: is a Kubernetes ConfigMap; extract data.{name} and check that file: "
         "kubectl patch --local -f 'my maps.yaml' -p '{}' "
         f"-o 'jsonpath={{.data.{escaped}}}' > 'my maps.plain.yaml'"
     )
@@ -339,7 +339,7 @@ def test_manifest_is_one_fault(config: Path) -> None:
     config.write_text("{apiVersion: v1, kind: Pod}")
 
     assert faults_of(config) == (f"{config}: is a Kubernetes Pod, not a configuration",)
-    assert "data.sidelook.yaml:" in (
+    assert "data.sidelook.yaml and" in (
         manifest_fault(SHIPPED, read_yaml_document(SHIPPED).values) or ""
     )
     for values in ({}, {"kind": "ConfigMap"}, {"apiVersion": "v1", "kind": 5}):
