@@ -1,1 +1,1 @@
-"""The command line: one small module for each command, thin over configuration and HTTP."""
+"""Command line: one module for each group of commands."""

@@ -1,7 +1,4 @@
-"""The commands under one name, and what becomes of their errors.
-
-No command's own work; that stands in the command's module.
-"""
+"""Command line application: the list of commands, and the mapping of errors to exit codes."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,9 +10,7 @@ from lookup_core.errors import ConfigurationError, SidelookError
 from service.commands.configuration import check_config, gen_triggers, schema
 from service.commands.doctor import doctor
 from service.commands.exit_code import ExitCode, exit_code
-from service.commands.explain import explain
-from service.commands.invalidate import invalidate
-from service.commands.lookup import lookup
+from service.commands.key_commands import explain, invalidate, lookup
 from service.commands.serve import serve
 from service.commands.status import status
 from service.commands.tables import shown
@@ -24,7 +19,7 @@ from service.version import own_version
 PROGRAM = "python -m service"
 
 application = typer.Typer(
-    help="Sidelook's sidecar: lookups of all tasks of an executor, batched and cached.",
+    help="Sidelook's sidecar: batched and cached lookups for all tasks of an executor.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -45,33 +40,29 @@ def _options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print name and version, and end.",
+            help="Print name and version.",
         ),
     ] = False,
 ) -> None:
-    """Options that stand before the command; their callbacks do it all."""
+    """Define the options before the command; their callbacks handle them."""
 
 
-application.command()(serve)
-application.command()(check_config)
-application.command()(schema)
-application.command()(gen_triggers)
-application.command()(lookup)
-application.command()(explain)
-application.command()(status)
-application.command()(invalidate)
-application.command()(doctor)
+for _command in (
+    *(serve, check_config, schema, gen_triggers),
+    *(lookup, explain, status, invalidate, doctor),
+):
+    application.command()(_command)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command to its end and return the exit code; errors become lines on stderr."""
+    """Run a command and return its exit code; errors are printed on stderr."""
     try:
-        # Not `standalone`: typer's own exit codes are not those of sysexits.
+        # Not standalone: typer's own exit codes are not those of sysexits.h.
         ended = get_command(application).main(
             args=arguments, prog_name=PROGRAM, standalone_mode=False
         )
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)  # of the command, if one was named
+        context = getattr(error, "ctx", None)  # of the command, if it is known
         command = context.command_path if context else PROGRAM
         return _refused([f"error: {error.format_message()} (see {command} --help)"], ExitCode.USAGE)
     except ConfigurationError as error:
@@ -85,5 +76,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def _refused(lines: Sequence[str], code: ExitCode) -> int:
     for line in lines:
-        typer.echo(shown(line).plain, err=True)  # some of it was said by others
+        typer.echo(shown(line).plain, err=True)  # escaped: parts come from a sidecar
     return code

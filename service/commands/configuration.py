@@ -1,4 +1,4 @@
-"""`check-config`, `schema` and `gen-triggers`: commands on a configuration."""
+"""`check-config`, `schema` and `gen-triggers`: commands on a configuration file."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from service.config.source import ParquetSource, PostgresSource
 
 def check_config(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML file; SIDELOOK_ variables count, too.")
+        Path, typer.Argument(metavar="FILE", help="YAML file; SIDELOOK_ variables override it.")
     ],
 ) -> None:
     """Check a configuration and list all its faults."""
@@ -36,7 +36,7 @@ def check_config(
 
 
 def _file_faults(settings: Settings) -> Iterator[str]:
-    # Here, so that no other command waits for the import of Arrow.
+    # Imported here: other commands must not wait for Arrow.
     from service.connectors.parquet.file import parquet_schema  # noqa: PLC0415
 
     for name, config in settings.dimensions.items():
@@ -57,21 +57,21 @@ NAME_IT = "name yours with --config FILE"
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The sidecar's YAML file; without it, an example is taken."),
+    typer.Option(metavar="FILE", help="The sidecar's YAML file; by default an example."),
 ]
 
 
 def chosen_settings(
-    config: Path | None, tell: Callable[[Path], None], *, example: Path = EMBEDDED
+    config: Path | None, on_example: Callable[[Path], None], *, example: Path = EMBEDDED
 ) -> Settings:
-    """The settings of the file; without one those of the example, of which `tell` is told.
+    """Load the file; without one, the example, after a call of `on_example`.
 
-    Raises ConfigurationError, also where there is no example.
+    Raises ConfigurationError, also if there is no example.
     """
     if config is None:
         if not example.is_file():
             raise ConfigurationError([f"no configuration; {NAME_IT}"])
-        tell(example)
+        on_example(example)
     return load_settings(config, os.environ)
 
 
@@ -80,21 +80,21 @@ def gen_triggers(
     *,
     config: ConfigOption = None,
 ) -> None:
-    """Print the SQL that makes a table tell its changes, for psql."""
-    # Here, so that no other command waits for the import of Arrow.
+    """Print the SQL for triggers that publish a table's changes."""
+    # Imported here: other commands must not wait for Arrow.
     from service.connectors.postgres.triggers import trigger_sql  # noqa: PLC0415
 
-    settings = chosen_settings(config, _tell_example)
+    settings = chosen_settings(config, _print_example)
     found = settings.dimensions.get(dimension)
     if found is None:
         where = f"configured in {config or EMBEDDED}"
         raise unknown_dimension(dimension, settings.dimensions, where=where)
     if not isinstance(found.source, PostgresSource):
-        detail = f"dimension {dimension} is not of PostgreSQL; only its tables have triggers"
+        detail = f"dimension {dimension} has no PostgreSQL table, so it has no triggers"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
     channel = (found.refresh.listen or Notifications()).channel_of(dimension)
     typer.echo(trigger_sql(found.source.table, found.key, channel=channel), nl=False)
 
 
-def _tell_example(file: Path) -> None:
-    typer.echo(f"no --config was given: taking the example {file}; {NAME_IT}", err=True)
+def _print_example(file: Path) -> None:
+    typer.echo(f"no --config is given: using the example {file}; {NAME_IT}", err=True)

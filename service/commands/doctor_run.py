@@ -1,25 +1,55 @@
-"""Input and output of `doctor`: requests to the sidecar, findings as text, silenced libraries.
+"""Run of `doctor`: the sidecar to query, its HTTP client, and the printed report.
 
-Imported only when the command runs.
+Imports all connectors, so that only `doctor` imports it, and only when it runs.
 """
 
+import ipaddress
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import aiohttp
 import structlog
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from service.commands.endpoint import Endpoint
+from lookup_core.errors import ConfigurationError
+from service.commands.endpoint import (
+    DEFAULT,
+    UNIX,
+    ClientFiles,
+    Endpoint,
+    parse_endpoint,
+    read_token,
+)
 from service.commands.sidecar_client import connector_of, mapped_errors
 from service.commands.tables import shown
-from service.doctor.finding import Finding, Severity
-from service.doctor.sidecar.sidecar_check import AskSidecar, SidecarAnswer
+from service.config.host_port import HostPort
+from service.config.listen import ListenTls
+from service.config.loading import load_settings
+from service.config.settings import Settings
+from service.doctor.backends.database_check import judged
+from service.doctor.check_runner import run_checks_apart
+from service.doctor.finding import Finding, Report, Severity
+from service.doctor.plan import (
+    Configured,
+    Deployment,
+    RunningSidecar,
+    SkippedCheck,
+    groups,
+    plan,
+    unknown_sidecar,
+)
+from service.doctor.sidecar.sidecar_check import SidecarGet, SidecarResponse
 
-MARKS = {  # {severity: (what says it without colours, its colour)}
+TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; less than the timeout of a check
+_LIBRARIES = ("aiokafka", "asyncio")
+MARKS = {  # {severity: (mark without colours, colour)}
     Severity.OK: ("✓ ok", "green"),
     Severity.WARNING: ("! warning", "yellow"),
     Severity.ERROR: ("✗ error", "red"),
@@ -28,52 +58,137 @@ MARKS = {  # {severity: (what says it without colours, its colour)}
 _MARK_WIDTH = max(len(mark) for mark, _ in MARKS.values())
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
-    """Print them on stdout; lines are as long as they are, and only a terminal folds them."""
-    Console().print(findings_text(findings), soft_wrap=True)
+def load_configured(file: Path) -> Configured:
+    """Load a configuration with the environment; faults are part of the result."""
+    try:
+        return Configured(file, load_settings(file, os.environ))
+    except ConfigurationError as error:
+        return Configured(file, faults=error.faults)
 
 
-def findings_text(findings: Sequence[Finding]) -> Text:
-    """Those of one check together, in the order of their first findings."""
-    checks = list(dict.fromkeys(finding.check for finding in findings))
-    by_check = sorted(findings, key=lambda finding: checks.index(finding.check))
-    return Text("\n").join(line for finding in by_check for line in _lines(finding))
+def run_doctor(
+    configured: Configured | None,
+    sidecar: RunningSidecar | SkippedCheck | None,
+    deployment: Deployment,
+) -> Report:
+    """Run all checks in processes of their own, without logs."""
+    with quiet_libraries():
+        results = run_checks_apart(groups(plan(configured, sidecar, deployment)))
+    return Report(judged(results, deployment.executors))
 
 
-def summary_line(summary: dict[str, int]) -> str:
-    """How many there are of each kind: `2 errors, 1 warning, 0 skipped, 9 ok`."""
-    errors, warnings = summary["error"], summary["warning"]
-    return (
-        f"{errors} error{'' if errors == 1 else 's'}, "
-        f"{warnings} warning{'' if warnings == 1 else 's'}, "
-        f"{summary['skipped']} skipped, {summary['ok']} ok"
-    )
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Suppress all logs within the block."""
+    before = structlog.get_config()
+    levels = {name: logging.getLogger(name).level for name in _LIBRARIES}
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # a level that is not used
+    structlog.configure(**{**before, "wrapper_class": quiet})
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
-def _lines(finding: Finding) -> Iterator[Text]:
-    mark, colour = MARKS[finding.severity]
-    matter = shown(f"{finding.check} {finding.subject}: ")
-    matter.stylize("bold")
-    yield Text.assemble((mark.ljust(_MARK_WIDTH), colour), " ", matter, shown(finding.message))
-    if finding.remedy:
-        yield Text("  → ") + shown(finding.remedy)
+@dataclass(frozen=True, slots=True)
+class SidecarOptions:
+    """Options that name the sidecar; missing ones come from its configuration."""
+
+    endpoint: str | None
+    token: str | None
+    files: ClientFiles
+
+    def sidecar(self, configured: Configured | None) -> RunningSidecar | SkippedCheck:
+        """Return the sidecar to query; raises typer.BadParameter for unusable options."""
+        if self.endpoint is None and configured is not None and configured.faults:
+            return unknown_sidecar(str(configured.file))
+        settings = None if configured is None else configured.settings
+        own = own_endpoint(settings)
+        endpoint = parse_endpoint(self.endpoint or own.text, self.files)
+        token = sidecar_token(self.token, settings)
+        get = sidecar_getter(
+            endpoint,
+            token=None if token is None else token.text,
+            server_name=None if self.endpoint else own.server_name,
+        )
+        origin = None if token is None else token.origin
+        return RunningSidecar(endpoint.text, get, endpoint.socket, token_origin=origin)
 
 
-TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; within that of a check
+@dataclass(frozen=True, slots=True)
+class OwnEndpoint:
+    """A value for --endpoint, and the name in its certificate if that is not the host."""
+
+    text: str
+    server_name: str | None = None
 
 
-def sidecar_questions(
+def own_endpoint(settings: Settings | None) -> OwnEndpoint:
+    """Return the configured socket, or else the TCP listener; the default socket without a file."""
+    if settings is None:
+        return OwnEndpoint(DEFAULT)
+    listen = settings.listen
+    if listen.unix is not None or listen.http is None:
+        return OwnEndpoint(f"{UNIX}{listen.unix}")
+    http = listen.http
+    if http.is_address and ipaddress.ip_address(http.host).is_unspecified:
+        http = replace(http, host="::1" if ":" in http.host else "127.0.0.1")
+    if listen.tls is None:
+        return OwnEndpoint(f"http://{http}")
+    return OwnEndpoint(f"https://{http}", _server_name(listen.tls, http))
+
+
+def _server_name(tls: ListenTls, http: HostPort) -> str | None:
+    try:
+        certificate = tls.certificate()
+    except ValueError:  # replaced since the configuration was loaded
+        return None
+    if certificate.is_for(http.host.lower()):
+        return None
+    names = sorted(certificate.names, key=lambda name: (name.startswith("*."), name))
+    return names[0].replace("*", "sidelook", 1)  # a wildcard covers any name
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarToken:
+    """A token, and the option or setting that names its file."""
+
+    text: str
+    origin: str
+
+
+def sidecar_token(given: str | None, settings: Settings | None) -> SidecarToken | None:
+    """Return the token of --token-file, or else of the configuration; None without a usable one.
+
+    The secrets check reports an unusable file of the configuration.
+    """
+    if given is not None:
+        return SidecarToken(given, "--token-file")
+    file = None if settings is None else settings.auth.token_file
+    if file is None:
+        return None
+    try:
+        return SidecarToken(read_token(str(file)), "auth.token_file")
+    except typer.BadParameter:
+        return None
+
+
+def sidecar_getter(
     endpoint: Endpoint, *, token: str | None, server_name: str | None = None
-) -> AskSidecar:
-    """What asks for a path; it raises SidecarUnreachable where nobody answers.
+) -> SidecarGet:
+    """Return a function that requests a path; it raises SidecarUnreachable.
 
-    The certificate must be for `server_name`; without it, for the host of the endpoint. Raises
-    typer.BadParameter for files of TLS that cannot be used.
+    The certificate must be valid for `server_name`, by default the host of the endpoint. Raises
+    typer.BadParameter for unusable TLS files.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     tls = endpoint.tls()
 
-    async def ask(path: str) -> SidecarAnswer:
+    async def get(path: str) -> SidecarResponse:
         url = endpoint.base_url.origin().join(type(endpoint.base_url)(path, encoded=True))
         connector = connector_of(endpoint, tls)
         with mapped_errors(endpoint):
@@ -84,9 +199,9 @@ def sidecar_questions(
                 session.get(url, allow_redirects=False, server_hostname=server_name) as response,
             ):
                 text = await response.text()
-        return SidecarAnswer(response.status, _body(text), response.headers.get("Date"))
+        return SidecarResponse(response.status, _body(text), response.headers.get("Date"))
 
-    return ask
+    return get
 
 
 def _body(text: str) -> object:
@@ -96,23 +211,36 @@ def _body(text: str) -> object:
         return text
 
 
-_LIBRARIES = ("aiokafka", "asyncio")
-_NOTHING = logging.CRITICAL  # which nobody here uses
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print all findings and their number; lines are not wrapped, so that they can be copied."""
+    if as_json:
+        typer.echo(json.dumps(report.as_json()))
+        return
+    Console().print(findings_text(report.findings), soft_wrap=True)
+    typer.echo(summary_line(report.summary))
 
 
-@contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Let nobody log meanwhile; all is as before in the end."""
-    before = structlog.get_config()
-    levels = {name: logging.getLogger(name).level for name in _LIBRARIES}
-    structlog.configure(
-        **{**before, "wrapper_class": structlog.make_filtering_bound_logger(_NOTHING)}
+def findings_text(findings: Sequence[Finding]) -> Text:
+    """Return the findings as lines, grouped by check, in the order of the first findings."""
+    checks = list(dict.fromkeys(finding.check for finding in findings))
+    by_check = sorted(findings, key=lambda finding: checks.index(finding.check))
+    return Text("\n").join(line for finding in by_check for line in _lines(finding))
+
+
+def _lines(finding: Finding) -> Iterator[Text]:
+    mark, colour = MARKS[finding.severity]
+    subject = shown(f"{finding.check} {finding.subject}: ")
+    subject.stylize("bold")
+    yield Text.assemble((mark.ljust(_MARK_WIDTH), colour), " ", subject, shown(finding.message))
+    if finding.remedy:
+        yield Text("  → ") + shown(finding.remedy)
+
+
+def summary_line(summary: dict[str, int]) -> str:
+    """Return the numbers of findings: `2 errors, 1 warning, 0 skipped, 9 ok`."""
+    errors, warnings = summary["error"], summary["warning"]
+    return (
+        f"{errors} error{'' if errors == 1 else 's'}, "
+        f"{warnings} warning{'' if warnings == 1 else 's'}, "
+        f"{summary['skipped']} skipped, {summary['ok']} ok"
     )
-    for name in _LIBRARIES:
-        logging.getLogger(name).setLevel(_NOTHING)
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)

@@ -1,7 +1,4 @@
-"""What the process tells its caller by its exit code; the numbers are those of sysexits.h.
-
-Not for messages: those go to stderr beside it.
-"""
+"""Exit codes of the commands, with the numbers of sysexits.h."""
 
 from enum import IntEnum
 
@@ -15,23 +12,23 @@ from lookup_core.errors import (
 
 
 class ExitCode(IntEnum):
-    """Why a command ended."""
+    """Result of a command."""
 
     OK = 0
-    KEYS_FAILED = 1  # the lookup was answered, but not for every key
+    KEYS_FAILED = 1  # lookups of some keys failed
     USAGE = 64
-    DATA = 65  # what was asked does not fit the dimension
-    NO_INPUT = 66  # what was asked for does not exist
-    UNAVAILABLE = 69  # no sidecar there
+    DATA = 65  # a key or request does not fit the dimension
+    NO_INPUT = 66  # unknown dimension
+    UNAVAILABLE = 69  # no sidecar at the endpoint
     SOFTWARE = 70
-    SYSTEM = 71  # the operating system refused
+    SYSTEM = 71  # an operating system call failed
     TRY_AGAIN = 75
     NO_PERMISSION = 77
     CONFIG = 78
 
 
 def exit_code(error: SidelookError) -> ExitCode:
-    """The code for an error that ended a command."""
+    """Return the code of an error that ended a command."""
     match error:
         case ConfigurationError():
             return ExitCode.CONFIG

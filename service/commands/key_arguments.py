@@ -1,4 +1,4 @@
-"""Arguments that name a dimension and its keys."""
+"""Command line arguments for a dimension and its keys."""
 
 import json
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ NUMERIC_TYPES = ("int", "uint", "float", "double", "halffloat", "bool")  # prefi
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
-    """One column of a dimension's key, with Arrow's name of its type."""
+    """A column of a dimension's key, with the name of its Arrow type."""
 
     name: str
     type: str
 
     @property
     def is_text(self) -> bool:
-        """Whether its JSON values are texts."""
+        """Whether its JSON values are strings."""
         return not self.type.startswith(NUMERIC_TYPES)
 
 
 def key_value(text: str, fields: Sequence[KeyField]) -> Any:  # noqa: ANN401  # any JSON value
-    """The JSON value of a key: JSON itself, or plain text, parted by commas if composite.
+    """Return the JSON value of a key given as JSON, or as plain text with commas between parts.
 
-    Raises typer.BadParameter if it has another number of parts than the dimension's key.
+    Raises typer.BadParameter for a wrong number of parts.
     """
     if text[:1] in {"[", '"'}:
         value = _json(text, otherwise=text)

@@ -1,15 +1,18 @@
-"""`lookup`: ask a running sidecar for rows, as a Spark task would.
+"""`lookup`, `explain` and `invalidate`: requests to a running sidecar for keys of a dimension.
 
-For a handful of keys; it types them by the dimension's schema, which the sidecar tells.
+Keys are typed as text and converted to the types of the dimension's key.
 """
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from lookup_core.errors import ErrorCode
 from service.commands.endpoint import (
     DEFAULT,
     CaFileOption,
@@ -23,50 +26,161 @@ from service.commands.endpoint import (
 from service.commands.exit_code import ExitCode
 from service.commands.key_arguments import DimensionArgument, KeyField, key_value
 from service.commands.sidecar_client import DimensionClient, SidecarClient
-from service.commands.tables import answer_table, failures, print_table
+from service.commands.tables import print_table, shown
 
-FAILURES = frozenset({"error", "timeout"})  # outcomes that are no answer
+FAILURES = frozenset({"error", "timeout"})  # outcomes
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
-def lookup(  # noqa: PLR0913 -- each is an option of the command line
+def lookup(  # noqa: PLR0913  # each is an option
     dimension: DimensionArgument,
     keys: Annotated[
         list[str],
         typer.Argument(
             metavar="KEY",
-            help="Text or JSON; parts of a composite key by comma; after -- if one begins with -.",
+            help="Text or JSON; commas separate the parts of a key; put -- before a leading -.",
         ),
     ],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: JsonOption = False,
     endpoint: EndpointOption = DEFAULT,
     token: TokenOption = None,
     ca_file: CaFileOption = None,
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
 ) -> None:
-    """Look keys up, as a Spark task would.
+    """Look up keys, as a Spark task does.
 
-    Exit code 1 if any of them ended in an error or a timeout.
+    Exit code 1 if any key ends in an error or a timeout.
     """
     files = ClientFiles(ca_file, cert_file, key_file)
     client = SidecarClient(parse_endpoint(endpoint, files), token=token)
-    fields, answer = asyncio.run(_ask(client, dimension, keys))
+    fields, answer = asyncio.run(_lookup(client, dimension, keys))
     if as_json:
         typer.echo(json.dumps(answer))
     else:
         print_table(answer_table(keys, answer))
-        # Below the table, also where both streams are one: it explains words that stand there.
-        for failure in failures(answer, fields):
-            typer.echo(failure)
+        # On stdout, so that it stands below the table that it explains.
+        for line in error_lines(answer, fields):
+            typer.echo(line)
     if not FAILURES.isdisjoint(answer["outcomes"]):
         raise typer.Exit(ExitCode.KEYS_FAILED)
 
 
-async def _ask(
+async def _lookup(
     client: SidecarClient, name: str, keys: Sequence[str]
 ) -> tuple[list[KeyField], dict[str, Any]]:
     async with client:
         dimension = DimensionClient(client, name)
         fields = await dimension.key_fields()
         return fields, await dimension.lookup([key_value(key, fields) for key in keys])
+
+
+def explain(  # noqa: PLR0913  # each is an option
+    dimension: DimensionArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="As for lookup.")],
+    *,
+    as_json: JsonOption = False,
+    endpoint: EndpointOption = DEFAULT,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
+) -> None:
+    """Explain where the answer to a key comes from.
+
+    Shows whether the key is cached, the age of its row, and the settings that apply. Queries no
+    row, so that the cache is unchanged.
+    """
+    files = ClientFiles(ca_file, cert_file, key_file)
+    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
+    explanation = asyncio.run(_explain(client, dimension, key))
+    if as_json:
+        typer.echo(json.dumps(explanation))
+        return
+    table = Table(show_header=False)
+    for name, value in explanation.items():
+        table.add_row(shown(name), shown(value))
+    print_table(table)
+
+
+async def _explain(client: SidecarClient, name: str, key: str) -> dict[str, Any]:
+    async with client:
+        dimension = DimensionClient(client, name)
+        return await dimension.explain(key_value(key, await dimension.key_fields()))
+
+
+def invalidate(  # noqa: PLR0913  # each is an option
+    dimension: DimensionArgument,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="As for lookup; or give --all.")
+    ] = None,
+    *,
+    drops_all: Annotated[bool, typer.Option("--all", help="Drop the whole cache.")] = False,
+    endpoint: EndpointOption = DEFAULT,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
+) -> None:
+    """Drop keys, or all, from the cache.
+
+    The next lookup queries them again. Needs the admin token if the sidecar has an
+    auth.admin_token_file.
+    """
+    if bool(keys) == drops_all:
+        raise typer.BadParameter("give keys or --all, not both")
+    files = ClientFiles(ca_file, cert_file, key_file)
+    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
+    answer = asyncio.run(_invalidate(client, dimension, None if drops_all else keys))
+    typer.echo(f"invalidated: {answer['invalidated']}")
+
+
+async def _invalidate(
+    client: SidecarClient, name: str, keys: Sequence[str] | None
+) -> dict[str, Any]:
+    async with client:
+        dimension = DimensionClient(client, name)
+        if keys is None:
+            return await dimension.invalidate(None)
+        fields = await dimension.key_fields()
+        return await dimension.invalidate([key_value(key, fields) for key in keys])
+
+
+def answer_table(keys: Sequence[str], answer: Mapping[str, Any]) -> Table:
+    """Return a table with a line for each key: outcome, age and columns of its row."""
+    rows = [row or {} for row in answer["rows"]]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table = Table("key", "outcome", "age")
+    for column in columns:
+        table.add_column(shown(column))
+    answered = zip(keys, outcomes(answer), answer["ages_ms"], rows, strict=True)
+    for key, outcome, age_ms, row in answered:
+        cells = [shown(row[name]) if name in row else Text() for name in columns]
+        table.add_row(shown(key), shown(outcome), shown_age(age_ms) if row else "", *cells)
+    return table
+
+
+def outcomes(answer: Mapping[str, Any]) -> list[str]:
+    """Return the outcomes; that of a failed key has its error code."""
+    errors = answer.get("errors", {})  # {position, as text: error}
+    return [
+        f"{outcome}: {errors[str(position)]['code']}" if str(position) in errors else outcome
+        for position, outcome in enumerate(answer["outcomes"])
+    ]
+
+
+def error_lines(answer: Mapping[str, Any], key: Sequence[KeyField]) -> list[str]:
+    """Return the meaning of each error code in the answer; codes of later versions have none."""
+    codes = {error["code"] for error in answer.get("errors", {}).values()}
+    types = ", ".join(f"{field.name} {field.type}" for field in key)
+    more = {ErrorCode.TYPE: f"; its key is {types}"}
+    return [
+        f"{code}: {code.meaning}{more.get(code, '')}" for code in ErrorCode if code.value in codes
+    ]
+
+
+def shown_age(age_ms: int) -> str:
+    """Return an age in milliseconds or seconds."""
+    return f"{age_ms} ms" if age_ms < 1000 else f"{age_ms / 1000:.1f} s"

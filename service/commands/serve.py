@@ -1,4 +1,4 @@
-"""`serve`: run the sidecar on its event loop until it is stopped."""
+"""`serve`: the sidecar on its event loop, until a signal stops it."""
 
 import asyncio
 import gc
@@ -12,26 +12,23 @@ from service.resources.thread_limit import check_thread_limit, needed_threads
 
 
 def run_on_event_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine to its end on a loop of its own; raises what it raises.
+    """Run a coroutine on a new event loop; uvloop if it is installed.
 
-    A task group wraps even a lone error; that one comes out unwrapped, as the caller knows it.
+    Raises the coroutine's error. A task group wraps even a single error: it is unwrapped here.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(main)
     except ExceptionGroup as group:
-        raise _lone_error(group) from group
-
-
-def _lone_error(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+        error: Exception = group
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from group
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
-        import uvloop  # noqa: PLC0415  # not there on every platform
+        import uvloop  # noqa: PLC0415  # not available on every platform
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
@@ -40,19 +37,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def serve(config: ConfigOption = None) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
     settings = chosen_settings(config, _log_example)
-    # Before libraries start threads of their own: they do not say what they miss.
+    # Before libraries start threads: their errors do not name the limit.
     check_thread_limit(needed_threads())
-    # Here, so that no other command waits for the imports of all adapters.
+    # Imported here: other commands must not wait for all connectors.
     from service import app  # noqa: PLC0415
 
-    # The modules live as long as the process. Every full collection would look at all of them, and
-    # hold the event loop for some 30 ms.
+    # Objects of modules are never garbage. Scanning them in each full collection would block the
+    # event loop for about 30 ms.
     gc.freeze()
     run_on_event_loop(app.run(settings, file=config))
 
 
 def _log_example(file: Path) -> None:
-    # Here, as above.
+    # Imported here: only this case needs them before the sidecar runs.
     import structlog  # noqa: PLC0415
 
     from service.observability.logs import configure_logs  # noqa: PLC0415

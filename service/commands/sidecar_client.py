@@ -1,4 +1,4 @@
-"""HTTP client of the commands: requests to a running sidecar, problems as errors."""
+"""HTTP client of the commands: requests to a running sidecar, and its errors."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from lookup_core.protocol.tls_hints import plain_refusal
 from service.commands.endpoint import Endpoint
 from service.commands.key_arguments import KeyField
 
-# {status: what it means without a code of ours}
+# {status: code of a response without an error code}
 PLAIN_CODES = {
     401: ErrorCode.UNAUTHORIZED,
     403: ErrorCode.UNAUTHORIZED,
@@ -36,52 +36,43 @@ PLAIN_CODES = {
 
 GIVE_IT = "give --token-file FILE"
 GIVE_ANOTHER = (
-    "the token of --token-file is not the one of its auth.token_file, or, where something is to "
-    "change, of its auth.admin_token_file"
+    "the token of --token-file differs from the sidecar's auth.token_file, or, for changes, from "
+    "its auth.admin_token_file"
 )
-ADMIN_SETTING = "auth.admin_token_file"  # where a refusal names it, no token would help
-USE_SOCKET = "the socket is chosen by --endpoint unix:///path"
+ADMIN_SETTING = "auth.admin_token_file"  # named by a refusal if no token would be accepted
+USE_SOCKET = "use the socket: --endpoint unix:///path"
 
 
 def problem(status: int, body: object, *, has_token: bool = False) -> SidelookError:
-    """The error for an answer that is none; `body` is its JSON value, whatever that is.
+    """Return the error of a failed response; `body` is any JSON value.
 
-    A refusal has its remedy, which depends on whether a token was shown.
+    The detail of a refusal ends with a remedy, which depends on whether a token was sent.
     """
-    told = body if isinstance(body, dict) else {}
-    code = _code(status, told.get("code"))
-    detail = str(told.get("detail") or f"the sidecar answered with status {status}")
+    fields = body if isinstance(body, dict) else {}
+    plain = ErrorCode.BAD_REQUEST if status < 500 else ErrorCode.INTERNAL
+    known = {code.value: code for code in ErrorCode}
+    code = known.get(str(fields.get("code")), PLAIN_CODES.get(status, plain))
+    detail = str(fields.get("detail") or f"the sidecar answered with status {status}")
     if code is ErrorCode.UNAUTHORIZED:
-        detail = f"{detail}; {_remedy(detail, has_token=has_token)}"
+        of_token = GIVE_ANOTHER if has_token else GIVE_IT
+        detail = f"{detail}; {USE_SOCKET if ADMIN_SETTING in detail else of_token}"
     return (InvalidRequest if status < 500 else BackendError)(code, detail)
 
 
-def _remedy(detail: str, *, has_token: bool) -> str:
-    if ADMIN_SETTING in detail:
-        return USE_SOCKET
-    return GIVE_ANOTHER if has_token else GIVE_IT
-
-
-def _code(status: int, name: object) -> ErrorCode:
-    plain = ErrorCode.BAD_REQUEST if status < 500 else ErrorCode.INTERNAL
-    known = {code.value: code for code in ErrorCode}
-    return known.get(str(name), PLAIN_CODES.get(status, plain))
-
-
 TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
-NO_SIDECAR = "what answers there is no sidecar, or it broke off"
+NO_SIDECAR = "another server listens there, or the connection was lost"
 REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
 
 
 class SidecarClient:
-    """Asks one sidecar; opened and closed by `async with`."""
+    """HTTP session with one sidecar; opened and closed by `async with`."""
 
     def __init__(self, endpoint: Endpoint, *, token: str | None) -> None:
         self._endpoint = endpoint
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def __aenter__(self) -> Self:
-        """Prepare; the connection is made by the first question."""
+        """Open the session; the first request connects."""
         connector = connector_of(self._endpoint, self._endpoint.tls())
         self._session = aiohttp.ClientSession(
             connector=connector, headers=self._headers, timeout=TIMEOUT
@@ -94,11 +85,11 @@ class SidecarClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the connection."""
+        """Close the session."""
         await self._session.close()
 
     async def ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
-        """What it answers to a path, which is escaped already; raises SidelookError."""
+        """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
         url = URL(f"{self._endpoint.base_url.origin()}{path}", encoded=True)
         with mapped_errors(self._endpoint):
             async with self._session.request(
@@ -116,7 +107,7 @@ class SidecarClient:
 
 
 def connector_of(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.BaseConnector:
-    """The connections to it, with `Endpoint.tls`; to be closed by the session that has it."""
+    """Return a connector to an endpoint; the session that gets it closes it."""
     if endpoint.socket is not None:
         return aiohttp.UnixConnector(str(endpoint.socket))
     return aiohttp.TCPConnector(ssl=tls)
@@ -124,7 +115,7 @@ def connector_of(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.Base
 
 @contextmanager
 def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
-    """Turn what aiohttp raises into SidecarUnreachable."""
+    """Map aiohttp's errors to SidecarUnreachable."""
     try:
         yield
     except TimeoutError as error:
@@ -132,7 +123,7 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
         raise SidecarUnreachable(endpoint.text, _tls_reason(endpoint, error)) from error
     except aiohttp.ClientConnectorError as error:
-        number = error.os_error.errno or 0  # names that do not resolve have negative ones
+        number = error.os_error.errno or 0  # negative if a name does not resolve
         reason = os.strerror(number) if number > 0 else str(error.os_error)
         raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
     except (aiohttp.ClientError, ValueError, RecursionError) as error:
@@ -143,7 +134,7 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
 
 def _unreachable_remedy(endpoint: Endpoint) -> str:
     if endpoint.is_secure:
-        return endpoint.files.refusal(endpoint.host).of_silence()
+        return endpoint.files.hint(endpoint.host).of_silence()
     return plain_refusal(endpoint.text) or REMEDY
 
 
@@ -151,43 +142,42 @@ def _tls_reason(
     endpoint: Endpoint,
     error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError,
 ) -> str:
-    refusal = endpoint.files.refusal(endpoint.host)
+    hint = endpoint.files.hint(endpoint.host)
     match error:
         case aiohttp.ClientConnectorCertificateError(
             certificate_error=ssl.SSLCertVerificationError() as refused
         ):
-            return refusal.of_certificate(refused.verify_code, refused.verify_message)
+            return hint.of_certificate(refused.verify_code, refused.verify_message)
         case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as failed):
-            return refusal.of_alert(failed.reason or str(failed))
+            return hint.of_alert(failed.reason or str(failed))
     return str(error)
 
 
 @dataclass(frozen=True, slots=True)
 class DimensionClient:
-    """One dimension of a sidecar."""
+    """Requests for one dimension."""
 
     sidecar: SidecarClient
     dimension: str
 
     async def key_fields(self) -> list[KeyField]:
-        """The columns of the dimension's key; raises SidelookError, also while it has none."""
+        """Return the columns of the key; raises SidelookError, also if they are unknown yet."""
         described = await self._ask("GET", "")
         if described["key"] is None:
-            unavailable = described["unavailable"]
-            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, unavailable)
+            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, described["unavailable"])
         return [KeyField(field["name"], field["type"]) for field in described["key"]]
 
     async def lookup(self, keys: Sequence[Any]) -> dict[str, Any]:
-        """Outcomes, rows and ages in the order of the keys; raises SidelookError."""
+        """Return outcomes, rows and ages in the order of the keys; raises SidelookError."""
         return await self._ask("POST", "/lookup", body={"keys": keys})
 
     async def explain(self, key: object) -> dict[str, Any]:
-        """Where this key's answer comes from; raises SidelookError."""
+        """Return where a key's answer comes from; raises SidelookError."""
         parts = key if isinstance(key, list) else [key]
         return await self._ask("GET", f"/explain/{','.join(map(_segment, parts))}")
 
     async def invalidate(self, keys: Sequence[Any] | None) -> dict[str, Any]:
-        """Forget the keys, or all for None; raises SidelookError."""
+        """Drop keys from the cache, or all for None; raises SidelookError."""
         return await self._ask(
             "POST", "/invalidate", body={"all": True} if keys is None else {"keys": keys}
         )

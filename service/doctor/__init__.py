@@ -1,1 +1,1 @@
-"""What may keep a sidecar from working: seen from outside, told with a remedy, never mended."""
+"""Diagnosis of a sidecar and its surroundings: read-only checks, findings with remedies."""

@@ -1,4 +1,4 @@
-"""Check port of the doctor, and what dimensions demand of a server."""
+"""Port of the doctor's checks, and the results that a check yields."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from service.doctor.finding import Finding, Subject
 
 
 @dataclass(frozen=True, slots=True)
-class ServerDemand:
-    """The connections of one executor; the address has no password."""
+class ConnectionDemand:
+    """Connections that one executor opens at a server; the address has no password."""
 
     address: str
     server: PostgresServer
     connections: int
 
 
-Seen = Finding | ServerDemand  # what stands by itself, and what is judged with that of others
+CheckResult = Finding | ConnectionDemand  # all demands of a server make one finding at the end
 
 
 class Check(Protocol):
-    """Looks at one thing, and changes nothing."""
+    """Inspects one subject and changes nothing."""
 
     @property
-    def matter(self) -> Subject:
-        """What is looked at; who has no answer in time is told of by it."""
+    def subject(self) -> Subject:
+        """Subject of the check, also named when the check times out."""
 
-    def findings(self) -> AsyncGenerator[Seen, None]:
-        """What was seen, each as soon as it is known: what comes later may hang.
+    def findings(self) -> AsyncGenerator[CheckResult, None]:
+        """Yield each result as soon as it is known, since a later step may hang.
 
-        What can be expected to fail is a finding. Any exception is one, too, of the check itself.
-        Cancellation leaves no connection behind. It may run in a process of its own, so that what
-        it keeps for other checks is there for those of its group only.
+        Expected failures are findings. An exception is reported as a fault of the check itself.
+        Cancellation closes all connections. Checks may run in separate processes: only those of
+        one group share memory.
         """

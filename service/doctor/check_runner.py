@@ -1,4 +1,4 @@
-"""Check runner: checks side by side in processes, each within its time."""
+"""Check runner: concurrent checks in separate processes, each with a timeout."""
 
 import asyncio
 import os
@@ -10,190 +10,180 @@ from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkProcess
 
-from service.doctor.check import Check, Seen
+from service.doctor.check import Check, CheckResult
 from service.doctor.finding import Finding
 
 CHECK_TIMEOUT_S = 5.0
-END_TIMEOUT_S = 0.5  # then a check that does not end is left behind
+END_TIMEOUT_S = 0.5  # after the timeout; a check that ignores its cancellation is abandoned then
+_BUG_REMEDY = "inspect the subject manually, and report this as a bug"
 
 Stages = Sequence[Sequence[Check]]
-Tell = Callable[[int, Seen | None], None]  # what a check saw, by its number; None: it has ended
+OnResult = Callable[[int, CheckResult | None], None]  # number of the check; None: the check ended
 
 
 @dataclass(frozen=True, slots=True)
-class _Notes:
-    """What one check saw; told on as soon as it is known."""
+class _Run:
+    """A check with its results so far; each result is reported at once."""
 
     check: Check
     number: int
-    tell: Tell
-    seen: list[Seen] = field(default_factory=list)
+    on_result: OnResult
+    results: list[CheckResult] = field(default_factory=list)
 
-    def add(self, seen: Seen) -> None:
-        self.seen.append(seen)
-        self.tell(self.number, seen)
+    def add(self, result: CheckResult) -> None:
+        self.results.append(result)
+        self.on_result(self.number, result)
+
+    async def to_end(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(self.check.findings()) as results:
+                async for result in results:
+                    self.add(result)
+        except TimeoutError:
+            self.add(_timeout_finding(self.check, timeout_s))
+        except Exception as error:  # noqa: BLE001  # one broken check must not hide the others
+            message = f"the check failed: {type(error).__name__}"
+            self.add(self.check.subject.error(message, _BUG_REMEDY))
 
 
-def _tell_nobody(_number: int, _seen: Seen | None) -> None:
-    """For who waits for the end."""
+def _timeout_finding(check: Check, timeout_s: float) -> Finding:
+    message = f"no answer within {timeout_s:g} s"
+    return check.subject.error(message, "check that it responds, and is reachable from here")
 
 
 async def run_checks(
-    stages: Stages, *, timeout_s: float = CHECK_TIMEOUT_S, tell: Tell = _tell_nobody
-) -> list[Seen]:
-    """What all checks saw, in their order.
+    stages: Stages,
+    *,
+    timeout_s: float = CHECK_TIMEOUT_S,
+    on_result: OnResult = lambda _number, _result: None,
+) -> list[CheckResult]:
+    """Run all checks and return their results in the order of the checks.
 
-    Those of one stage run at the same time, and begin when those before have ended: a stage takes
-    `timeout_s` and half a second at most.
+    The checks of a stage run concurrently, after the end of the stage before. A stage takes at
+    most `timeout_s` plus half a second.
     """
-    gathered: list[Seen] = []
-    begun = 0
+    results: list[CheckResult] = []
+    started = 0
     for checks in stages:
-        notes = [_Notes(check, number, tell) for number, check in enumerate(checks, begun)]
-        begun += len(checks)
-        tasks = [asyncio.create_task(_run(each, timeout_s)) for each in notes]
+        runs = [_Run(check, number, on_result) for number, check in enumerate(checks, started)]
+        started += len(checks)
+        tasks = [asyncio.create_task(run.to_end(timeout_s)) for run in runs]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s + END_TIMEOUT_S)
-        # Copies: who is left behind must not add to what was told already.
-        gathered += [seen for each in notes for seen in each.seen]
-        for each, task in zip(notes, tasks, strict=True):
+        for run, task in zip(runs, tasks, strict=True):
             if not task.done():
-                each.add(hanging(each.check, timeout_s))
-                gathered.append(each.seen[-1])
-            tell(each.number, None)
-    return gathered
-
-
-async def _run(notes: _Notes, timeout_s: float) -> None:
-    check = notes.check
-    try:
-        async with asyncio.timeout(timeout_s), aclosing(check.findings()) as findings:
-            async for finding in findings:
-                notes.add(finding)  # each counts when it comes
-    except TimeoutError:
-        notes.add(hanging(check, timeout_s))
-    except Exception as error:  # noqa: BLE001  # one broken check must not hide the others
-        message = f"the check broke off: {type(error).__name__}"
-        notes.add(check.matter.error(message, "look at it by hand, and report this as a bug"))
-
-
-def hanging(check: Check, timeout_s: float) -> Finding:
-    """That a check had no answer in its time."""
-    message = f"no answer within {timeout_s:g} s"
-    return check.matter.error(message, "see that it can be reached from here, and is not stuck")
-
-
-Deliver = Callable[[tuple[int, Seen | None]], None]
+                run.add(_timeout_finding(run.check, timeout_s))
+            results += run.results  # copied: an abandoned check may still add to its own list
+            on_result(run.number, None)
+    return results
 
 
 @dataclass(slots=True)
 class _Group:
-    """A process, the end of the pipe from it, and what it has told."""
+    """A process that runs stages of checks, and the results received from it."""
 
     stages: Stages
     process: ForkProcess
-    told: connection.Connection
-    seen: dict[int, list[Seen]] = field(default_factory=dict)  # {number of the check: …}
+    receiver: connection.Connection
+    results: dict[int, list[CheckResult]] = field(default_factory=dict)  # {number of the check: …}
     ended: set[int] = field(default_factory=set)  # numbers of checks
 
+    def receive(self) -> bool:
+        """Take one message of the process; False at the end of the pipe."""
+        try:
+            number, result = self.receiver.recv()
+        except (EOFError, OSError):  # OSError: the process ended within a message
+            return False
+        if result is None:
+            self.ended.add(number)
+        else:
+            self.results.setdefault(number, []).append(result)
+        return True
 
-# Copies of this process, not new ones: the checks hold open what nobody can send, and in the
-# sidecar's container memory is dear. To be called while there are no other threads.
+    def all_results(self, limit_s: float) -> Iterator[CheckResult]:
+        """Yield the results, and a finding for each check that did not end."""
+        number = 0
+        is_blocked = False  # the stage after an unfinished one did not start
+        for checks in self.stages:
+            has_started = not is_blocked
+            for check in checks:
+                yield from self.results.get(number, ())
+                if number not in self.ended:
+                    is_blocked = True
+                    yield self._unfinished(check, limit_s, has_started=has_started)
+                number += 1
+
+    def _unfinished(self, check: Check, limit_s: float, *, has_started: bool) -> Finding:
+        if not has_started:
+            return check.subject.skipped("was not checked", "see the finding of its database")
+        # At the time limit the processes are killed by this one.
+        if self.process.exitcode in {None, -signal.SIGKILL}:
+            return _timeout_finding(check, limit_s)
+        return check.subject.error("the check failed: its process has ended", _BUG_REMEDY)
+
+
+# Forked: the checks hold objects that cannot be pickled, and a fork shares memory, which is scarce
+# in the sidecar's container. Not to be called while other threads run.
 _FORK = get_context("fork")
 
 
-def run_checks_apart(groups: Sequence[Stages], *, timeout_s: float = CHECK_TIMEOUT_S) -> list[Seen]:
-    """What all checks saw, group by group, at the latest when the longest may take no longer."""
-    longest = max(map(len, groups), default=0)
-    patience_s = longest * (timeout_s + END_TIMEOUT_S)
-    deadline_s = time.monotonic() + patience_s
-    begun: list[_Group] = []
+def run_checks_apart(
+    groups: Sequence[Stages], *, timeout_s: float = CHECK_TIMEOUT_S
+) -> list[CheckResult]:
+    """Run each group in a process of its own, and return the results group by group.
+
+    Ends within the time limit of the group with the most stages.
+    """
+    limit_s = max(map(len, groups), default=0) * (timeout_s + END_TIMEOUT_S)
+    deadline_s = time.monotonic() + limit_s
+    started: list[_Group] = []
     try:
-        begun += (_begin(stages, timeout_s, patience_s) for stages in groups)
-        _listen(begun, deadline_s)
+        started += (_start(stages, timeout_s, limit_s) for stages in groups)
+        _receive_all(started, deadline_s)
     finally:
-        for group in begun:
+        for group in started:
             group.process.kill()
             group.process.join(END_TIMEOUT_S)
-    return [seen for group in begun for seen in _seen_by(group, patience_s)]
+    return [result for group in started for result in group.all_results(limit_s)]
 
 
-def _begin(stages: Stages, timeout_s: float, patience_s: float) -> _Group:
-    told, telling = _FORK.Pipe(duplex=False)
-    # Closed here at once: the end of the process must be the end of the pipe.
-    with telling:
-        process = _FORK.Process(
-            target=_run_in_process,
-            args=(stages, telling),
-            kwargs={"timeout_s": timeout_s, "patience_s": patience_s},
-        )
+def _start(stages: Stages, timeout_s: float, limit_s: float) -> _Group:
+    receiver, sender = _FORK.Pipe(duplex=False)
+    # Closed in this process, so that the pipe ends with the child.
+    with sender:
+        limits = {"timeout_s": timeout_s, "limit_s": limit_s}
+        process = _FORK.Process(target=_run_group, args=(stages, sender), kwargs=limits)
         process.start()
-    return _Group(stages, process, told)
+    return _Group(stages, process, receiver)
 
 
-def _run_in_process(
-    stages: Stages, telling: connection.Connection, *, timeout_s: float, patience_s: float
+def _run_group(
+    stages: Stages, sender: connection.Connection, *, timeout_s: float, limit_s: float
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it ends it
-    # The kernel ends it if nobody else is left to do so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
+    # If the parent has died, the kernel ends this process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, patience_s + 2 * END_TIMEOUT_S)
-    asyncio.run(run_group(stages, timeout_s, telling.send, end=os._exit))
+    signal.setitimer(signal.ITIMER_REAL, limit_s + 2 * END_TIMEOUT_S)
+
+    async def run() -> None:
+        def send(number: int, result: CheckResult | None) -> None:
+            sender.send((number, result))
+
+        await run_checks(stages, timeout_s=timeout_s, on_result=send)
+        os._exit(0)  # at once, even if a thread of a check is still blocked
+
+    asyncio.run(run())
 
 
-async def run_group(
-    stages: Stages, timeout_s: float, deliver: Deliver, *, end: Callable[[int], object]
-) -> None:
-    """Examine, and deliver what is seen; then end at once, whatever threads still wait for."""
-    await run_checks(stages, timeout_s=timeout_s, tell=lambda number, seen: deliver((number, seen)))
-    end(0)
-
-
-def _listen(groups: Sequence[_Group], deadline_s: float) -> None:
-    by_end: dict[object, _Group] = {group.told: group for group in groups}
-    while by_end:
+def _receive_all(groups: Sequence[_Group], deadline_s: float) -> None:
+    open_groups: dict[object, _Group] = {group.receiver: group for group in groups}
+    while open_groups:
         ready = connection.wait(
-            [group.told for group in by_end.values()], max(deadline_s - time.monotonic(), 0.0)
+            [group.receiver for group in open_groups.values()],
+            max(deadline_s - time.monotonic(), 0.0),
         )
         if not ready:
             return
-        for end in ready:
-            if not _note(by_end[end]):
-                del by_end[end]
-
-
-def _note(group: _Group) -> bool:
-    """Note the next that a group tells; False if there is no more."""
-    try:
-        number, seen = group.told.recv()
-    except (EOFError, OSError):  # the latter in the middle of a word
-        return False
-    if seen is None:
-        group.ended.add(number)
-    else:
-        group.seen.setdefault(number, []).append(seen)
-    return True
-
-
-def _seen_by(group: _Group, patience_s: float) -> Iterator[Seen]:
-    number = 0
-    is_held_up = False  # what comes after a stage that did not end was not begun
-    for checks in group.stages:
-        were_held_up = is_held_up
-        for check in checks:
-            yield from group.seen.get(number, ())
-            if number not in group.ended:
-                is_held_up = True
-                yield _unended(check, group, patience_s, has_begun=not were_held_up)
-            number += 1
-
-
-def _unended(check: Check, group: _Group, patience_s: float, *, has_begun: bool) -> Finding:
-    if not has_begun:
-        return check.matter.skipped("was not looked at", "see the finding of what it needs")
-    # Whoever was ended here, when time was up, was killed.
-    if group.process.exitcode in {None, -signal.SIGKILL}:
-        return hanging(check, patience_s)
-    return check.matter.error(
-        "the check broke off: its process has ended", "look at it by hand, and report this as a bug"
-    )
+        for receiver in ready:
+            if not open_groups[receiver].receive():
+                del open_groups[receiver]

@@ -1,7 +1,4 @@
-"""How far another machine's clock is from this one's, and what that would lead to.
-
-Asks nobody: who has an answer with a time in it tells it here.
-"""
+"""Clock skew between this machine and a server, from one timestamped response."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,39 +9,38 @@ WARNING_S = 1.0
 ERROR_S = 10.0
 _REMEDY = "synchronise the clocks of both machines (NTP, chrony)"
 _WHY = (
-    "ages of feeds, `wait_for_dimension` and as-of lookups compare clocks; "
-    "times to live do not, they are monotonic"
+    "feed ages, `wait_for_dimension` and as-of lookups compare clocks; "
+    "times to live use a monotonic clock"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The other's clock, and this one's before it was asked and after; seconds since the epoch."""
+    """Time of a server, and of this machine before and after the request; epoch seconds."""
 
-    asked_s: float
-    answered_s: float
-    other_s: float
-    resolution_s: float = 0.0  # what is cut off from the other's time at most
+    sent_s: float
+    received_s: float
+    server_s: float
+    resolution_s: float = 0.0  # the server's time is truncated by less than this
 
     @property
     def skew_s(self) -> float:
-        """How far the other is ahead, as little as it can be; negative where it is behind."""
-        middle_s = (self.asked_s + self.answered_s) / 2
-        ahead_s = self.other_s - middle_s
-        if -self.resolution_s <= ahead_s <= 0:
-            return 0.0
-        return ahead_s if ahead_s > 0 else ahead_s + self.resolution_s
+        """Smallest possible lead of the server's clock; negative if the server is behind."""
+        ahead_s = self.server_s - (self.sent_s + self.received_s) / 2
+        if ahead_s > 0:
+            return ahead_s
+        return min(ahead_s + self.resolution_s, 0.0)
 
 
-def clock_findings(matter: Subject, reading: ClockReading) -> Iterator[Finding]:
-    """What the distance means; half of the time that the answer took may be an error of it."""
+def clock_findings(subject: Subject, reading: ClockReading) -> Iterator[Finding]:
+    """Yield the severity of the skew; half of the response time is tolerated as uncertainty."""
     skew_s = reading.skew_s
-    doubt_s = (reading.answered_s - reading.asked_s) / 2
+    uncertainty_s = (reading.received_s - reading.sent_s) / 2
     direction = "ahead of" if skew_s > 0 else "behind"
-    text = f"its clock is {abs(skew_s):.1f} s {direction} this one (±{doubt_s:.1f} s): {_WHY}"
-    if abs(skew_s) - doubt_s > ERROR_S:
-        yield matter.error(text, _REMEDY)
-    elif abs(skew_s) - doubt_s > WARNING_S:
-        yield matter.warning(text, _REMEDY)
+    text = f"its clock is {abs(skew_s):.1f} s {direction} this one (±{uncertainty_s:.1f} s): {_WHY}"
+    if abs(skew_s) - uncertainty_s > ERROR_S:
+        yield subject.error(text, _REMEDY)
+    elif abs(skew_s) - uncertainty_s > WARNING_S:
+        yield subject.warning(text, _REMEDY)
     else:
-        yield matter.ok(f"its clock agrees with this one, within {WARNING_S:g} s")
+        yield subject.ok(f"its clock agrees with this one within {WARNING_S:g} s")

@@ -1,4 +1,4 @@
-"""Findings of the doctor: severity, subject, remedy, and the report of all."""
+"""Findings of the doctor: severity, subject, message, remedy, and the report of all findings."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from lookup_core.errors import BackendError, ErrorCode
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding; only errors change the exit code."""
 
     OK = "ok"
-    WARNING = "warning"  # it works, but not as it should, or not for long
-    ERROR = "error"
-    SKIPPED = "skipped"  # it could not be looked at from here
+    WARNING = "warning"  # works with a restriction, or may fail later
+    ERROR = "error"  # does not work, or returns unreliable data
+    SKIPPED = "skipped"  # cannot be checked from here
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check says of one subject; only what is well needs no remedy."""
+    """Result of a check for one subject; only an `ok` finding has no remedy."""
 
     check: str
     subject: str
@@ -31,70 +31,71 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at, and by which check; makes the findings of it."""
+    """Name of a check and of the thing that it inspects; creates the findings on it."""
 
     check: str
-    subject: str
+    name: str
 
     def ok(self, message: str) -> Finding:
-        """It is well."""
-        return Finding(self.check, self.subject, Severity.OK, message)
+        """Return a finding without a fault."""
+        return Finding(self.check, self.name, Severity.OK, message)
 
     def warning(self, message: str, remedy: str) -> Finding:
-        """It works, but not as it should, or not for long."""
-        return Finding(self.check, self.subject, Severity.WARNING, message, remedy)
+        """Return a finding on a restriction or a later failure."""
+        return Finding(self.check, self.name, Severity.WARNING, message, remedy)
 
     def error(self, message: str, remedy: str) -> Finding:
-        """It does not work, or the data are not to be relied on."""
-        return Finding(self.check, self.subject, Severity.ERROR, message, remedy)
+        """Return a finding on a failure."""
+        return Finding(self.check, self.name, Severity.ERROR, message, remedy)
 
     def skipped(self, message: str, remedy: str) -> Finding:
-        """It could not be looked at; the remedy says how it can be."""
-        return Finding(self.check, self.subject, Severity.SKIPPED, message, remedy)
+        """Return a finding on a missing check; the remedy makes the check possible."""
+        return Finding(self.check, self.name, Severity.SKIPPED, message, remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings, in the order of their checks."""
+    """All findings, in the order of their checks."""
 
     findings: Sequence[Finding]
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many there are of each severity."""
+        """Number of findings of each severity."""
         counts = Counter(finding.severity for finding in self.findings)
         return {severity.value: counts[severity] for severity in Severity}
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything is wrong; warnings are not."""
+        """Whether any finding is an error."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return findings and summary as JSON values."""
         return {"findings": [asdict(each) for each in self.findings], "summary": self.summary}
 
 
 _REMEDIES = {
-    ErrorCode.BACKEND_UNAVAILABLE: "see that it runs, and that address, TLS and firewalls fit",
-    ErrorCode.CONNECTION_LOST: "see that it runs, and that nothing between cuts connections",
-    ErrorCode.TIMEOUT: "see that it is not overloaded, and that no lock is held on the table",
-    ErrorCode.BACKEND_AUTH: "correct user and password in the secret, or the server's rules",
-    ErrorCode.FORBIDDEN: "give the sidecar's user the right to read it",
-    ErrorCode.TABLE_UNAVAILABLE: "correct the name in the configuration, or create it",
+    ErrorCode.BACKEND_UNAVAILABLE: "check that it runs; check its address, TLS and firewalls",
+    ErrorCode.CONNECTION_LOST: "check that it runs, and that no proxy or firewall cuts connections",
+    ErrorCode.TIMEOUT: "check the server for overload, and the table for locks",
+    ErrorCode.BACKEND_AUTH: "correct user and password in the secret, or the server's access rules",
+    ErrorCode.FORBIDDEN: "grant the sidecar's user the right to read it",
+    ErrorCode.TABLE_UNAVAILABLE: "correct the name in the configuration, or create the table",
 }
-_HIDDEN_ROWS = "row-level security"  # the adapter's words; the name is right then
-# The service refuses it whatever the policies say: a row that one hides would look missing.
+_HIDDEN_ROWS = "row-level security"  # part of the connector's message
+# The service refuses such tables for every policy: a hidden row would be reported as missing.
 _HIDDEN_ROWS_REMEDY = (
-    "ALTER TABLE … DISABLE ROW LEVEL SECURITY, if all rows may be seen; else name a table without "
-    "it that holds what may be (no policy is enough, and no view: a copy that triggers or a job "
-    "keep)"
+    "if the sidecar may read all rows: ALTER TABLE … DISABLE ROW LEVEL SECURITY; otherwise name a "
+    "table without row-level security that triggers or a job fill with the permitted rows (a view "
+    "or a policy is not enough)"
 )
-_OTHER_REMEDY = "see the log of the store"
+_OTHER_REMEDY = "see the log of the backend"
 
 
-def trouble(matter: Subject, error: BackendError, *, remedy: str = "") -> Finding:
-    """The error as a finding; what stands behind a semicolon in its text is its remedy."""
+def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") -> Finding:
+    """Return the error as a finding; text after a semicolon in the error is its remedy."""
     reason, _, own = error.detail.partition("; ")
     hidden = _HIDDEN_ROWS_REMEDY if _HIDDEN_ROWS in reason else ""
-    return matter.error(reason, remedy or own or hidden or _REMEDIES.get(error.code, _OTHER_REMEDY))
+    known = own or hidden or _REMEDIES.get(error.code, _OTHER_REMEDY)
+    return subject.error(reason, remedy or known)

@@ -1,4 +1,4 @@
-"""Check plan: the checks for a configuration, and those that were skipped."""
+"""Check plan: the checks for a configuration, a running sidecar and a deployment."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -7,77 +7,75 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_core.errors import ConfigurationError
-from lookup_core.settings import CacheMode
 from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.doctor.backends.database_check import DatabaseCheck
 from service.doctor.backends.kafka_check import KafkaCheck
-from service.doctor.backends.parquet_check import ParquetCheck
-from service.doctor.backends.postgres_server import postgres_places
-from service.doctor.backends.table_check import TableCheck
+from service.doctor.backends.postgres_server import postgres_targets
+from service.doctor.backends.table_check import ParquetCheck, TableCheck
 from service.doctor.check import Check
 from service.doctor.deployment.container_findings import SidecarNeeds
 from service.doctor.deployment.kubernetes_check import KubernetesCheck
 from service.doctor.deployment.pod_template import PodTemplateCheck
 from service.doctor.deployment.spark_check import SparkCheck, read_spark_conf
 from service.doctor.finding import Finding, Subject
-from service.doctor.sidecar.configuration_check import CHECK, ConfigurationCheck
+from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, ConfigurationCheck
 from service.doctor.sidecar.process_limits_check import ProcessLimitsCheck
 from service.doctor.sidecar.secrets_check import CertificateCheck, SecretsCheck
-from service.doctor.sidecar.sidecar_check import AskSidecar, SidecarCheck
+from service.doctor.sidecar.sidecar_check import SidecarCheck, SidecarGet
 from service.doctor.sidecar.socket_check import SocketCheck
-from service.resources.memory_shares import MemoryShares
 
 IMAGE_CONFIG = "/etc/sidelook/sidelook.yaml"  # where the manifests mount it
+_TABLES_AT_ONCE = 4  # of one database
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedCheck:
-    """One finding: why it was not looked at, and what would let it be."""
+    """A check that cannot run: one finding with the reason and a remedy."""
 
-    matter: Subject
+    subject: Subject
     reason: str
     remedy: str
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """One."""
-        yield self.matter.skipped(self.reason, self.remedy)
+        """Yield the one finding."""
+        yield self.subject.skipped(self.reason, self.remedy)
 
 
 def missing_configuration() -> SkippedCheck:
-    """For the configuration and all that it names, where --config was left out."""
+    """Return the check that replaces all checks of the configuration without --config."""
     return SkippedCheck(
         Subject(CHECK, "--config"),
-        "no configuration is named: neither it nor its stores and secrets were looked at",
+        "no configuration is given: its backends and secrets were not checked",
         f"name the sidecar's file with --config; in the image --config {IMAGE_CONFIG}",
     )
 
 
 def unknown_sidecar(file: str) -> SkippedCheck:
-    """For the sidecar of a configuration with faults: the usual place may be another one's."""
+    """Return the check that replaces the sidecar's, if its configuration has faults.
+
+    The default socket is not used: another sidecar may listen there.
+    """
     return SkippedCheck(
         Subject("sidecar", file),
-        "where it listens is not known, as the configuration cannot be loaded",
-        "correct it, or name the sidecar with --endpoint",
+        "its address is unknown, because the configuration cannot be loaded",
+        "correct the configuration, or name the sidecar with --endpoint",
     )
-
-
-_TABLES_AT_ONCE = 4  # of one database
 
 
 @dataclass(frozen=True, slots=True)
 class RunningSidecar:
-    """The sidecar that is asked, and its socket, if it is on this machine."""
+    """The sidecar to query, and its socket if it is on this machine."""
 
     endpoint: str
-    ask: AskSidecar
+    get: SidecarGet
     socket: Path | None = None
-    token_origin: str | None = None  # the option or setting whose token it is shown
+    token_origin: str | None = None  # option or setting that names the token's file
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is told of where executors run."""
+    """Options that describe the executors and their cluster."""
 
     executors: int | None = None
     kubernetes: str | None = None
@@ -89,7 +87,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A configuration, or the faults for which there is none."""
+    """A configuration file with its settings, or with the faults that prevent loading."""
 
     file: Path
     settings: Settings | None = None
@@ -101,7 +99,7 @@ def plan(
     sidecar: RunningSidecar | SkippedCheck | None,
     deployment: Deployment,
 ) -> list[list[Check]]:
-    """The checks in stages: tables after their databases."""
+    """Return the checks in two stages: tables run after their databases."""
     settings = None if configured is None else configured.settings
     first: list[Check] = [
         missing_configuration()
@@ -109,26 +107,25 @@ def plan(
         else ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
     ]
     if sidecar is not None:
-        first += _of_sidecar(sidecar, settings)
+        first += _sidecar_checks(sidecar, settings)
     databases: list[DatabaseCheck] = []
     second: list[Check] = []
     if configured is not None and settings is not None:
         first.append(SecretsCheck(settings))
         if settings.listen.tls is not None:
             first.append(CertificateCheck(settings.listen.tls))
-        # A secret that vanished since it was checked is a finding of its own check.
+        # The secrets check reports a file that has vanished since the configuration was loaded.
         with suppress(OSError):
-            databases = [DatabaseCheck(place) for place in postgres_places(settings.dimensions)]
-        second += _tables(databases, configured.file, settings)
-        first += [*databases, *_others(settings)]
-    first += _of_deployment(deployment, settings)
+            databases = [DatabaseCheck(each) for each in postgres_targets(settings.dimensions)]
+        second += _table_checks(databases, configured.file, settings)
+        first += [*databases, *_dimension_checks(settings)]
+    first += _deployment_checks(deployment, settings)
     return [first, second]
 
 
 def groups(stages: Sequence[Sequence[Check]]) -> list[list[list[Check]]]:
-    """The same, each database with its tables apart from all else, and in stages, too."""
-    every = [check for stage in stages for check in stage]
-    databases = [check for check in every if isinstance(check, DatabaseCheck)]
+    """Return the stages as groups: one per database with its tables, and one for the rest."""
+    databases = [check for stage in stages for check in stage if isinstance(check, DatabaseCheck)]
     return [
         [[check for check in stage if _database_of(check) is database] for stage in stages]
         for database in (None, *databases)
@@ -141,37 +138,30 @@ def _database_of(check: Check) -> DatabaseCheck | None:
     return check if isinstance(check, DatabaseCheck) else None
 
 
-def _of_sidecar(
+def _sidecar_checks(
     sidecar: RunningSidecar | SkippedCheck, settings: Settings | None
 ) -> Iterator[Check]:
     if isinstance(sidecar, SkippedCheck):
         yield sidecar
     else:
-        yield from _of_running(sidecar, settings)
+        if sidecar.socket is not None:
+            yield SocketCheck(sidecar.socket)
+        names = None if settings is None else tuple(settings.dimensions)
+        yield SidecarCheck(sidecar.endpoint, sidecar.get, names, sidecar.token_origin)
     yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
 
 
-def _of_running(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:
-    if sidecar.socket is not None:
-        yield SocketCheck(sidecar.socket)
-    names = None if settings is None else tuple(settings.dimensions)
-    yield SidecarCheck(sidecar.endpoint, sidecar.ask, names, sidecar.token_origin)
-
-
-def _tables(databases: Sequence[DatabaseCheck], file: Path, settings: Settings) -> Iterator[Check]:
-    wanted_bytes = sum(
-        each.cache.max_bytes
-        for each in settings.dimensions.values()
-        if each.cache.mode is not CacheMode.NONE
-    )
-    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
+def _table_checks(
+    databases: Sequence[DatabaseCheck], file: Path, settings: Settings
+) -> Iterator[Check]:
+    scale = CacheMemory.of(settings).scale
     for database in databases:
-        turns = asyncio.Semaphore(_TABLES_AT_ONCE)
-        for name, config in database.place.dimensions.items():
-            yield TableCheck(name, config, database, turns, file, scale)
+        slots = asyncio.Semaphore(_TABLES_AT_ONCE)
+        for name, config in database.target.dimensions.items():
+            yield TableCheck(name, config, database, slots, file, scale)
 
 
-def _others(settings: Settings) -> Iterator[Check]:
+def _dimension_checks(settings: Settings) -> Iterator[Check]:
     for name, config in settings.dimensions.items():
         if isinstance(config.source, ParquetSource):
             yield ParquetCheck(name, config)
@@ -179,7 +169,7 @@ def _others(settings: Settings) -> Iterator[Check]:
             yield KafkaCheck(name, config.refresh.changelog)
 
 
-def _of_deployment(deployment: Deployment, settings: Settings | None) -> Iterator[Check]:
+def _deployment_checks(deployment: Deployment, settings: Settings | None) -> Iterator[Check]:
     yield KubernetesCheck(deployment.kubernetes)
     template, conf = deployment.pod_template, deployment.spark_conf
     if template is not None:
@@ -197,4 +187,4 @@ def _checks_all_containers(conf: Path) -> bool:
     try:
         return read_spark_conf(conf).checks_all_containers
     except ConfigurationError:
-        return True  # Spark's own word for it; that the file cannot be read is told of by its check
+        return True  # Spark's default; the Spark check reports the unreadable file

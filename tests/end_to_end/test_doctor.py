@@ -122,7 +122,7 @@ def test_configured_token_is_shown(guarded: SidecarProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "told"), [(None, "wants a token"), ("wrong", "refuses the token of --token-file")]
+    ("token", "told"), [(None, "requires a token"), ("wrong", "refuses the token of --token-file")]
 )
 def test_token_that_is_missed_is_told(
     guarded: SidecarProcess, tmp_path: Path, token: str | None, told: str
@@ -135,7 +135,7 @@ def test_token_that_is_missed_is_told(
     ended = doctor(guarded, "--endpoint", f"unix://{guarded.socket}", *given, "--json")
 
     (error,) = [each for each in ended.report["findings"] if each["severity"] == "error"]
-    assert error["message"] == f"does not tell its dimensions: it {told}"
+    assert error["message"] == f"does not list its dimensions: it {told}"
     assert error["remedy"].startswith("give --token-file FILE")
 
 

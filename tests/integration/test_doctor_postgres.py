@@ -166,8 +166,8 @@ async def test_full_server_is_an_error(shop: Database) -> None:
     (fits,) = (each for each in await examined(settings) if each.check == "connections")
 
     assert (finding.check, finding.severity) == ("connections", Severity.ERROR)
-    assert finding.message.startswith("50 executors want 400 (8 connections for each executor)")
-    assert fits.message.endswith(" that are left for sidecars each takes 8")
+    assert finding.message.startswith("50 executors open 400 (8 connections for each executor)")
+    assert fits.message.endswith("each executor opens 8")
 
 
 async def test_addresses_of_one_server_are_added_up(shop: Database) -> None:
@@ -180,7 +180,7 @@ async def test_addresses_of_one_server_are_added_up(shop: Database) -> None:
 
     (finding,) = (each for each in await examined(settings) if each.check == "connections")
 
-    assert finding.message.endswith(" that are left for sidecars each takes 16")
+    assert finding.message.endswith("each executor opens 16")
 
 
 async def test_limit_of_a_role_counts(shop: Database) -> None:

@@ -38,8 +38,8 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"initContainers": [], "containers": [EXECUTOR, SIDECAR]},
         ["is an ordinary container", "executor_is_named_as_spark_expects"],
     ),
-    "node network": ({"hostNetwork": True}, ["hostNetwork: true", "node_is_isolated"]),
-    "service links": ({"enableServiceLinks": ABSENT}, ["a Service called sidelook"]),
+    "node network": ({"hostNetwork": True}, ["hostNetwork: true"]),
+    "service links": ({"enableServiceLinks": ABSENT}, ["a Service named sidelook"]),
     "executor without the socket": (
         {"containers.0.volumeMounts": []},
         ["container spark-kubernetes-executor does not mount volume sidelook-socket"],
@@ -58,7 +58,7 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "small container": (
         {"initContainers.0.resources.limits.memory": "600Mi"},
-        ["limits.memory is 512MiB, and there is 600MiB", "memory_is_guaranteed"],
+        ["limits.memory is 512MiB, and the container has 600MiB", "memory_is_guaranteed"],
     ),
     # of the shipped pods
     "executor name": ({"containers.0.name": "executor"}, ["executor_is_named_as_spark_expects"]),
@@ -122,7 +122,7 @@ MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
     "health port": (
         ":8816",
         ":8817",
-        [f"the {name}Probe asks port health" for name in ("startup", "liveness", "readiness")],
+        [f"the {name}Probe uses port health" for name in ("startup", "liveness", "readiness")],
     ),
     "health on loopback": ("0.0.0.0:", "127.0.0.1:", ["has probes, and listen.health is closed"]),
     "lookups by TCP": ("http: null", "http: 127.0.0.1:8815", ["lookups_use_the_socket_only"]),
@@ -144,7 +144,7 @@ MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
     "caches as large as the container": (
         "memory: 512MiB",
         "memory: 768MiB",
-        ["limits.memory is 768MiB, and there is 768MiB: too little"],
+        ["limits.memory is 768MiB, and the container has 768MiB: too little"],
     ),
 }
 

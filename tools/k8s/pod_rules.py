@@ -144,9 +144,12 @@ def no_container_has_privileges(deployment: Deployment) -> bool:
 
 
 def node_is_isolated(deployment: Deployment) -> bool:
-    """No namespace, path or port of the node, and no shared processes."""
+    """No namespace, path or port of the node, and no shared processes.
+
+    The doctor refuses `hostNetwork`.
+    """
     spec = deployment.spec
-    keys = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    keys = ("hostPID", "hostIPC", "shareProcessNamespace")
     ports = [port for each in deployment.containers for port in each.items("ports")]
     is_apart = not any(spec.get(key) for key in keys)
     is_apart = is_apart and not any("hostPort" in port.values for port in ports)
@@ -185,7 +188,7 @@ def lookups_use_the_socket_only(deployment: Deployment) -> bool:
 def socket_volume_is_bounded_memory(deployment: Deployment) -> bool:
     """The folder of the socket is a volume in memory with a size limit."""
     socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
-    volume = deployment.volume(_mount_at(deployment.sidecar, socket.parent).text("name"))
+    volume = deployment.volume(deployment.sidecar.mount_at(socket.parent).text("name"))
     source = volume.below("emptyDir")
     return source.get("medium") == "Memory" and "sizeLimit" in source.values
 
@@ -193,7 +196,7 @@ def socket_volume_is_bounded_memory(deployment: Deployment) -> bool:
 def configuration_is_mounted(deployment: Deployment) -> bool:
     """The file of `--config` comes from the ConfigMap, read-only."""
     path = PurePosixPath(deployment.sidecar.values["args"][-1])
-    mount = _mount_at(deployment.sidecar, path.parent)
+    mount = deployment.sidecar.mount_at(path.parent)
     source = deployment.volume(mount.text("name")).below("configMap")
     is_named = source.text("name") == deployment.config_map["metadata"]["name"]
     return bool(mount.get("readOnly")) and is_named and path.name in deployment.config_map["data"]
@@ -202,7 +205,7 @@ def configuration_is_mounted(deployment: Deployment) -> bool:
 def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
     """The DSNs are files of mode 0440, in a volume that no other container mounts."""
     folders = {path.parent for path in deployment.dsn_files}
-    mount = _mount_at(deployment.sidecar, folders.pop()) if len(folders) == 1 else Part()
+    mount = deployment.sidecar.mount_at(folders.pop()) if len(folders) == 1 else Part()
     name = mount.text("name")
     mounts = [each for other in deployment.containers for each in other.items("volumeMounts")]
     is_alone = [each.text("name") for each in mounts].count(name) == 1
@@ -253,8 +256,3 @@ RULES: list[Callable[[Deployment], bool]] = [
 
 def _has(context: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return all(key in context and context[key] == value for key, value in wanted.items())
-
-
-def _mount_at(container: Part, folder: PurePosixPath) -> Part:
-    mounts = container.items("volumeMounts")
-    return next((each for each in mounts if each.text("mountPath") == str(folder)), Part())

@@ -1,4 +1,4 @@
-"""Container check: probes, memory, processors, termination and socket path."""
+"""Container findings: probes, memory, processors, termination and socket path of the sidecar."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 @dataclass(frozen=True, slots=True)
 class SidecarNeeds:
-    """What the configuration makes the container need."""
+    """Requirements of a configuration on the container."""
 
     memory_bytes: int = 512 * 2**20  # limits.memory
-    longest_load_s: float = 0.0  # how long /startupz may wait for tables
+    longest_load_s: float = 0.0  # longest time until /startupz succeeds
     has_health: bool = True  # a health listener that is not on loopback
-    probe_ports: frozenset[int] = frozenset({8816})  # who answers there, by the pod's IP
+    probe_ports: frozenset[int] = frozenset({8816})  # ports that answer at the pod's IP
 
     @classmethod
     def of(cls, settings: Settings) -> "SidecarNeeds":
-        """Those of a configuration."""
+        """Return the requirements of a configuration."""
         loads = [
             each.cache.warmup_max_wait_s
             for each in settings.dimensions.values()
@@ -46,83 +46,81 @@ class SidecarNeeds:
 
 
 def container_findings(
-    matter: Subject, sidecar: Manifest, needs: SidecarNeeds
+    subject: Subject, sidecar: Manifest, needs: SidecarNeeds
 ) -> Iterator[Finding]:
-    """What is wrong with it."""
-    yield _memory(matter, sidecar, needs)
+    """Yield the findings on the sidecar's container."""
+    yield _memory_finding(subject, sidecar, needs)
     processors = quantity(sidecar.below("resources", "limits").text("cpu"))
     if processors is not None and processors < 1.0:
-        yield matter.warning(
-            f"is held to {processors:g} processors: throttling stops the event loop of all tasks",
-            "leave limits.cpu out, and give requests.cpu only",
+        yield subject.warning(
+            f"is limited to {processors:g} processors: throttling stops the event loop for all "
+            "tasks",
+            "remove limits.cpu, and set requests.cpu only",
         )
-    yield from patience_findings(matter, sidecar, needs)
-    has_probes = any(sidecar.get(name) for name in _PROBES)
-    if has_probes and not needs.has_health:
-        yield matter.error(
-            "has probes, and listen.health is closed or on loopback: they find nothing",
+    yield _startup_finding(subject, sidecar, needs)
+    if not needs.has_health and any(sidecar.get(name) for name in _PROBES):
+        yield subject.error(
+            "has probes, and listen.health is closed or on loopback: the probes fail",
             "set listen.health: 0.0.0.0:8816",
         )
     else:
-        yield from probe_findings(matter, sidecar, needs.probe_ports)
-    yield from configuration_findings(matter, sidecar)
+        yield from _probe_findings(subject, sidecar, needs.probe_ports)
+    yield from _configuration_findings(subject, sidecar)
     if sidecar.below("lifecycle").get("preStop"):
-        yield matter.warning(
-            "has a preStop hook, which runs at once, while the executor still looks up",
-            "leave it out: the sidecar drains when it gets SIGTERM, after the executor",
+        yield subject.warning(
+            "has a preStop hook, which runs while the executor still looks up",
+            "remove it: the sidecar drains on SIGTERM, which arrives after the executor's end",
         )
 
 
-def _memory(matter: Subject, sidecar: Manifest, needs: SidecarNeeds) -> Finding:
+def _memory_finding(subject: Subject, sidecar: Manifest, needs: SidecarNeeds) -> Finding:
     limit = quantity(sidecar.below("resources", "limits").text("memory"))
     if limit is None:
-        return matter.warning(
-            "has no memory limit: if it grows, the kernel may kill the executor in its place",
+        return subject.warning(
+            "has no memory limit: if it grows, the kernel may kill the executor instead",
             f"set resources.limits.memory to {size_text(needs.memory_bytes // 2 * 3)} or more",
         )
-    return memory_finding(matter, needs.memory_bytes, int(limit))
+    return memory_finding(subject, needs.memory_bytes, int(limit))
 
 
-def patience_findings(matter: Subject, sidecar: Manifest, needs: SidecarNeeds) -> Iterator[Finding]:
-    """Whether the startup probe waits for longer than tables may take to load."""
+def _startup_finding(subject: Subject, sidecar: Manifest, needs: SidecarNeeds) -> Finding:
     probe = sidecar.below("startupProbe")
     if not probe.values:
-        yield matter.warning(
+        return subject.warning(
             "has no startupProbe: the executor starts before the sidecar listens",
-            "add one of /startupz at the health port",
+            "add a startupProbe of /startupz at the health port",
         )
-        return
-    patience_s = probe.number("initialDelaySeconds", 0) + (
+    limit_s = probe.number("initialDelaySeconds", 0) + (
         probe.number("periodSeconds", 10) * probe.number("failureThreshold", 3)
     )
-    if patience_s <= needs.longest_load_s:
-        yield matter.error(
-            f"the startupProbe waits {patience_s} s, and cache.warmup_max_wait is "
-            f"{duration_text(needs.longest_load_s)}: killed while it loads, it begins anew",
-            f"set its failureThreshold so that it waits longer than "
-            f"{duration_text(needs.longest_load_s + 60)}",
-        )
-    else:
-        yield matter.ok(f"the startupProbe waits {patience_s} s, longer than any load")
+    if limit_s > needs.longest_load_s:
+        return subject.ok(f"the startupProbe waits {limit_s} s, longer than any load")
+    return subject.error(
+        f"the startupProbe waits {limit_s} s, and cache.warmup_max_wait is "
+        f"{duration_text(needs.longest_load_s)}: the sidecar is killed while it loads, and starts "
+        "again",
+        "set its failureThreshold for a wait of more than "
+        f"{duration_text(needs.longest_load_s + 60)}",
+    )
 
 
-def probe_findings(matter: Subject, sidecar: Manifest, ports: frozenset[int]) -> Iterator[Finding]:
-    """Whether probes ask where the sidecar answers; a port may be the name of one of its own."""
+def _probe_findings(
+    subject: Subject, sidecar: Manifest, ports: frozenset[int]
+) -> Iterator[Finding]:
     names = {each.text("name"): each.get("containerPort") for each in sidecar.items("ports")}
     for name in _PROBES:
         over_http, over_tcp = sidecar.below(name, "httpGet"), sidecar.below(name, "tcpSocket")
-        port = over_http.get("port") or over_tcp.get("port")
+        port = over_http.get("port") or over_tcp.get("port")  # a number, or the name of a port
         if port is not None and names.get(str(port), port) not in ports:
-            listens = ", ".join(map(str, sorted(ports)))
-            yield matter.error(
-                f"the {name} asks port {port}, and the sidecar answers at {listens}: it never "
-                "passes",
-                f"let it ask port {listens}, or a name that ports of the container gives to it",
+            listening = ", ".join(map(str, sorted(ports)))
+            yield subject.error(
+                f"the {name} uses port {port}, and the sidecar listens on {listening}: it never "
+                "succeeds",
+                f"set its port to {listening}, or to the name of that port in the container",
             )
 
 
-def configuration_findings(matter: Subject, sidecar: Manifest) -> Iterator[Finding]:
-    """Whether the file of `--config` is on a volume; in an image of one's own it may be, too."""
+def _configuration_findings(subject: Subject, sidecar: Manifest) -> Iterator[Finding]:
     words = [*_words(sidecar, "command"), *_words(sidecar, "args")]
     mounts = [Path(each.text("mountPath")) for each in sidecar.items("volumeMounts")]
     for word, following in zip(words, [*words[1:], ""], strict=True):
@@ -130,10 +128,10 @@ def configuration_findings(matter: Subject, sidecar: Manifest) -> Iterator[Findi
         file = Path(value or following)
         is_mounted = any(file == each or each in file.parents for each in mounts)
         if option == "--config" and file.is_absolute() and not is_mounted:
-            yield matter.warning(
-                f"no volume is mounted where --config {file} is: unless the image has it, the "
-                "sidecar does not start",
-                f"mount the ConfigMap at {file.parent}, or name the file that is mounted",
+            yield subject.warning(
+                f"no volume contains --config {file}: unless the image has the file, the sidecar "
+                "does not start",
+                f"mount the ConfigMap at {file.parent}, or name a mounted file",
             )
 
 
@@ -143,42 +141,42 @@ def _words(sidecar: Manifest, name: str) -> list[str]:
 
 
 VARIABLE = variable_of(("listen", "unix"))
-IMAGE_SOCKET = Path("/run/sidelook/sidelook.sock")  # what the image sets the variable to
+IMAGE_SOCKET = Path("/run/sidelook/sidelook.sock")  # value of the variable in the image
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSocket:
-    """The socket, as far as the template tells it."""
+    """The socket path in the sidecar's container."""
 
-    path: Path | None  # None: there is none, or its place stands elsewhere
-    is_told: bool = True
+    path: Path | None  # None: no socket, or an unknown path
+    is_known: bool = True
     is_of_image: bool = False  # the template does not set the variable
 
 
 def container_socket(sidecar: Manifest) -> ContainerSocket:
-    """The last word on it: of variables that are set twice, Kubernetes takes the later one."""
+    """Return the socket path; of a variable that is set twice, Kubernetes uses the last value."""
     found = [each for each in sidecar.items("env") if each.text("name") == VARIABLE]
     if not found:
         return ContainerSocket(IMAGE_SOCKET, is_of_image=True)
     if found[-1].get("valueFrom") is not None:
-        return ContainerSocket(None, is_told=False)
+        return ContainerSocket(None, is_known=False)
     text = WORDS.get(found[-1].text("value"), found[-1].text("value"))
     return ContainerSocket(Path(text) if isinstance(text, str) else None)
 
 
 def override_findings(
-    matter: Subject, socket: ContainerSocket, configured: Path | None
+    subject: Subject, socket: ContainerSocket, configured: Path | None
 ) -> Iterator[Finding]:
-    """What executors that go by the configuration would not find; None: it names no socket."""
-    if not socket.is_told:
-        yield matter.skipped(
-            f"{VARIABLE} is taken from elsewhere: where the socket is cannot be seen here",
-            "give it a value in the template, or see that both containers mount its folder",
+    """Yield a finding if the socket is unknown, or differs from listen.unix of the file."""
+    if not socket.is_known:
+        yield subject.skipped(
+            f"{VARIABLE} has no value in the template (valueFrom): the socket path is unknown",
+            "set its value in the template, or check that both containers mount its folder",
         )
     elif socket.is_of_image and configured not in {None, socket.path}:
-        yield matter.warning(
+        yield subject.warning(
             f"listen.unix of the configuration ({configured}) has no effect: {VARIABLE} of the "
-            f"image is {socket.path}, and beats it",
+            f"image is {socket.path}, and overrides it",
             f"set listen.unix to {socket.path}, or {VARIABLE} to {configured} in the env of the "
             "container",
         )

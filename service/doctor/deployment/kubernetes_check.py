@@ -1,4 +1,4 @@
-"""Kubernetes check: version, and support for native sidecars."""
+"""Kubernetes check: version of the cluster, and its support for native sidecars."""
 
 import json
 import os
@@ -15,54 +15,52 @@ from lookup_core.errors import ConfigurationError
 from service.doctor.finding import Finding, Subject
 
 OLDEST = (1, 29)
-ASK = "kubectl version -o json | python -m service doctor --kubernetes -"
-# Without a cluster kubectl tells its own version only.
+_COMMAND = "kubectl version -o json | python -m service doctor --kubernetes -"
+# Without a server, kubectl prints only its own version.
 _NO_SERVER = (
-    "kubectl reached no server; check its context (kubectl config current-context), or give the "
-    "version, such as 1.31"
+    "kubectl reached no server; check its context (kubectl config current-context), or give a "
+    "version such as 1.31"
 )
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
 def kubernetes_version(text: str) -> tuple[int, int]:
-    """The version in a text, or in what `kubectl version -o json` or the API server print.
+    """Parse a version, or the output of `kubectl version -o json` or of the API server.
 
     Raises ConfigurationError naming the accepted forms.
     """
-    told = _told(text.strip())
-    if "clientVersion" in told and "serverVersion" not in told:
+    document = _json_object(text)
+    if "clientVersion" in document and "serverVersion" not in document:
         raise ConfigurationError([_NO_SERVER])
-    match = _VERSION.fullmatch(_git_version(told) if told else text.strip())
+    # Of kubectl's two versions, the server's counts.
+    server = document if "gitVersion" in document else document.get("serverVersion")
+    of_server = str(server.get("gitVersion", "")) if isinstance(server, dict) else ""
+    match = _VERSION.fullmatch(of_server if document else text.strip())
     if match is None:
-        raise ConfigurationError([f"no version of a server; give one such as 1.31, or pipe: {ASK}"])
+        raise ConfigurationError(
+            [f"not a server version; give one such as 1.31, or pipe: {_COMMAND}"]
+        )
     return int(match[1]), int(match[2])
 
 
-def version_finding(matter: Subject, version: tuple[int, int]) -> Finding:
-    """Whether the cluster knows native sidecars."""
+def version_finding(subject: Subject, version: tuple[int, int]) -> Finding:
+    """Return whether the cluster supports native sidecars."""
     text = ".".join(map(str, version))
     if version < OLDEST:
-        return matter.error(
-            f"is version {text}: it drops the sidecar's restartPolicy in silence, and executors "
-            "wait for ever",
+        return subject.error(
+            f"has version {text}, which ignores restartPolicy: Always of the sidecar: executors "
+            "wait forever",
             "update the cluster to 1.29 or later",
         )
-    return matter.ok(f"is version {text}, which knows native sidecars")
+    return subject.ok(f"has version {text}, which supports native sidecars")
 
 
-def _told(text: str) -> Mapping[str, Any]:
-    """The text as an object; empty if it is none."""
+def _json_object(text: str) -> Mapping[str, Any]:
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
-
-
-def _git_version(told: Mapping[str, Any]) -> str:
-    # Of kubectl's two versions the server's is meant.
-    server = told if "gitVersion" in told else told.get("serverVersion")
-    return str(server.get("gitVersion", "")) if isinstance(server, dict) else ""
+    return document if isinstance(document, dict) else {}
 
 
 ACCOUNT = Path("var/run/secrets/kubernetes.io/serviceaccount")
@@ -71,39 +69,39 @@ _TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds
 
 @dataclass(frozen=True, slots=True)
 class KubernetesCheck:
-    """What the caller told of the version, if anything; accounts are mounted below `root`."""
+    """A given version, or the API server of this pod; `root` contains the service account."""
 
-    told: str | None = None
+    given: str | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     root: Path = Path("/")
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """The cluster."""
         return Subject("kubernetes", "cluster")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Whether its version is new enough."""
+        """Yield whether the version supports native sidecars."""
         host = self.environ.get("KUBERNETES_SERVICE_HOST")
-        if self.told is None and not host:
-            yield self.matter.skipped("its version is not known here", f"run: {ASK}")
+        if self.given is None and not host:
+            yield self.subject.skipped("its version is unknown here", f"run: {_COMMAND}")
             return
         try:
-            text = await self._asked(host) if host and self.told is None else self.told
-            yield version_finding(self.matter, kubernetes_version(text or ""))
+            text = await self._read_version(host) if host and self.given is None else self.given
+            yield version_finding(self.subject, kubernetes_version(text or ""))
         except ConfigurationError as error:
             reason, _, remedy = error.detail.partition("; ")
-            yield self.matter.error(reason, remedy)
+            yield self.subject.error(reason, remedy)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
-            yield self.matter.skipped(
-                f"the API server does not tell its version ({_reason(error)})", f"run: {ASK}"
+            yield self.subject.skipped(
+                f"the API server does not return its version ({_reason(error)})", f"run: {_COMMAND}"
             )
 
-    async def _asked(self, host: str) -> str:
+    async def _read_version(self, host: str) -> str:
         port = self.environ.get("KUBERNETES_SERVICE_PORT", "443")
         where = f"[{host}]" if ":" in host else host
         token, authority = (self.root / ACCOUNT / name for name in ("token", "ca.crt"))
-        # Without an account there is no authority to trust, and nothing that could be stolen.
+        # Without an account there is no authority to trust, and no token to protect.
         trusted: ssl.SSLContext | bool = False
         headers = {}
         if authority.is_file():
@@ -122,4 +120,4 @@ class KubernetesCheck:
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         return f"status {error.status}"
-    return "no answer in time" if isinstance(error, TimeoutError) else "it cannot be reached"
+    return "no answer in time" if isinstance(error, TimeoutError) else "not reachable"

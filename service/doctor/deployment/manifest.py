@@ -1,12 +1,12 @@
-"""Kubernetes manifests as plain values, and the quantities in them.
+"""Kubernetes manifests as plain values, and their quantities.
 
-Not a validator: what is missing or of another kind reads as empty, and the API server refuses it.
+Does not validate: a missing value, or one of another type, is empty. The API server refuses it.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -24,51 +24,57 @@ _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0} | {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A mapping of a manifest, at any depth."""
+    """A mapping at any depth of a manifest."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def below(self, *names: str) -> "Manifest":
-        """The mapping at the end of these steps; an empty one if there is none."""
+        """Return the mapping at this path; empty if there is none."""
         value: object = self.values
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
         return Manifest(value if isinstance(value, Mapping) else {})
 
     def items(self, name: str) -> "Sequence[Manifest]":
-        """The mappings in a list."""
+        """Return the mappings of a list."""
         value = self.values.get(name)
         items = value if isinstance(value, list) else []
         return [Manifest(each) for each in items if isinstance(each, Mapping)]
 
-    def get(self, name: str) -> Any:  # noqa: ANN401  as the file has it
-        """A value; None if there is none."""
+    def get(self, name: str) -> Any:  # noqa: ANN401  # any YAML value
+        """Return a value of any type; None if there is none."""
         return self.values.get(name)
 
     def text(self, name: str) -> str:
-        """A value as text; empty if there is none."""
+        """Return a value as text; empty if there is none."""
         value = self.values.get(name)
         return "" if value is None else str(value)
 
     def number(self, name: str, default: int) -> int:
-        """A whole number; the default for anything else."""
+        """Return a whole number; the default for any other value."""
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
+    def mount_at(self, folder: PurePath) -> "Manifest":
+        """Return the volume mount of a container at a folder; empty if there is none."""
+        mounts = self.items("volumeMounts")
+        found = (each for each in mounts if PurePath(each.text("mountPath")) == folder)
+        return next(found, Manifest())
+
 
 def read_manifests(path: Path) -> Sequence[Manifest]:
-    """The documents in a file; raises ConfigurationError that says why it cannot be read."""
+    """Read the documents of a file; raises ConfigurationError with the reason if that fails."""
     try:
         documents = list(YAML(typ="safe", pure=True).load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"]) from error
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(["is not YAML; of a Helm chart, give what it renders"]) from error
+        raise ConfigurationError(["is not YAML; render a Helm chart first"]) from error
     return [Manifest(each) for each in documents if isinstance(each, Mapping)]
 
 
 def quantity(text: str) -> float | None:
-    """An amount as Kubernetes writes it: `500m`, `768Mi`, `1`; None if it is none."""
+    """Return a Kubernetes quantity, such as `500m`, `768Mi` or `1`; None for other texts."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Pod template check: sidecar kind, socket, user, network and secrets."""
+"""Pod template check: kind of sidecar, socket, users, network and secrets."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ NAME = "sidelook"
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """A pod, and the container in it that is the sidecar."""
+    """A pod and its sidecar container."""
 
     pod: Manifest
     sidecar: Manifest | None  # None: there is none
@@ -27,7 +27,7 @@ class PodTemplate:
 
     @classmethod
     def of(cls, pod: Manifest) -> "PodTemplate":
-        """Find the sidecar: by its name, or by its image."""
+        """Return the pod with its sidecar, which is found by its name or its image."""
         for place in ("initContainers", "containers"):
             for container in pod.below("spec").items(place):
                 image = container.text("image").rpartition("/")[2]
@@ -42,12 +42,12 @@ class PodTemplate:
 
     @property
     def executors(self) -> Sequence[Manifest]:
-        """The ordinary containers besides the sidecar."""
+        """Ordinary containers, except the sidecar."""
         return [each for each in self.spec.items("containers") if each != self.sidecar]
 
     @property
     def is_native(self) -> bool:
-        """Whether Kubernetes starts the sidecar first, ends it last and restarts it alone."""
+        """Whether Kubernetes starts the sidecar first, ends it last, and restarts it alone."""
         return (
             self.sidecar is not None
             and self.is_init_container
@@ -56,10 +56,10 @@ class PodTemplate:
 
 
 def read_pod_template(path: Path) -> PodTemplate:
-    """The pod in a file; raises ConfigurationError if there is none."""
+    """Read the pod of a file; raises ConfigurationError if there is none."""
     pods = [each for each in read_manifests(path) if each.get("kind") == "Pod"]
     if not pods:
-        raise ConfigurationError(["holds no Pod; give the file that Spark gets as its template"])
+        raise ConfigurationError(["holds no Pod; name the file of podTemplateFile"])
     return PodTemplate.of(pods[0])
 
 
@@ -67,122 +67,110 @@ _TEMPLATE = "as k8s/base/executor-pod/executor-pod-template.yaml has it"
 
 
 def pod_findings(
-    matter: Subject, template: PodTemplate, *, socket: Path | None, checks_all: bool
+    subject: Subject, template: PodTemplate, *, socket: Path | None, checks_all: bool
 ) -> Iterator[Finding]:
-    """What is wrong with it; `checks_all` is what Spark says of all containers.
+    """Yield the faults of a pod, or one finding without a fault.
 
-    `socket` is listen.unix of the configuration, if there is one.
+    `socket` is listen.unix of the configuration; `checks_all` is Spark's checkAllContainers.
     """
     if template.sidecar is None:
-        yield matter.error(
+        yield subject.error(
             "there is no container sidelook", f"add it to initContainers, {_TEMPLATE}"
         )
         return
-    yield kind_finding(matter, template, checks_all=checks_all)
+    yield _kind_finding(subject, template, checks_all=checks_all)
     shared = container_socket(template.sidecar)
-    troubles = [
-        *_network_findings(matter, template.spec),
-        *_user_findings(matter, template),
-        *override_findings(matter, shared, socket),
-        *(socket_findings(matter, template, shared.path) if shared.path else ()),
-        *_secret_findings(matter, template.sidecar),
+    faults = [
+        *_network_findings(subject, template.spec),
+        *_user_findings(subject, template),
+        *override_findings(subject, shared, socket),
+        *(_socket_findings(subject, template, shared.path) if shared.path else ()),
+        *_secret_findings(subject, template.sidecar),
     ]
-    yield from troubles or [matter.ok("both containers share the socket and its user")]
+    yield from faults or [subject.ok("both containers share the socket and its user")]
 
 
-def kind_finding(matter: Subject, template: PodTemplate, *, checks_all: bool) -> Finding:
-    """Whether it is a native sidecar."""
+def _kind_finding(subject: Subject, template: PodTemplate, *, checks_all: bool) -> Finding:
     if template.is_native:
-        return matter.ok("is a native sidecar")
+        return subject.ok("is a native sidecar")
     remedy = f"move it to initContainers with restartPolicy: Always, {_TEMPLATE}"
     if template.is_init_container:
-        return matter.error(
-            "is an init container without restartPolicy: Always: the executor waits for its end, "
-            "which never comes",
+        return subject.error(
+            "is an init container without restartPolicy: Always: the executor waits forever",
             "give it restartPolicy: Always",
         )
     if checks_all:
-        return matter.error(
-            "is an ordinary container: it may start after the executor, and from Spark 4.0 on "
+        return subject.error(
+            "is an ordinary container: it may start after the executor, and since Spark 4.0 "
             "(spark.kubernetes.executor.checkAllContainers) its end fails the executor",
             remedy,
         )
-    return matter.warning(
+    return subject.warning(
         "is an ordinary container: it may start after the executor, and end before it", remedy
     )
 
 
-def _network_findings(matter: Subject, spec: Manifest) -> Iterator[Finding]:
+def _network_findings(subject: Subject, spec: Manifest) -> Iterator[Finding]:
     if spec.get("hostNetwork") is True:
-        yield matter.error(
-            "hostNetwork: true: everybody on the node reaches every listener",
-            "leave it out; the socket needs no network",
+        yield subject.error(
+            "hostNetwork: true: every process on the node reaches every listener",
+            "remove it; the socket needs no network",
         )
     if spec.get("enableServiceLinks") is not False:
-        yield matter.warning(
-            "a Service called sidelook would set SIDELOOK_PORT, which stops the start as unknown",
+        yield subject.warning(
+            "a Service named sidelook would set SIDELOOK_PORT, an unknown key: the start fails",
             "set enableServiceLinks: false",
         )
 
 
-def _user_findings(matter: Subject, template: PodTemplate) -> Iterator[Finding]:
+def _user_findings(subject: Subject, template: PodTemplate) -> Iterator[Finding]:
     assert template.sidecar is not None
-    containers = [template.sidecar, *template.executors]
-    users = {_user(each, template.spec) for each in containers}
-    if len(users) > 1 and template.spec.below("securityContext").get("fsGroup") is None:
-        yield matter.error(
-            "the containers run as different users, without a group of the socket (0660)",
+    of_pod = template.spec.below("securityContext")
+    containers = (template.sidecar, *template.executors)
+    own = [each.below("securityContext").get("runAsUser") for each in containers]
+    users = {of_pod.get("runAsUser") if user is None else user for user in own}
+    if len(users) > 1 and of_pod.get("fsGroup") is None:
+        yield subject.error(
+            "the containers run as different users, without a shared group for the socket (0660)",
             "give both the same runAsUser and runAsGroup, or the pod an fsGroup",
         )
 
 
-def _user(container: Manifest, spec: Manifest) -> object:
-    own = container.below("securityContext").get("runAsUser")
-    return spec.below("securityContext").get("runAsUser") if own is None else own
-
-
-def socket_findings(matter: Subject, template: PodTemplate, socket: Path) -> Iterator[Finding]:
-    """Whether both containers have the socket's folder, of one volume that can be written."""
+def _socket_findings(subject: Subject, template: PodTemplate, socket: Path) -> Iterator[Finding]:
     assert template.sidecar is not None
-    mount = _mount_of(template.sidecar, socket.parent)
-    if mount is None:
-        yield matter.error(
-            f"no volume is mounted at {socket.parent}, where the sidecar makes its socket",
+    mount = template.sidecar.mount_at(socket.parent)
+    if not mount.values:
+        yield subject.error(
+            f"no volume is mounted at {socket.parent}, where the sidecar creates its socket",
             "mount an emptyDir there, in both containers",
         )
         return
     volume = mount.text("name")
     if mount.get("readOnly") is True:
-        yield matter.error(f"{socket.parent} is mounted readOnly", "leave readOnly out")
+        yield subject.error(f"{socket.parent} is mounted readOnly", "remove readOnly")
     for executor in template.executors:
-        theirs = _mount_of(executor, socket.parent)
-        if theirs is None or theirs.text("name") != volume:
-            yield matter.error(
+        if executor.mount_at(socket.parent).text("name") != volume:
+            yield subject.error(
                 f"container {executor.text('name')} does not mount volume {volume} at "
-                f"{socket.parent}: it finds no socket",
+                f"{socket.parent}: it cannot open the socket",
                 "add the same volumeMount to it",
             )
     if volume not in {each.text("name") for each in template.spec.items("volumes")}:
-        yield matter.error(f"there is no volume {volume}", "add it: emptyDir: { medium: Memory }")
+        yield subject.error(f"there is no volume {volume}", "add it: emptyDir: { medium: Memory }")
 
 
-def _mount_of(container: Manifest, folder: Path) -> Manifest | None:
-    mounts = container.items("volumeMounts")
-    return next((each for each in mounts if Path(each.text("mountPath")) == folder), None)
-
-
-def _secret_findings(matter: Subject, sidecar: Manifest) -> Iterator[Finding]:
+def _secret_findings(subject: Subject, sidecar: Manifest) -> Iterator[Finding]:
     for mount in sidecar.items("volumeMounts"):
         if mount.text("subPath"):
-            yield matter.warning(
-                f"{mount.text('mountPath')} is mounted by subPath: what is changed never arrives",
+            yield subject.warning(
+                f"{mount.text('mountPath')} is mounted by subPath: changes never arrive",
                 "mount the whole volume as a folder",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class PodTemplateCheck:
-    """The template in a file; what it must fit comes from configuration and spark.conf."""
+    """The template in a file, with the requirements of configuration and spark.conf."""
 
     file: Path
     socket: Path | None = None  # listen.unix of the configuration
@@ -190,22 +178,22 @@ class PodTemplateCheck:
     checks_all: bool = True  # spark.kubernetes.executor.checkAllContainers
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """The file."""
         return Subject("pod template", str(self.file))
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """What is wrong with it."""
+        """Yield the findings on the pod and on the sidecar's container."""
         try:
             template = read_pod_template(self.file)
         except ConfigurationError as error:
             reason, _, remedy = error.detail.partition("; ")
-            yield self.matter.error(reason, remedy or "name the file with --pod-template")
+            yield self.subject.error(reason, remedy or "name the file with --pod-template")
             return
         for finding in pod_findings(
-            self.matter, template, socket=self.socket, checks_all=self.checks_all
+            self.subject, template, socket=self.socket, checks_all=self.checks_all
         ):
             yield finding
         if template.sidecar is not None:
-            for finding in container_findings(self.matter, template.sidecar, self.needs):
+            for finding in container_findings(self.subject, template.sidecar, self.needs):
                 yield finding

@@ -1,7 +1,4 @@
-"""What a configuration says that is allowed, and hardly meant.
-
-Faults that stop the start are found when it is loaded; what its stores are like is seen elsewhere.
-"""
+"""Configuration check: faults, and valid settings that are probably mistakes."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,88 +17,95 @@ CHECK = "configuration"
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationCheck:
-    """A configuration from a file; or its faults, where it cannot be loaded."""
+    """A configuration file with its settings, or with its faults if it cannot be loaded."""
 
     file: str
     settings: Settings | None
     faults: Sequence[str] = ()
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """The file."""
         return Subject(CHECK, self.file)
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Every fault, or every oddity."""
+        """Yield every fault, or every doubtful setting."""
         for fault in self.faults:
-            yield self.matter.error(fault, "do as it says; `check-config FILE` tells the same")
+            yield self.subject.error(
+                fault, "correct the setting; `check-config FILE` lists the same faults"
+            )
         if self.settings is not None:
-            oddities = list(configuration_findings(self.settings))
-            for finding in oddities or [self.matter.ok("holds no fault and no oddity")]:
+            doubts = list(configuration_findings(self.settings))
+            for finding in doubts or [self.subject.ok("has no fault and no doubtful setting")]:
                 yield finding
 
 
+@dataclass(frozen=True, slots=True)
+class CacheMemory:
+    """Sum of `cache.max_bytes` over all caches, and the factor that fits it into memory."""
+
+    wanted_bytes: int
+    scale: float  # 0 to 1
+    is_written: bool  # some max_bytes is written, not a default
+
+    @classmethod
+    def of(cls, settings: Settings) -> "CacheMemory":
+        """Return the sum for a configuration."""
+        caches = [each.cache for each in settings.dimensions.values()]
+        caches = [each for each in caches if each.mode is not CacheMode.NONE]
+        wanted_bytes = sum(each.max_bytes for each in caches)
+        return cls(
+            wanted_bytes,
+            MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes),
+            is_written=any("max_bytes" in each.model_fields_set for each in caches),
+        )
+
+
 def configuration_findings(settings: Settings) -> Iterator[Finding]:
-    """What is odd in it."""
-    yield from _cache_findings(settings)
+    """Yield the doubtful settings."""
+    caches = CacheMemory.of(settings)
+    if caches.scale < 1.0 and caches.is_written:
+        # Never 0 % or 100 %: the caches shrink, and they keep something.
+        percent = min(max(round(caches.scale * 100, 1), 0.1), 99.9)
+        yield Subject(CHECK, "limits.memory").warning(
+            f"the caches' max_bytes are {size_text(caches.wanted_bytes)} together, and caches get "
+            f"half of {size_text(settings.limits.memory_bytes)}: each shrinks to {percent:g}%",
+            f"raise limits.memory to {size_text(2 * caches.wanted_bytes)}, or lower "
+            "cache.max_bytes",
+        )
     if settings.listen.health is None:
         yield Subject(CHECK, "listen.health").warning(
-            "no probe and no Prometheus reaches the sidecar: the health listener is closed",
-            "leave listen.health out, or give 0.0.0.0:8816",
+            "the health listener is closed: probes and Prometheus cannot reach the sidecar",
+            "remove listen.health, or set it to 0.0.0.0:8816",
         )
     for name, config in settings.dimensions.items():
-        yield from dimension_findings(Subject(CHECK, f"dimensions.{name}"), config)
+        yield from _dimension_findings(Subject(CHECK, f"dimensions.{name}"), config)
 
 
-def _cache_findings(settings: Settings) -> Iterator[Finding]:
-    caches = {
-        name: each.cache
-        for name, each in settings.dimensions.items()
-        if each.cache.mode is not CacheMode.NONE
-    }
-    wanted_bytes = sum(each.max_bytes for each in caches.values())
-    is_written = any("max_bytes" in each.model_fields_set for each in caches.values())
-    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
-    if scale < 1.0 and is_written:
-        yield Subject(CHECK, "limits.memory").warning(
-            f"the caches' max_bytes are {size_text(wanted_bytes)} together, and get half of "
-            f"{size_text(settings.limits.memory_bytes)}: each {scale:.0%} of what it asks for",
-            f"raise limits.memory to {size_text(2 * wanted_bytes)}, or lower cache.max_bytes",
-        )
-
-
-def dimension_findings(matter: Subject, config: DimensionConfig) -> Iterator[Finding]:
-    """What is odd in one dimension."""
-    cache = config.cache
+def _dimension_findings(subject: Subject, config: DimensionConfig) -> Iterator[Finding]:
+    cache, source = config.cache, config.source
+    is_postgres = isinstance(source, PostgresSource)
     if cache.mode is CacheMode.PARTIAL and cache.ttl_s < config.timeout_s:
-        yield matter.warning(
+        yield subject.warning(
             f"cache.ttl ({duration_text(cache.ttl_s)}) is shorter than timeout "
-            f"({duration_text(config.timeout_s)}): rows expire while others still wait for them",
+            f"({duration_text(config.timeout_s)}): rows may expire before waiting lookups get them",
             "raise cache.ttl, or set cache.mode to none",
         )
     if cache.mode is CacheMode.PARTIAL and cache.negative_ttl_s > cache.ttl_s:
-        yield matter.warning(
-            "an absence is believed for longer than a row: cache.negative_ttl "
-            f"({duration_text(cache.negative_ttl_s)}) is longer than ttl",
+        yield subject.warning(
+            f"cache.negative_ttl ({duration_text(cache.negative_ttl_s)}) is longer than ttl: "
+            "negative entries outlive rows",
             "lower cache.negative_ttl",
         )
-    if _is_loaded_once(config):
-        yield matter.warning(
-            "the table is loaded once, and its rows grow old: nothing tells of changes",
-            "give refresh.changelog, refresh.listen or refresh.reload",
-        )
-    if isinstance(config.source, PostgresSource) and _holds_password(config.source):
-        yield matter.warning(
-            "the password of its database stands in the configuration itself",
-            "put the address into a file of mode 0400, and name that with source.dsn_file",
-        )
-
-
-def _is_loaded_once(config: DimensionConfig) -> bool:
     is_refreshed = config.refresh.feed is not None or config.refresh.reload is not None
-    is_of_postgres = isinstance(config.source, PostgresSource)
-    return config.cache.mode is CacheMode.FULL and is_of_postgres and not is_refreshed
-
-
-def _holds_password(source: PostgresSource) -> bool:
-    return source.dsn is not None and holds_password(source.dsn.get_secret_value())
+    if cache.mode is CacheMode.FULL and is_postgres and not is_refreshed:
+        yield subject.warning(
+            "the table is loaded once and never refreshed",
+            "set refresh.changelog, refresh.listen or refresh.reload",
+        )
+    dsn = source.dsn if isinstance(source, PostgresSource) else None
+    if dsn is not None and holds_password(dsn.get_secret_value()):
+        yield subject.warning(
+            "the configuration contains the password of the database",
+            "move the address to a file of mode 0400, and name the file in source.dsn_file",
+        )

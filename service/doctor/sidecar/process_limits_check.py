@@ -1,10 +1,10 @@
-"""What the control group lets the process have: memory, processors and threads.
+"""Process limits check: memory, processors and threads of this process's control group.
 
-Of this process's group: it is the sidecar's, if the doctor runs in the sidecar's container.
+These are the sidecar's limits only if the doctor runs in the sidecar's container.
 """
 
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from service.config.quantity import size_text
@@ -12,13 +12,13 @@ from service.doctor.finding import Finding, Subject
 from service.resources.memory_reading import ControlGroup, ProcessMemory
 from service.resources.thread_limit import needed_threads
 
-MEMORY_FACTOR = 1.5  # of limits.memory: the interpreter and its libraries come besides
+MEMORY_FACTOR = 1.5  # of limits.memory; the rest is for the interpreter and its libraries
 _MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What there may be at most; None: no limit."""
+    """Limits of a control group; None: no limit."""
 
     memory_bytes: int | None = None
     processors: float | None = None
@@ -28,73 +28,74 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimitsCheck:
-    """The group of this process; `root` is where /proc and /sys are."""
+    """The control group of this process; `root` contains /proc and /sys."""
 
-    memory_bytes: int | None  # what `limits.memory` says, if there is a configuration
+    memory_bytes: int | None  # limits.memory; None without a configuration
     root: Path = Path("/")
 
     @property
-    def matter(self) -> Subject:
-        """The group."""
+    def subject(self) -> Subject:
+        """The control group."""
         return Subject("limits", "control group")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """One for each limit."""
+        """Yield one finding for each limit."""
         limits = read_process_limits(self.root)
         if self.memory_bytes is not None:
-            yield memory_finding(self.matter, self.memory_bytes, limits.memory_bytes)
-        for finding in limit_findings(self.matter, limits, needed=needed_threads()):
+            yield memory_finding(self.subject, self.memory_bytes, limits.memory_bytes)
+        for finding in limit_findings(self.subject, limits, needed=needed_threads()):
             yield finding
 
 
-def memory_finding(matter: Subject, wanted_bytes: int, limit_bytes: int | None) -> Finding:
-    """Whether `limits.memory` fits into what there is."""
-    least_bytes = _whole_mebibytes(MEMORY_FACTOR * wanted_bytes)
+def memory_finding(subject: Subject, wanted_bytes: int, limit_bytes: int | None) -> Finding:
+    """Return whether `limits.memory` fits into the memory limit of the container."""
+    least_bytes = -int(-MEMORY_FACTOR * wanted_bytes // _MEBIBYTE) * _MEBIBYTE
     wanted = f"limits.memory is {size_text(wanted_bytes)}"
     if limit_bytes is None:
-        return matter.ok(f"{wanted}, and memory has no limit")
-    # To the mebibyte: nobody writes limits in bytes, and the kernel rounds them to pages.
-    limit = size_text(limit_bytes // _MEBIBYTE * _MEBIBYTE)
+        return subject.ok(f"{wanted}, and memory has no limit")
+    # In whole mebibytes: the kernel rounds limits to pages.
+    limit = f"{wanted}, and the container has {size_text(limit_bytes // _MEBIBYTE * _MEBIBYTE)}"
     remedy = f"give the container at least {size_text(least_bytes)}, or lower limits.memory"
     if limit_bytes < wanted_bytes:
-        return matter.error(f"{wanted}, and there is {limit}: the kernel will kill it", remedy)
+        return subject.error(f"{limit}: the kernel will kill the sidecar", remedy)
     if limit_bytes < least_bytes:
-        text = f"{wanted}, and there is {limit}: too little for the interpreter besides"
-        return matter.warning(text, remedy)
-    return matter.ok(f"{wanted}, and there is {limit}")
+        return subject.warning(f"{limit}: too little with the interpreter", remedy)
+    return subject.ok(limit)
 
 
-def limit_findings(matter: Subject, limits: ProcessLimits, *, needed: int) -> Iterator[Finding]:
-    """Whether processors and threads suffice, of which so many are needed."""
+def limit_findings(subject: Subject, limits: ProcessLimits, *, needed: int) -> Iterator[Finding]:
+    """Yield whether processors and threads suffice; `needed` is without the main thread."""
     if limits.processors is not None and limits.processors < 1.0:
-        yield matter.warning(
-            f"is held to {limits.processors:g} processors: throttling stops the event loop of all "
-            "tasks of the executor",
-            "give the container no CPU limit, only a request; or at least one processor",
+        yield subject.warning(
+            f"is limited to {limits.processors:g} processors: throttling stops the event loop for "
+            "all tasks of the executor",
+            "give the container a CPU request without a limit, or at least one processor",
         )
     else:
-        yield matter.ok("has a processor" if limits.processors else "processors have no limit")
-    free = None if limits.threads is None else limits.threads - limits.threads_in_use
-    if free is None:
-        yield matter.ok("threads have no limit")
-    elif limits.threads is not None and limits.threads < needed + 1:
-        yield matter.error(
+        yield subject.ok(
+            "has at least one processor" if limits.processors else "processors have no limit"
+        )
+    if limits.threads is None:
+        yield subject.ok("threads have no limit")
+    elif limits.threads < needed + 1:
+        yield subject.error(
             f"allows {limits.threads} threads, and the sidecar needs {needed + 1}",
-            "raise the limit of processes of the pod (pids.max; kubelet's podPidsLimit)",
+            "raise the process limit of the pod (pids.max; kubelet's podPidsLimit)",
         )
     else:
-        yield matter.ok(f"allows {limits.threads} threads, and {free} are free")
+        free = limits.threads - limits.threads_in_use
+        yield subject.ok(f"allows {limits.threads} threads, of which {free} are free")
 
 
 def read_process_limits(root: Path = Path("/")) -> ProcessLimits:
-    """The limits of this process's group."""
+    """Read the limits of this process's control group."""
     pids = ControlGroup.of("pids", root)
-    limits = ProcessLimits(
+    return ProcessLimits(
         memory_bytes=ProcessMemory(root).read().group_limit_bytes,
         processors=_processors(ControlGroup.of("cpu", root)),
         threads=pids.number("pids.max"),
+        threads_in_use=pids.number("pids.current") or 0,
     )
-    return replace(limits, threads_in_use=pids.number("pids.current") or 0)
 
 
 def _processors(group: ControlGroup) -> float | None:
@@ -105,7 +106,3 @@ def _processors(group: ControlGroup) -> float | None:
     parts = group.text("cpu.max").split()  # "max 100000", or "50000 100000"
     is_limited = len(parts) == 2 and parts[0].isdigit()
     return int(parts[0]) / int(parts[1]) if is_limited else None
-
-
-def _whole_mebibytes(count_bytes: float) -> int:
-    return -int(-count_bytes // _MEBIBYTE) * _MEBIBYTE

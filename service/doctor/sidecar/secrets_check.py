@@ -1,4 +1,4 @@
-"""Secret file check: permissions, mounts, and the end of the certificate."""
+"""Secret file check: permissions, content, mounts, and the expiry of the certificate."""
 
 import asyncio
 import os
@@ -17,38 +17,38 @@ from service.doctor.finding import Finding, Subject
 
 @dataclass(frozen=True, slots=True)
 class SecretFacts:
-    """What the system says of a file with a secret."""
+    """Properties of a secret file, without its content."""
 
-    mode: int | None = None  # None: it cannot be looked at, see `refusal`
+    mode: int | None = None  # None: not readable, see `refusal`
     refusal: str = ""
-    is_plain_line: bool = True  # one line of printable ASCII, as a header can hold
-    is_mount: bool = False  # mounted by itself, as a subPath is
+    is_plain_line: bool = True  # one line of printable ASCII, as HTTP headers need
+    is_mount: bool = False  # a mount of its own, as with subPath
 
 
 @dataclass(frozen=True, slots=True)
 class SecretsCheck:
-    """All secret files that a configuration names; `root` is where /proc is."""
+    """All secret files of a configuration; `root` contains /proc."""
 
     settings: Settings
     root: Path = Path("/")
 
     @property
-    def matter(self) -> Subject:
-        """All of them."""
+    def subject(self) -> Subject:
+        """All files."""
         return Subject("secrets", "files")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """One for each file, or more."""
+        """Yield at least one finding for each file."""
         for path, is_token in secret_files(self.settings).items():
-            # In a thread: a volume of the network may hang.
+            # In a thread: a network volume may hang.
             facts = await asyncio.to_thread(read_secret_facts, path, self.root)
-            matter = Subject(self.matter.check, str(path))
-            for finding in secret_findings(matter, facts, is_token=is_token):
+            subject = Subject(self.subject.check, str(path))
+            for finding in secret_findings(subject, facts, is_token=is_token):
                 yield finding
 
 
 def secret_files(settings: Settings) -> dict[Path, bool]:
-    """The files, and whether each holds a token."""
+    """Return the files, and for each whether it holds a token."""
     auth = settings.auth
     tokens = [path for path in (auth.token_file, auth.admin_token_file) if path is not None]
     others = [settings.tracing.headers_file]
@@ -63,43 +63,45 @@ def secret_files(settings: Settings) -> dict[Path, bool]:
     return files | dict.fromkeys(tokens, True)
 
 
-def secret_findings(matter: Subject, facts: SecretFacts, *, is_token: bool) -> Iterator[Finding]:
-    """What the facts mean."""
+def secret_findings(subject: Subject, facts: SecretFacts, *, is_token: bool) -> Iterator[Finding]:
+    """Yield the faults of a secret file, or one finding without a fault."""
     if facts.mode is None:
-        yield matter.error(
+        yield subject.error(
             f"cannot be read: {facts.refusal}",
-            "mount the secret, and let the sidecar's user or group read it (0440)",
+            "mount the secret, and make it readable for the sidecar's user or group (0440)",
         )
         return
-    troubles = list(_troubles(matter, facts, is_token=is_token))
-    yield from troubles or [matter.ok(f"can be read, and not by everybody ({facts.mode:04o})")]
+    faults = list(_secret_faults(subject, facts, facts.mode, is_token=is_token))
+    yield from faults or [subject.ok(f"is readable, and protected (mode {facts.mode:04o})")]
 
 
-def _troubles(matter: Subject, facts: SecretFacts, *, is_token: bool) -> Iterator[Finding]:
-    assert facts.mode is not None
-    if facts.mode & 0o006:
-        yield matter.error(
-            f"may be read or written by everybody (mode {facts.mode:04o})",
+def _secret_faults(
+    subject: Subject, facts: SecretFacts, mode: int, *, is_token: bool
+) -> Iterator[Finding]:
+    if mode & 0o006:
+        yield subject.error(
+            f"is readable or writable for all users (mode {mode:04o})",
             "chmod o-rw; of a Kubernetes secret: defaultMode: 0440",
         )
-    elif facts.mode & 0o020:
-        yield matter.warning(
-            f"may be written by its group (mode {facts.mode:04o})", "chmod g-w, so 0440 or 0400"
+    elif mode & 0o020:
+        yield subject.warning(
+            f"is writable for its group (mode {mode:04o})", "chmod g-w, so 0440 or 0400"
         )
     if is_token and not facts.is_plain_line:
-        yield matter.error(
-            "holds no token that a header can carry",
-            "write one line of printable ASCII into it, such as `openssl rand -hex 32` prints",
+        yield subject.error(
+            "holds no token that an HTTP header can carry",
+            "write one line of printable ASCII into it, such as the output of "
+            "`openssl rand -hex 32`",
         )
     if facts.is_mount:
-        yield matter.warning(
-            "is mounted by itself (subPath): a secret that is rotated never arrives",
+        yield subject.warning(
+            "is a mount of its own (subPath): a rotated secret never arrives",
             "mount the whole secret as a folder",
         )
 
 
 def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
-    """The facts; nothing is changed by it."""
+    """Read the properties of a file; an unreadable file is no error."""
     try:
         mode = path.stat().st_mode & 0o777
         text = read_secret(path)
@@ -114,17 +116,16 @@ def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
 def _is_mount(path: Path, root: Path) -> bool:
     mounts = root / "proc/self/mountinfo"
     lines = mounts.read_text().splitlines() if mounts.is_file() else []
-    # The fifth field is the place; spaces in it are written as \040.
-    places = {line.split()[4].replace("\\040", " ") for line in lines if line.strip()}
-    return str(path) in places
+    # The fifth field is the mount point; spaces in it are written as \040.
+    points = {line.split()[4].replace("\\040", " ") for line in lines if line.strip()}
+    return str(path) in points
 
 
 _DAY_S = 86_400.0
 WARNING_S = 7 * _DAY_S  # as the alert SidelookCertificateExpiring
 ERROR_S = _DAY_S
 _REMEDY = (
-    "renew it, and replace cert_file and key_file: the sidecar takes them without a restart "
-    "(docs/tls.md, Rotation)"
+    "renew it, and replace cert_file and key_file; no restart is needed (docs/tls.md, Rotation)"
 )
 
 
@@ -135,29 +136,29 @@ class CertificateCheck:
     tls: ListenTls
 
     @property
-    def matter(self) -> Subject:
-        """Its file."""
+    def subject(self) -> Subject:
+        """The certificate's file."""
         return Subject("tls", str(self.tls.cert_file))
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """When it ends; or why it is of no use, where it changed since it was read."""
+        """Yield the expiry, or the fault of a file that has changed since it was loaded."""
         try:
-            # In a thread: a volume of the network may hang.
+            # In a thread: a network volume may hang.
             certificate = await asyncio.to_thread(self.tls.certificate)
         except ValueError as error:
-            yield self.matter.error(str(error), _REMEDY)
+            yield self.subject.error(str(error), _REMEDY)
             return
-        yield end_finding(self.matter, certificate.expires_s, now_s=time.time())
+        yield expiry_finding(self.subject, certificate.expires_s, now_s=time.time())
 
 
-def end_finding(matter: Subject, expires_s: float, *, now_s: float) -> Finding:
-    """What is left of it; both in seconds since the epoch."""
+def expiry_finding(subject: Subject, expires_s: float, *, now_s: float) -> Finding:
+    """Return whether a certificate expires soon; both times are epoch seconds."""
     left_s = expires_s - now_s
     end = f"{datetime.fromtimestamp(expires_s, UTC):%Y-%m-%d %H:%M} UTC"
     if left_s <= 0:
-        return matter.error(f"ended on {end}: callers by https refuse it", _REMEDY)
+        return subject.error(f"expired on {end}: HTTPS clients refuse it", _REMEDY)
     if left_s <= ERROR_S:
-        return matter.error(f"ends within a day, on {end}", _REMEDY)
+        return subject.error(f"expires within a day, on {end}", _REMEDY)
     if left_s <= WARNING_S:
-        return matter.warning(f"ends within a week, on {end}", _REMEDY)
-    return matter.ok(f"is valid until {end}")
+        return subject.warning(f"expires within a week, on {end}", _REMEDY)
+    return subject.ok(f"is valid until {end}")

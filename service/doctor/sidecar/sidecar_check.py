@@ -1,6 +1,6 @@
-"""What a running sidecar says of itself: is it ready, and which dimensions are not.
+"""Sidecar check: readiness, version, clock and dimensions of a running sidecar.
 
-Who asks it over which connection is the caller's business; what its answers mean is decided here.
+The HTTP client is given as a function; this module interprets the responses.
 """
 
 import asyncio
@@ -12,182 +12,179 @@ from typing import Any
 from urllib.parse import quote
 
 from lookup_core.errors import ErrorCode, SidecarUnreachable
+from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.finding import Finding, Subject
-from service.doctor.sidecar.clock import ClockReading, clock_findings
 from service.version import own_version
 
-_GIVE_IT = (  # over the Unix socket, too
+_UNAUTHORIZED_REMEDY = (  # for every listener, the Unix socket included
     "give --token-file FILE: the file that auth.token_file names in the sidecar's configuration"
 )
-_QUESTION = "is it running there"
-_START = "start it, or name it with --endpoint; where none is to run, give --without-sidecar"
+_CLIENT_HINT = "is it running there"  # start of the client's own remedy
+_START = "start it, or name it with --endpoint; without a sidecar, give --without-sidecar"
+_NO_SIDECAR = "check that a sidecar listens there"
 
 
 @dataclass(frozen=True, slots=True)
-class SidecarAnswer:
-    """An answer over HTTP; a body that is no JSON is its text."""
+class SidecarResponse:
+    """An HTTP response; a body that is not JSON is text."""
 
     status: int
     body: Any = None
-    date: str | None = None  # the header
+    date: str | None = None  # header
 
     @property
     def is_ok(self) -> bool:
-        """Whether what was asked for is there."""
+        """Whether the request succeeded."""
         return self.status == 200
 
     @property
-    def is_of_token(self) -> bool:
-        """Whether it was refused for want of the right token."""
-        return self.told.get("code") == ErrorCode.UNAUTHORIZED
+    def is_unauthorized(self) -> bool:
+        """Whether the token was missing or wrong."""
+        return self.fields.get("code") == ErrorCode.UNAUTHORIZED
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """The body as an object; empty if it is none."""
+    def fields(self) -> Mapping[str, Any]:
+        """Fields of a JSON object; empty for any other body."""
         return self.body if isinstance(self.body, dict) else {}
 
+    @property
+    def refusal(self) -> str:
+        """Status, and the detail if there is one."""
+        detail = self.fields.get("detail")
+        return f"status {self.status}" + (f", {detail}" if detail else "")
 
-AskSidecar = Callable[[str], Awaitable[SidecarAnswer]]  # GET of a path; raises SidecarUnreachable
+
+SidecarGet = Callable[[str], Awaitable[SidecarResponse]]  # of a path; raises SidecarUnreachable
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarCheck:
-    """The sidecar at an endpoint, and the dimensions that the configuration gives it."""
+    """The sidecar at an endpoint, compared with the names of the configured dimensions."""
 
     endpoint: str
-    ask: AskSidecar
+    get: SidecarGet
     configured: Collection[str] | None = None  # None: no configuration
-    token_origin: str | None = None  # the option or setting whose token is shown
+    token_origin: str | None = None  # option or setting that names the token's file
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """The sidecar."""
         return Subject("sidecar", self.endpoint)
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Life, readiness, version, clock and dimensions."""
-        asked_s = time.time()
+        """Yield readiness, version, clock and dimensions."""
+        sent_s = time.time()
         try:
-            live = await self.ask("/livez")
+            live = await self.get("/livez")
         except SidecarUnreachable as error:
-            yield unreachable_finding(self.matter, error.reason)
+            yield unreachable_finding(self.subject, error.reason)
             return
-        answered_s = time.time()
-        for finding in life_findings(self.matter, live, await self.ask("/readyz")):
-            yield finding
-        document = await self.ask("/openapi.json")
-        version = document.told.get("info", {}).get("version", "unknown")
-        yield version_finding(self.matter, version, own_version())
-        # Its clock is read to the second, and a header may be made once for all of one.
+        received_s = time.time()
+        yield readiness_finding(self.subject, live, await self.get("/readyz"))
+        document = await self.get("/openapi.json")
+        version = document.fields.get("info", {}).get("version", "unknown")
+        yield version_finding(self.subject, version, own_version())
+        # The Date header has whole seconds, and servers may cache it for a second.
         if live.date is not None:
-            other_s = parsedate_to_datetime(live.date).timestamp()
-            reading = ClockReading(asked_s, answered_s, other_s, resolution_s=1.0)
+            server_s = parsedate_to_datetime(live.date).timestamp()
+            reading = ClockReading(sent_s, received_s, server_s, resolution_s=1.0)
             for finding in clock_findings(Subject("clock", self.endpoint), reading):
                 yield finding
         async for finding in self._dimensions():
             yield finding
 
     async def _dimensions(self) -> AsyncGenerator[Finding, None]:
-        listed = await self.ask("/v1/dimensions")
+        listed = await self.get("/v1/dimensions")
         if not listed.is_ok:
-            yield list_finding(self.matter, listed, self.token_origin)
+            yield list_finding(self.subject, listed, self.token_origin)
             return
-        names = listed.told.get("dimensions", [])
-        for finding in name_findings(self.matter, names, self.configured):
+        names = listed.fields.get("dimensions", [])
+        for finding in name_findings(self.subject, names, self.configured):
             yield finding
         paths = [f"/v1/dimensions/{quote(name, safe='')}" for name in names]
-        answers = await asyncio.gather(*map(self.ask, paths))
-        for name, answer in zip(names, answers, strict=True):
-            for finding in dimension_findings(Subject("sidecar", name), answer):
+        responses = await asyncio.gather(*map(self.get, paths))
+        for name, response in zip(names, responses, strict=True):
+            for finding in dimension_findings(Subject("sidecar", name), response):
                 yield finding
 
 
-def unreachable_finding(matter: Subject, reason: str) -> Finding:
-    """Nobody answers; who has something else to say than that nobody is there, has a remedy."""
+def unreachable_finding(subject: Subject, reason: str) -> Finding:
+    """Return why there is no response; a remedy in the reason is kept, unless it is a hint."""
     what, _, remedy = reason.partition("; ")
-    # Clients can only ask whether it runs; here there is more to say.
-    is_asking = not remedy or remedy.startswith(_QUESTION)
-    return matter.error(f"does not answer: {what}", _START if is_asking else remedy)
+    has_hint_only = not remedy or remedy.startswith(_CLIENT_HINT)
+    return subject.error(f"does not respond: {what}", _START if has_hint_only else remedy)
 
 
-def life_findings(matter: Subject, live: SidecarAnswer, ready: SidecarAnswer) -> Iterator[Finding]:
-    """Whether it lives and takes lookups."""
+def readiness_finding(subject: Subject, live: SidecarResponse, ready: SidecarResponse) -> Finding:
+    """Return whether the sidecar is alive and ready."""
     if not live.is_ok:
-        yield matter.error(
-            f"/livez says {_refusal(live)}", "see that what answers there is a sidecar"
+        return subject.error(f"/livez returns {live.refusal}", _NO_SIDECAR)
+    if not ready.is_ok:
+        return subject.error(
+            f"is not ready: {ready.refusal}", "apply the remedies of its dimensions"
         )
-    elif not ready.is_ok:
-        yield matter.error(
-            f"is not ready: {_refusal(ready)}", "mend what the findings of its dimensions say"
-        )
-    else:
-        yield matter.ok("lives, and takes lookups")
+    return subject.ok("is alive and ready")
 
 
-def version_finding(matter: Subject, theirs: str, mine: str) -> Finding:
-    """Whether it is of the doctor's own version."""
-    if theirs == mine:
-        return matter.ok(f"is of version {theirs}")
-    return matter.warning(
-        f"is of version {theirs}, and this is {mine}: what is checked here may not be what it does",
+def version_finding(subject: Subject, theirs: str, own: str) -> Finding:
+    """Return whether sidecar and doctor have the same version."""
+    if theirs == own:
+        return subject.ok(f"has version {theirs}")
+    return subject.warning(
+        f"has version {theirs}, and the doctor has {own}: the sidecar may behave differently from "
+        "what is checked here",
         "run the doctor inside its container: kubectl exec -c sidelook POD -- python -m service …",
     )
 
 
-def list_finding(matter: Subject, answer: SidecarAnswer, token_origin: str | None) -> Finding:
-    """Why it does not tell its dimensions; a token is asked for over every listener."""
-    text = "does not tell its dimensions: "
-    if not answer.is_of_token:
-        remedy = "see that what answers there is a sidecar"
-        return matter.error(f"{text}{_refusal(answer)}", remedy)
-    wish = "wants a token" if token_origin is None else f"refuses the token of {token_origin}"
-    return matter.error(f"{text}it {wish}", _GIVE_IT)
+def list_finding(subject: Subject, response: SidecarResponse, token_origin: str | None) -> Finding:
+    """Return why the dimensions cannot be listed."""
+    text = "does not list its dimensions: "
+    if not response.is_unauthorized:
+        return subject.error(f"{text}{response.refusal}", _NO_SIDECAR)
+    reason = "requires a token" if token_origin is None else f"refuses the token of {token_origin}"
+    return subject.error(f"{text}it {reason}", _UNAUTHORIZED_REMEDY)
 
 
 def name_findings(
-    matter: Subject, running: Collection[str], configured: Collection[str] | None
+    subject: Subject, running: Collection[str], configured: Collection[str] | None
 ) -> Iterator[Finding]:
-    """Whether it runs what the configuration says now."""
+    """Yield a warning if the running dimensions differ from the configured ones."""
     if configured is not None and set(running) != set(configured):
-        yield matter.warning(
+        yield subject.warning(
             f"has dimensions {', '.join(sorted(running))}, and the configuration names "
             f"{', '.join(sorted(configured))}",
-            "start it anew: what it read at its start is what it keeps; or name its own file",
+            "restart it, since it reads its configuration only at the start; or name its own file "
+            "with --config",
         )
 
 
-def dimension_findings(matter: Subject, answer: SidecarAnswer) -> Iterator[Finding]:
-    """Whether one dimension can be looked up, and is followed."""
-    told = answer.told
-    unavailable = told.get("unavailable")
-    if not answer.is_ok or unavailable:
-        reason = unavailable.get("detail", "") if unavailable else _refusal(answer)
-        yield matter.error(
-            f"is unavailable: {reason}", "mend what the findings of its table and database say"
+def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[Finding]:
+    """Yield whether one dimension is available and fresh."""
+    unavailable = response.fields.get("unavailable")
+    if not response.is_ok or unavailable:
+        reason = unavailable.get("detail", "") if unavailable else response.refusal
+        yield subject.error(
+            f"is unavailable: {reason}", "apply the remedies of its table and database"
         )
         return
-    troubles = list(_troubles(matter, told))
-    yield from troubles or [matter.ok("can be looked up")]
+    warnings = list(_dimension_warnings(subject, response.fields))
+    yield from warnings or [subject.ok("is available")]
 
 
-def _troubles(matter: Subject, told: Mapping[str, Any]) -> Iterator[Finding]:
-    breaker = told.get("backend", {}).get("breaker")
+def _dimension_warnings(subject: Subject, description: Mapping[str, Any]) -> Iterator[Finding]:
+    breaker = description.get("backend", {}).get("breaker")
     if breaker not in {None, "closed"}:
-        yield matter.warning(
-            f"its breaker is {breaker}: the store failed, and is asked with care",
-            "mend the store; lookups come back by themselves",
+        yield subject.warning(
+            f"its circuit breaker is {breaker}: the backend failed, and queries are held back",
+            "repair the backend; lookups resume without a restart",
         )
-    freshness = told.get("freshness") or {}
+    freshness = description.get("freshness") or {}
     for part in ("feed", "load"):
         error = (freshness.get(part) or {}).get("last_error")
         state = (freshness.get(part) or {}).get("state", "")
         if error and state != "live":
             reason, _, remedy = str(error).partition("; ")
-            yield matter.warning(
-                f"its {part} has failed: {reason}", remedy or "see the findings of what it reads"
+            yield subject.warning(
+                f"its {part} has failed: {reason}", remedy or "see the findings of its backend"
             )
-
-
-def _refusal(answer: SidecarAnswer) -> str:
-    detail = answer.told.get("detail")
-    return f"status {answer.status}" + (f", {detail}" if detail else "")

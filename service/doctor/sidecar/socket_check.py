@@ -1,6 +1,6 @@
-"""The Unix socket of the sidecar: is it there, who may open it, and does anybody serve it.
+"""Unix socket check: existence, permissions, listener and lock.
 
-Looks from outside only: the lock is not touched, and nothing is asked over the socket.
+Read-only: it connects to the socket, but sends no request and does not take the lock.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from service.doctor.finding import Finding, Subject
@@ -20,113 +20,102 @@ _CONNECT_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SocketFacts:
-    """What the file system says of a socket, and what became of connecting to it."""
+    """Properties of a socket file, and the result of a connection to it."""
 
     path: Path
     has_folder: bool = True
     is_folder_writable: bool = True  # for this process
-    mode: int | None = None  # None: there is nothing at the path
+    mode: int | None = None  # None: no file at the path
     owner: tuple[int, int] = (0, 0)  # uid, gid
-    me: tuple[int, tuple[int, ...]] = (0, (0,))  # uid, all gids
-    connect_errno: int | None = None  # None: somebody listens
-    lock_holder: int | None = None  # the process that holds the lock; None: none that is seen
+    me: tuple[int, tuple[int, ...]] = (0, (0,))  # uid and gids of this process
+    connect_errno: int | None = None  # None: a process listens
+    lock_holder: int | None = None  # process that holds the lock; None: unknown or free
 
 
 @dataclass(frozen=True, slots=True)
 class SocketCheck:
-    """The socket at a path; `root` is where /proc is."""
+    """The socket at a path; `root` contains /proc."""
 
     path: Path
-    root: Path = field(default=Path("/"))
+    root: Path = Path("/")
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """The socket."""
         return Subject("socket", str(self.path))
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
-        """What is wrong with it."""
-        # In a thread: a socket whose backlog is full lets callers wait.
+        """Yield the faults, or one finding without a fault."""
+        # In a thread: a full backlog delays the connection.
         facts = await asyncio.to_thread(read_socket, self.path, self.root)
-        for finding in socket_findings(self.matter, facts):
+        for finding in socket_findings(self.subject, facts):
             yield finding
 
 
-def socket_findings(matter: Subject, facts: SocketFacts) -> Iterator[Finding]:
-    """What the facts mean."""
-    uid, gids = facts.me
-    folder = facts.path.parent
+def socket_findings(subject: Subject, facts: SocketFacts) -> Iterator[Finding]:
+    """Yield the findings for these properties."""
     if not facts.has_folder:
-        yield matter.error(
-            f"the folder {folder} does not exist",
-            "make it, or mount the volume there (emptyDir, in both containers); "
-            "where no sidecar is meant to run, give --without-sidecar",
+        yield subject.error(
+            f"the folder {facts.path.parent} does not exist",
+            "create it, or mount the volume there (emptyDir, in both containers); without a "
+            "sidecar, give --without-sidecar",
         )
-        return
-    if facts.mode is None:
-        yield matter.error("there is no socket", _start_remedy(facts))
-        return
-    if not stat.S_ISSOCK(facts.mode):
-        yield matter.error("is not a socket", "remove it, or set listen.unix to another path")
-        return
-    yield from _permission_findings(matter, facts)
+    elif facts.mode is None:
+        yield subject.error("there is no socket", _start_remedy(facts))
+    elif not stat.S_ISSOCK(facts.mode):
+        yield subject.error("is not a socket", "remove it, or set listen.unix to another path")
+    else:
+        yield from _permission_findings(subject, facts, facts.mode & 0o777)
+        yield _listener_finding(subject, facts, facts.mode & 0o777)
+
+
+def _listener_finding(subject: Subject, facts: SocketFacts, mode: int) -> Finding:
+    (owner_uid, owner_gid), (uid, gids) = facts.owner, facts.me
     if facts.connect_errno is None:
         holder = "" if facts.lock_holder is None else f" by process {facts.lock_holder}"
-        yield matter.ok(
-            f"is served{holder}; mode {facts.mode & 0o777:04o}, uid and gid "
-            f"{facts.owner[0]}:{facts.owner[1]}"
+        owner = f"uid and gid {owner_uid}:{owner_gid}"
+        return subject.ok(f"is served{holder}; mode {mode:04o}, {owner}")
+    if facts.connect_errno == errno.ECONNREFUSED:
+        return subject.error(
+            "no process listens: the file is left over from a sidecar that ended",
+            "start the sidecar, which replaces it; its log has the reason of the end",
         )
-    elif facts.connect_errno == errno.ECONNREFUSED:
-        yield matter.error(
-            "nobody serves it: the file is left over from a sidecar that ended",
-            "start the sidecar, which replaces it; what ended it stands in its log",
-        )
-    else:
-        yield matter.error(
-            f"cannot be opened by uid {uid}, gids {', '.join(map(str, gids))}: "
-            f"{os.strerror(facts.connect_errno)}",
-            f"run both containers as uid {facts.owner[0]} or in group {facts.owner[1]} "
-            "(runAsUser, runAsGroup, fsGroup)",
-        )
+    return subject.error(
+        f"cannot be opened by uid {uid}, gids {', '.join(map(str, gids))}: "
+        f"{os.strerror(facts.connect_errno)}",
+        f"run both containers as uid {owner_uid} or in group {owner_gid} "
+        "(runAsUser, runAsGroup, fsGroup)",
+    )
 
 
-def _permission_findings(matter: Subject, facts: SocketFacts) -> Iterator[Finding]:
-    assert facts.mode is not None
-    mode = facts.mode & 0o777
+def _permission_findings(subject: Subject, facts: SocketFacts, mode: int) -> Iterator[Finding]:
+    remedy = f"chmod {MODE:04o}, which is the sidecar's own mode; find out what changed it"
     if mode & 0o007:
-        yield matter.error(
-            f"is open to everybody (mode {mode:04o})",
-            f"chmod {MODE:04o}; find out who changed it: the sidecar makes it so",
-        )
+        yield subject.error(f"is open to all users (mode {mode:04o})", remedy)
     elif mode != MODE:
-        yield matter.warning(
-            f"has mode {mode:04o}, so that owner or group cannot use it",
-            f"chmod {MODE:04o}; find out who changed it: the sidecar makes it so",
-        )
+        yield subject.warning(f"has mode {mode:04o}: owner or group cannot use it", remedy)
     if facts.me[0] == facts.owner[0] and not facts.is_folder_writable:
-        yield matter.warning(
-            f"its folder {facts.path.parent} is not writable: a sidecar that restarts cannot bind",
-            f"let uid {facts.me[0]} write there, and mount it without readOnly",
+        yield subject.warning(
+            f"its folder {facts.path.parent} is not writable: a restarted sidecar cannot bind",
+            f"make it writable for uid {facts.me[0]}, and mount it without readOnly",
         )
 
 
 def _start_remedy(facts: SocketFacts) -> str:
     if not facts.is_folder_writable:
-        return (
-            f"let uid {facts.me[0]} write to {facts.path.parent}: the sidecar makes its socket "
-            "there"
-        )
+        folder = facts.path.parent
+        return f"make {folder} writable for uid {facts.me[0]}: the sidecar creates its socket there"
     if facts.lock_holder is not None:
-        return f"process {facts.lock_holder} holds its lock: restart it, somebody took its socket"
-    return "start the sidecar; if it runs, name its socket with --endpoint, or look at its log"
+        return f"restart process {facts.lock_holder}, which holds the lock: its socket was removed"
+    return "start the sidecar; if it runs, see its log, or name its socket with --endpoint"
 
 
 def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
-    """The facts; nothing is changed by it."""
-    uid, gids = os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()}))
+    """Read the properties of a socket; a missing file or folder is no error."""
+    me = (os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()})))
     folder = path.parent
     if not folder.is_dir():
-        return SocketFacts(path, has_folder=False, me=(uid, gids))
+        return SocketFacts(path, has_folder=False, me=me)
     is_writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
     try:
         status = path.lstat()
@@ -140,7 +129,7 @@ def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
         is_folder_writable=is_writable,
         mode=mode,
         owner=owner,
-        me=(uid, gids),
+        me=me,
         connect_errno=refusal,
         lock_holder=_lock_holder(Path(f"{path}.lock"), root),
     )
@@ -151,15 +140,15 @@ def _connect(path: Path) -> int | None:
         probe.settimeout(_CONNECT_TIMEOUT_S)
         try:
             probe.connect(str(path))
-        except OSError as error:  # TimeoutError, too: a backlog that is full
+        except OSError as error:  # TimeoutError if the backlog is full
             return error.errno or errno.ETIMEDOUT
     return None
 
 
 def _lock_holder(lock: Path, root: Path) -> int | None:
-    """Who holds it, as far as this process may see: `12: FLOCK ADVISORY WRITE 345 00:2f:678 0 EOF`.
+    """Return the process in a line such as `12: FLOCK ADVISORY WRITE 345 00:2f:678 0 EOF`.
 
-    Taking the lock to see whether it is free would keep a sidecar from starting just then.
+    Taking the lock instead could prevent a sidecar from starting at that moment.
     """
     try:
         status = lock.stat()

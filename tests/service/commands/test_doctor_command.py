@@ -15,10 +15,18 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from service.commands.application import application, run
-from service.commands.doctor_io import findings_text, print_findings, quiet_libraries, summary_line
-from service.commands.endpoint import OwnEndpoint, ShownToken, own_endpoint, shown_token
+from service.commands.doctor_run import (
+    OwnEndpoint,
+    SidecarToken,
+    findings_text,
+    own_endpoint,
+    print_report,
+    quiet_libraries,
+    sidecar_token,
+    summary_line,
+)
 from service.config.settings import Settings
-from service.doctor.finding import Subject
+from service.doctor.finding import Report, Subject
 from tests.service.config.configuration import MINIMAL
 
 TABLE, DATABASE = Subject("table", "a"), Subject("database", "h")
@@ -82,7 +90,7 @@ def test_version_is_read_from_a_pipe() -> None:
     )
 
     assert ended.exit_code == 1
-    assert findings(ended.stdout)[-1]["message"].startswith("is version 1.28")
+    assert findings(ended.stdout)[-1]["message"].startswith("has version 1.28")
 
 
 def test_socket_is_preferred_over_the_address() -> None:
@@ -128,13 +136,13 @@ def test_given_token_comes_first(tmp_path: Path) -> None:
     path.write_text("own\n")
     path.chmod(0o600)
     configured = Settings({"auth": {"token_file": path}}, MINIMAL)
-    found = [shown_token("given", configured), shown_token(None, configured)]
+    found = [sidecar_token("given", configured), sidecar_token(None, configured)]
     path.write_text("two\nlines")
-    unfit = shown_token(None, configured)
+    unfit = sidecar_token(None, configured)
     path.unlink()
 
-    assert found == [ShownToken("given", "--token-file"), ShownToken("own", "auth.token_file")]
-    others = [shown_token(None, each) for each in (None, Settings(MINIMAL), configured)]
+    assert found == [SidecarToken("given", "--token-file"), SidecarToken("own", "auth.token_file")]
+    others = [sidecar_token(None, each) for each in (None, Settings(MINIMAL), configured)]
     assert [unfit, *others] == [None] * 4
 
 
@@ -160,10 +168,10 @@ def test_findings_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Printed
     monkeypatch.setenv("COLUMNS", "20")
     subject, command = "/long" * 30, "run this " * 30 + "now"
 
-    print_findings([Subject("configuration", subject).error("is wrong", command)])
-    print_findings([TABLE.error("[red]\x1b[2J", "\x07")])
+    found = [Subject("configuration", subject).error("is wrong", command)]
+    print_report(Report([*found, TABLE.error("[red]\x1b[2J", "\x07")]), as_json=False)
 
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[:-1] == [
         f"✗ error   configuration {subject}: is wrong",
         f"  → {command}",
         "✗ error   table a: [red]\\x1b[2J",

@@ -22,11 +22,12 @@ from lookup_core.errors import (
     SidecarUnreachable,
     SidelookError,
 )
-from service.commands.doctor_io import sidecar_questions
+from service.commands.doctor_run import sidecar_getter
 from service.commands.endpoint import DEFAULT, ClientFiles, Endpoint, parse_endpoint, read_token
 from service.commands.key_arguments import KeyField, key_value
+from service.commands.key_commands import error_lines, outcomes, shown_age
 from service.commands.sidecar_client import SidecarClient, mapped_errors, problem
-from service.commands.tables import failures, outcomes, shown, shown_age
+from service.commands.tables import shown
 from service.config.listen import Listen
 from tests.service.commands.fake_sidecar import FakeSidecar
 from tests.service.tls.certificates import authority
@@ -43,7 +44,7 @@ def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         read_token(str(path))
 
-    reason = "holds more than plain text" if b"\xff" in content else ""
+    reason = "is not ASCII text" if b"\xff" in content else ""
     expected = reason or "does not hold a token on one line"
     assert caught.value.message == f"{path} {expected}"
 
@@ -167,7 +168,7 @@ async def test_lost_connections_have_a_reason(tmp_path: Path) -> None:
         by_tcp = await _reason(f"http://127.0.0.1:{port}")
 
     assert by_socket == (
-        "what answers there is no sidecar, or it broke off; "
+        "another server listens there, or the connection was lost; "
         "is it running there? if it is elsewhere, name it with --endpoint"
     )
     assert f"its address is https://127.0.0.1:{port}" in by_tcp
@@ -180,16 +181,16 @@ async def test_lost_connections_have_a_reason(tmp_path: Path) -> None:
 
 async def test_doctor_takes_any_answer(sidecar: FakeSidecar, tmp_path: Path) -> None:
     """The doctor gets status, body and date of an answer; JSON is parsed, other text is not."""
-    ask = sidecar_questions(parse_endpoint(f"unix://{sidecar.socket}"), token=None)
+    ask = sidecar_getter(parse_endpoint(f"unix://{sidecar.socket}"), token=None)
 
     known = await ask("/v1/dimensions/airports")
     html = await ask("/v1/dimensions/html")
     unknown = await ask("/v1/dimensions/no%20such")
 
-    assert (known.status, known.told["unavailable"], bool(known.date)) == (200, None, True)
-    assert (html.body, html.told) == ("<html>", {})
-    assert (unknown.status, unknown.told["code"]) == (404, "unknown_dimension")
-    absent = sidecar_questions(parse_endpoint(f"unix://{tmp_path}/none"), token="t")
+    assert (known.status, known.fields["unavailable"], bool(known.date)) == (200, None, True)
+    assert (html.body, html.fields) == ("<html>", {})
+    assert (unknown.status, unknown.fields["code"]) == (404, "unknown_dimension")
+    absent = sidecar_getter(parse_endpoint(f"unix://{tmp_path}/none"), token="t")
     with pytest.raises(SidecarUnreachable, match="No such file"):
         await absent("/livez")
 
@@ -203,11 +204,11 @@ async def test_doctor_trusts_the_named_authority(tmp_path: Path) -> None:
     await site.start()
 
     trusting = parse_endpoint(site.name, ClientFiles(str(signer.file)))
-    assert (await sidecar_questions(trusting, token=None)("/livez")).status == 404
+    assert (await sidecar_getter(trusting, token=None)("/livez")).status == 404
     with pytest.raises(SidecarUnreachable):
-        await sidecar_questions(parse_endpoint(site.name), token=None)("/livez")
+        await sidecar_getter(parse_endpoint(site.name), token=None)("/livez")
     with pytest.raises(SidecarUnreachable, match="not for"):
-        await sidecar_questions(trusting, token=None, server_name="b")("/livez")
+        await sidecar_getter(trusting, token=None, server_name="b")("/livez")
     await runner.cleanup()
 
 
@@ -273,11 +274,11 @@ def test_errors_are_explained_once() -> None:
     answer = {"outcomes": ["hit", *["error"] * 4], "errors": errors}
 
     assert outcomes(answer) == ["hit", *(f"error: {code}" for code in codes)]
-    assert sorted(failures(answer, key)) == [
+    assert sorted(error_lines(answer, key)) == [
         "ambiguous: a key has several rows; set match: first or all, or versions",
         f"type: {ErrorCode.TYPE.meaning}; its key is faa string, hour int64",
     ]
-    assert failures({}, key) == []
+    assert error_lines({}, key) == []
 
 
 @pytest.mark.parametrize(

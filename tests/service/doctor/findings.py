@@ -1,11 +1,11 @@
-"""A matter for tests, and findings as short texts."""
+"""A subject for tests, and findings as short texts."""
 
 from collections.abc import AsyncIterator, Iterable
 
-from service.doctor.check import Seen
+from service.doctor.check import CheckResult
 from service.doctor.finding import Finding, Subject
 
-MATTER = Subject("check", "subject")
+SUBJECT = Subject("check", "subject")
 
 
 def severities(findings: Iterable[Finding]) -> list[str]:
@@ -14,16 +14,16 @@ def severities(findings: Iterable[Finding]) -> list[str]:
 
 
 def texts(findings: Iterable[Finding]) -> list[str]:
-    """Each finding as a line, and its remedy as another one; the matter of tests is left out."""
+    """Each finding as a line, and its remedy as another one; the subject of tests is left out."""
     lines = []
     for each in findings:
-        matter = Subject(each.check, each.subject)
-        place = "" if matter == MATTER else f" {each.check} {each.subject}"
+        subject = Subject(each.check, each.subject)
+        place = "" if subject == SUBJECT else f" {each.check} {each.subject}"
         lines.append(f"{each.severity.value}{place}: {each.message}")
         lines += [f"  → {each.remedy}"] if each.remedy else []
     return lines
 
 
-async def gathered(seen: AsyncIterator[Seen]) -> list[Finding]:
+async def gathered(seen: AsyncIterator[CheckResult]) -> list[Finding]:
     """The findings of a check."""
     return [each async for each in seen if isinstance(each, Finding)]

@@ -31,9 +31,8 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
 from service.doctor.backends.database_check import DatabaseCheck
 from service.doctor.backends.kafka_check import KafkaCheck
-from service.doctor.backends.parquet_check import ParquetCheck
-from service.doctor.backends.postgres_server import PostgresPlace, connections_of, postgres_places
-from service.doctor.backends.table_check import TableCheck, try_notifications
+from service.doctor.backends.postgres_server import PostgresTarget, connections_of, postgres_targets
+from service.doctor.backends.table_check import ParquetCheck, TableCheck, try_notifications
 from service.doctor.check import Check
 from service.doctor.deployment.kubernetes_check import ACCOUNT, KubernetesCheck
 from service.doctor.plan import missing_configuration, unknown_sidecar
@@ -50,12 +49,12 @@ from service.doctor.sidecar.secrets_check import (
     read_secret_facts,
     secret_files,
 )
-from service.doctor.sidecar.sidecar_check import SidecarAnswer, SidecarCheck
+from service.doctor.sidecar.sidecar_check import SidecarCheck, SidecarResponse
 from service.doctor.sidecar.socket_check import SocketCheck, read_socket
 from service.http.sockets import unix_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
-from tests.service.doctor.findings import MATTER, gathered, texts
+from tests.service.doctor.findings import SUBJECT, gathered, texts
 from tests.service.tls.certificates import authority, yesterday
 
 WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
@@ -209,38 +208,38 @@ async def test_control_group_is_read(
 @pytest.mark.parametrize(
     ("path", "answer", "message"),
     [
-        ("/none", SidecarAnswer(200), None),
+        ("/none", SidecarResponse(200), None),
         (
             "/v1/dimensions",
-            SidecarAnswer(401, {"code": "unauthorized"}),
-            "error sidecar unix:///s: does not tell its dimensions: it wants a token",
+            SidecarResponse(401, {"code": "unauthorized"}),
+            "error sidecar unix:///s: does not list its dimensions: it requires a token",
         ),
         (
             "/v1/dimensions/a%20b",
-            SidecarAnswer(200, WELL | {"unavailable": {"detail": "gone"}}),
+            SidecarResponse(200, WELL | {"unavailable": {"detail": "gone"}}),
             "error sidecar a b: is unavailable: gone",
         ),
         (
             "/livez",
-            SidecarAnswer(200, "ok\n", formatdate(0, usegmt=True)),
+            SidecarResponse(200, "ok\n", formatdate(0, usegmt=True)),
             "error clock unix:///s: its clock is ",
         ),
     ],
 )
 async def test_every_answer_is_judged(
-    path: str, answer: SidecarAnswer, message: str | None
+    path: str, answer: SidecarResponse, message: str | None
 ) -> None:
     """Life, version, clock, names and dimensions of a sidecar have findings."""
     answers = {
-        "/livez": SidecarAnswer(200, "ok\n", formatdate(time.time(), usegmt=True)),
-        "/readyz": SidecarAnswer(200, "ok\n"),
-        "/openapi.json": SidecarAnswer(200, {"info": {"version": own_version()}}),
-        "/v1/dimensions": SidecarAnswer(200, {"dimensions": ["a b"]}),
-        "/v1/dimensions/a%20b": SidecarAnswer(200, WELL),
+        "/livez": SidecarResponse(200, "ok\n", formatdate(time.time(), usegmt=True)),
+        "/readyz": SidecarResponse(200, "ok\n"),
+        "/openapi.json": SidecarResponse(200, {"info": {"version": own_version()}}),
+        "/v1/dimensions": SidecarResponse(200, {"dimensions": ["a b"]}),
+        "/v1/dimensions/a%20b": SidecarResponse(200, WELL),
         path: answer,
     }
 
-    async def ask(path: str) -> SidecarAnswer:
+    async def ask(path: str) -> SidecarResponse:
         return answers[path]
 
     lines = await found(SidecarCheck("unix:///s", ask, ["a b"]))
@@ -252,12 +251,12 @@ async def test_every_answer_is_judged(
 async def test_absent_sidecar_is_one_error() -> None:
     """Nothing else is queried."""
 
-    async def ask(_path: str) -> SidecarAnswer:
+    async def ask(_path: str) -> SidecarResponse:
         raise SidecarUnreachable("unix:///s", "Connection refused; is it running there?")
 
     lines = await found(SidecarCheck("unix:///s", ask))
 
-    assert lines[0] == "error sidecar unix:///s: does not answer: Connection refused"
+    assert lines[0] == "error sidecar unix:///s: does not respond: Connection refused"
     assert len(lines) == 2
 
 
@@ -279,14 +278,14 @@ async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str
 
 async def test_absent_stores_are_one_error_each() -> None:
     """Passwords are not shown; tables of an absent database are skipped."""
-    database = DatabaseCheck(PostgresPlace(PostgresSettings(NOWHERE, "t", ("id",)), {}))
+    database = DatabaseCheck(PostgresTarget(PostgresSettings(NOWHERE, "t", ("id",)), {}))
     key = KeySending(pa.field("id", pa.int32()), "int4")
     listening = PostgresNotificationsSettings(NOWHERE, "public.t", "channel")
     changelog = Changelog.model_validate(CHANGELOG | {"brokers": ["127.0.0.1:1"]})
 
     lines = await found(database)
     trial = await try_notifications(
-        MATTER, listening, PostgresTable("public", "t", (("id", key),), ())
+        SUBJECT, listening, PostgresTable("public", "t", (("id", key),), ())
     )
     kafka = await found(KafkaCheck("a", changelog))
 
@@ -314,7 +313,7 @@ async def test_absent_stores_are_one_error_each() -> None:
 )
 def test_address_has_no_password(dsn: str, address: str) -> None:
     """User, host and database are shown only where they are certain."""
-    place = PostgresPlace(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
+    place = PostgresTarget(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
 
     assert place.address == address
 
@@ -322,7 +321,7 @@ def test_address_has_no_password(dsn: str, address: str) -> None:
 def test_dimensions_of_one_address_share_a_place() -> None:
     """Queries, a listener and the load of a whole table have connections of their own."""
     of_table = partial(table, source=POSTGRES)
-    places = postgres_places(
+    places = postgres_targets(
         {
             "a": of_table(),
             "b": table(source=POSTGRES | {"dsn": "postgresql://me@i/d"}),
@@ -331,9 +330,11 @@ def test_dimensions_of_one_address_share_a_place() -> None:
         }
     )
 
-    assert [
-        (tuple(place.dimensions), place.connections, place.is_listened_to) for place in places
-    ] == [(("a", "c"), 8 + 9, True), (("b",), 8, False), (("d",), 8, False)]
+    assert [(tuple(place.dimensions), place.connections, place.listens) for place in places] == [
+        (("a", "c"), 8 + 9, True),
+        (("b",), 8, False),
+        (("d",), 8, False),
+    ]
     assert connections_of(of_table(batch={"max_in_flight": 3})) == 3
     assert connections_of(of_table(cache={"mode": "full"})) == 8 + 5
 
@@ -344,12 +345,12 @@ async def test_configuration_is_a_finding() -> None:
     faulty = await found(ConfigurationCheck("f", None, ["a: x"]))
     missing, unknown = await found(missing_configuration()), await found(unknown_sidecar("c"))
 
-    assert well == ["ok configuration f: holds no fault and no oddity"]
+    assert well == ["ok configuration f: has no fault and no doubtful setting"]
     assert faulty[0] == "error configuration f: a: x"
-    assert missing[0].startswith("skipped configuration --config: no configuration is named: ")
+    assert missing[0].startswith("skipped configuration --config: no configuration is given: ")
     assert missing[1].endswith("; in the image --config /etc/sidelook/sidelook.yaml")
-    assert unknown[0].startswith("skipped sidecar c: where it listens is not known, as ")
-    assert unknown[1] == "  → correct it, or name the sidecar with --endpoint"
+    assert unknown[0].startswith("skipped sidecar c: its address is unknown, because ")
+    assert unknown[1] == "  → correct the configuration, or name the sidecar with --endpoint"
 
 
 @dataclass
@@ -403,14 +404,14 @@ async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("version", "environ", "message", "remedy"),
     [
-        ("1.29", {}, "ok … is version 1.29, which knows native sidecars", ""),
-        ("new", {}, "error … no version of a server", "give one such as 1.31, or pipe: kubectl"),
+        ("1.29", {}, "ok … has version 1.29, which supports native sidecars", ""),
+        ("new", {}, "error … not a server version", "give one such as 1.31, or pipe: kubectl"),
         ('{"clientVersion": {}}', {}, "error … kubectl reached no server", "check its context ("),
-        (None, {}, "skipped … its version is not known here", "run: kubectl version -o json | "),
+        (None, {}, "skipped … its version is unknown here", "run: kubectl version -o json | "),
         (
             None,
             {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "1"},
-            "skipped … the API server does not tell its version (it cannot be reached)",
+            "skipped … the API server does not return its version (not reachable)",
             "run: kubectl version -o json | ",
         ),
     ],

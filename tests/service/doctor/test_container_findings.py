@@ -10,7 +10,7 @@ from service.config.settings import Settings
 from service.doctor.deployment.container_findings import SidecarNeeds, container_findings
 from service.doctor.finding import Finding
 from tests.service.doctor.executor_pod import template
-from tests.service.doctor.findings import MATTER
+from tests.service.doctor.findings import SUBJECT
 
 NEEDS = SidecarNeeds()
 
@@ -22,7 +22,7 @@ def bad(
     """What is not well after a change of the shipped template."""
     sidecar = template(change).sidecar
     assert sidecar is not None
-    found = container_findings(MATTER, sidecar, needs)
+    found = container_findings(SUBJECT, sidecar, needs)
     return [finding for finding in found if finding.severity != "ok"]
 
 
@@ -35,7 +35,11 @@ CHANGES: list[tuple[Callable[[Any, Any], object], str, str]] = [
     (lambda _, car: car["resources"].pop("limits"), "warning", "has no memory limit"),
     (lambda _, car: car["resources"]["limits"].update(memory="767Mi"), "warning", "limits.memory"),
     (lambda _, car: car["resources"]["limits"].update(memory="511Mi"), "error", "limits.memory"),
-    (lambda _, car: car["resources"]["limits"].update(cpu="999m"), "warning", "is held to 0.999"),
+    (
+        lambda _, car: car["resources"]["limits"].update(cpu="999m"),
+        "warning",
+        "is limited to 0.999",
+    ),
     (lambda _, car: car.pop("startupProbe"), "warning", "has no startupProbe"),
     (
         lambda _, car: car["livenessProbe"]["httpGet"].update(port=9999),
@@ -43,8 +47,8 @@ CHANGES: list[tuple[Callable[[Any, Any], object], str, str]] = [
         "the livenessProbe",
     ),
     (lambda _, car: car["startupProbe"]["httpGet"].update(port="h"), "error", "the startupProbe"),
-    (lambda _, car: car["args"].__setitem__(2, "/etc/x.yaml"), "warning", "no volume is mounted"),
-    (lambda _, car: car.update(args=["--config=/x.yaml"]), "warning", "no volume is mounted"),
+    (lambda _, car: car["args"].__setitem__(2, "/etc/x.yaml"), "warning", "no volume contains"),
+    (lambda _, car: car.update(args=["--config=/x.yaml"]), "warning", "no volume contains"),
     (lambda _, car: car.update(lifecycle={"preStop": {"exec": {}}}), "warning", "has a preStop"),
 ]
 

@@ -73,8 +73,8 @@ def test_unreadable_files_have_a_reason(tmp_path: Path) -> None:
 
     assert reasons == [
         "cannot be read: No such file or directory",
-        "is not YAML; of a Helm chart, give what it renders",
-        "holds no Pod; give the file that Spark gets as its template",
+        "is not YAML; render a Helm chart first",
+        "holds no Pod; name the file of podTemplateFile",
         "cannot be read: No such file or directory",
         "is not UTF-8 text",
     ]
@@ -116,7 +116,7 @@ async def test_pod_template_is_checked(tmp_path: Path) -> None:
         ([{"value": "/a"}, {"value": "/b"}], ContainerSocket(Path("/b"))),
         ([{"value": ""}], ContainerSocket(None)),
         ([{"value": "null"}], ContainerSocket(None)),
-        ([ELSEWHERE], ContainerSocket(None, is_told=False)),
+        ([ELSEWHERE], ContainerSocket(None, is_known=False)),
     ],
 )
 def test_environment_decides_about_the_socket(
@@ -146,7 +146,7 @@ def test_version_of_a_cluster_is_read(text: str) -> None:
     ("text", "fault"),
     [
         *[
-            (text, "no version of a server; give one such as 1.31, or pipe: kubectl version -o js")
+            (text, "not a server version; give one such as 1.31, or pipe: kubectl version -o js")
             for text in ("", "new", "1", "{", "[1]", '{"serverVersion": 1}')
         ],
         (json.dumps(KUBECTL), "kubectl reached no server; check its context (kubectl config "),

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from service.config.settings import Settings
 from service.doctor.backends.database_check import judged
-from service.doctor.backends.postgres_server import PostgresServer, Room
-from service.doctor.check import Seen, ServerDemand
+from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
+from service.doctor.check import CheckResult, ConnectionDemand
 from service.doctor.check_runner import run_checks, run_checks_apart
+from service.doctor.clock_skew import ClockReading
 from service.doctor.deployment.pod_template import PodTemplateCheck
 from service.doctor.finding import Finding, Report, Subject
 from service.doctor.plan import (
@@ -24,10 +25,9 @@ from service.doctor.plan import (
     plan,
     unknown_sidecar,
 )
-from service.doctor.sidecar.clock import ClockReading
-from service.doctor.sidecar.sidecar_check import SidecarAnswer
+from service.doctor.sidecar.sidecar_check import SidecarResponse
 from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
-from tests.service.doctor.findings import MATTER
+from tests.service.doctor.findings import SUBJECT
 from tests.service.tls.certificates import authority
 
 FILE = Path("c.yaml")
@@ -51,13 +51,13 @@ class Scripted:
     then: str = ""  # "hang", "hang on" (not cancelled), "break", "spin" (blocks its process), "die"
 
     @property
-    def matter(self) -> Subject:
+    def subject(self) -> Subject:
         """Its name."""
         return Subject(self.name, "x")
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
         """One finding, and then the end."""
-        yield self.matter.ok("seen")
+        yield self.subject.ok("seen")
         if self.then == "break":
             raise ValueError("no")
         if self.then == "die":
@@ -72,7 +72,7 @@ class Scripted:
                     raise
 
 
-def short(seen: list[Seen]) -> list[tuple[str, str, str]]:
+def short(seen: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Check, severity and message of each finding."""
     found = [each for each in seen if isinstance(each, Finding)]
     return [(each.check, each.severity.value, each.message) for each in found]
@@ -84,7 +84,7 @@ async def test_broken_check_hides_no_other() -> None:
 
     assert short(seen) == [
         ("a", "ok", "seen"),
-        ("a", "error", "the check broke off: ValueError"),
+        ("a", "error", "the check failed: ValueError"),
         ("b", "ok", "seen"),
         ("c", "ok", "seen"),
     ]
@@ -117,21 +117,23 @@ def test_groups_do_not_hold_each_other_up() -> None:
     assert short(seen) == [
         ("a", "ok", "seen"),
         ("a", "error", "no answer within 2 s"),
-        ("b", "skipped", "was not looked at"),
+        ("b", "skipped", "was not checked"),
         ("c", "ok", "seen"),
-        ("c", "error", "the check broke off: its process has ended"),
+        ("c", "error", "the check failed: its process has ended"),
         ("d", "ok", "seen"),
     ]
 
 
 def test_demands_are_judged_at_the_end() -> None:
     """The demand of an address crosses processes, and is judged after all findings."""
-    server = PostgresServer(160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0), Room())
-    demand = ServerDemand("h", server, 8)
+    server = PostgresServer(
+        160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0), ConnectionCounts()
+    )
+    demand = ConnectionDemand("h", server, 8)
     crossed = pickle.loads(pickle.dumps(demand))  # noqa: S301  # our own pipe
 
     assert crossed == demand
-    assert [each.check for each in judged([crossed, MATTER.ok("x")], None)] == [
+    assert [each.check for each in judged([crossed, SUBJECT.ok("x")], None)] == [
         "check",
         "connections",
     ]
@@ -144,7 +146,7 @@ def names(
 ) -> list[str]:
     """The checks of a plan, stage by stage."""
     stages = plan(configured, sidecar, deployment)
-    return [" ".join(each.matter.check for each in stage) for stage in stages]
+    return [" ".join(each.subject.check for each in stage) for stage in stages]
 
 
 def test_given_parts_have_checks(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_databases_are_apart(tmp_path: Path) -> None:
 
     parts = groups(plan(Configured(FILE, SETTINGS), None, NOTHING))
 
-    assert [[[each.matter.check for each in stage] for stage in part] for part in parts] == [
+    assert [[[each.subject.check for each in stage] for stage in part] for part in parts] == [
         [["configuration", "secrets", "kafka", "table", "kubernetes"], []],
         [["database"], ["table", "table"]],
     ]
@@ -204,15 +206,15 @@ def test_template_follows_the_properties(tmp_path: Path) -> None:
     assert PodTemplateCheck(FILE, checks_all=True) in unknown
 
 
-async def _ask(_path: str) -> SidecarAnswer:
+async def _ask(_path: str) -> SidecarResponse:
     raise AssertionError  # a plan queries nothing
 
 
 def test_report_is_plain_json() -> None:
     """All fields of the findings, and the number of each severity; only errors are faults."""
-    matter = Subject("socket", "/s")
-    findings = [matter.ok("a"), matter.warning("b", "c"), matter.skipped("d", "e")]
-    report = Report([*findings, matter.error("is not", "mend it")])
+    subject = Subject("socket", "/s")
+    findings = [subject.ok("a"), subject.warning("b", "c"), subject.skipped("d", "e")]
+    report = Report([*findings, subject.error("is not", "mend it")])
 
     found = json.loads(json.dumps(report.as_json()))
 

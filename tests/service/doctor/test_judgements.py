@@ -22,45 +22,48 @@ from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
 from service.doctor.backends.database_check import connection_findings, server_findings
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
-from service.doctor.backends.postgres_server import PostgresServer, Room
+from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
 from service.doctor.backends.table_check import (
     TableFacts,
-    rights_findings,
+    index_finding,
+    rights_finding,
     size_findings,
-    table_findings,
+    table_finding,
 )
-from service.doctor.check import ServerDemand
+from service.doctor.check import ConnectionDemand
+from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.deployment.container_findings import ContainerSocket, override_findings
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
 from service.doctor.deployment.manifest import Manifest
 from service.doctor.deployment.spark_check import SparkConf, isolation_finding, spark_findings
-from service.doctor.finding import Finding, trouble
-from service.doctor.sidecar.clock import ClockReading, clock_findings
+from service.doctor.finding import Finding, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings
 from service.doctor.sidecar.process_limits_check import (
     ProcessLimits,
     limit_findings,
     memory_finding,
 )
-from service.doctor.sidecar.secrets_check import SecretFacts, end_finding, secret_findings
+from service.doctor.sidecar.secrets_check import SecretFacts, expiry_finding, secret_findings
 from service.doctor.sidecar.sidecar_check import (
-    SidecarAnswer,
+    SidecarResponse,
     dimension_findings,
-    life_findings,
     list_finding,
     name_findings,
+    readiness_finding,
     unreachable_finding,
     version_finding,
 )
 from service.doctor.sidecar.socket_check import SocketFacts, socket_findings
 from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
-from tests.service.doctor.findings import MATTER, texts
+from tests.service.doctor.findings import SUBJECT, texts
 
 TABLES = sorted((Path(__file__).parent / "judgements").iterdir())
 MIB = 2**20
 NOW = ClockReading(0.0, 0.0, 0.0)
-SERVER = PostgresServer(160004, "16.4", "reader", "shop", NOW, Room(used=17), identity="5432")
+SERVER = PostgresServer(
+    160004, "16.4", "reader", "shop", NOW, ConnectionCounts(used=17), identity="5432"
+)
 TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())
 TOPIC = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")
 SOCKET = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))
@@ -74,7 +77,8 @@ Findings = Iterable[Finding] | Finding
 
 def of_database(*, says: bool = False, listens: bool = False, **facts: Facts) -> Findings:
     """A server with these facts; the configuration may say that it is a PgBouncer."""
-    return server_findings(MATTER, replace(SERVER, **facts), says_pgbouncer=says, listens=listens)
+    server = replace(SERVER, **facts)
+    return server_findings(SUBJECT, server, is_pooler_configured=says, listens=listens)
 
 
 def of_connections(
@@ -83,30 +87,33 @@ def of_connections(
     """Executors, and the number of connections of each to each of these servers."""
     demands = []
     for number, facts in enumerate(servers):
-        room = Room(**({"used": 17} | facts.get("room", {})))
-        server = replace(SERVER, **{**facts, "room": room})
-        demands.append(ServerDemand(f"h{number}", server, each))
+        counts = ConnectionCounts(**({"used": 17} | facts.get("connections", {})))
+        server = replace(SERVER, **{**facts, "connections": counts})
+        demands.append(ConnectionDemand(f"h{number}", server, each))
     return connection_findings(demands, executors)
 
 
 def of_tables(
     subject: str, *, required: bool = False, role: str = "me", **facts: Facts
 ) -> Findings:
-    """Index, rights or size of a table; a full or partial cache has 64 MiB, which are halved."""
+    """Name, index, rights or size of a table; its cache has 64 MiB, which are halved."""
     is_superuser, mode = facts.pop("is_superuser", False), facts.pop("mode", "full")
     found = replace(TableFacts(uses_index=True), **facts)
+    if subject == "name":
+        return table_finding(SUBJECT, TABLE)
     if subject == "index":
-        return table_findings(MATTER, TABLE, found, require_index=required)
+        return index_finding(SUBJECT, TABLE, found, is_required=required)
     if subject == "rights":
-        return rights_findings(MATTER, TABLE, found, role=role, is_superuser=is_superuser)
+        server = replace(SERVER, role=role, is_superuser=is_superuser)
+        return rights_finding(SUBJECT, TABLE, found, server=server)
     cache = Cache.model_validate({"mode": mode, "max_bytes": "64MiB"})
-    return size_findings(MATTER, found, cache, scale=0.5)
+    return size_findings(SUBJECT, found, cache, scale=0.5)
 
 
 def of_certificates(**left: float) -> Findings:
     """A certificate that ends after this time."""
     end = datetime(2030, 1, 31, 12, 30, tzinfo=UTC)
-    return end_finding(MATTER, end.timestamp(), now_s=(end - timedelta(**left)).timestamp())
+    return expiry_finding(SUBJECT, end.timestamp(), now_s=(end - timedelta(**left)).timestamp())
 
 
 def of_sockets(**facts: Facts) -> Findings:
@@ -115,20 +122,22 @@ def of_sockets(**facts: Facts) -> Findings:
         facts["mode"] |= facts.pop("kind", stat.S_IFSOCK)
     if "connect_errno" in facts:
         facts["connect_errno"] = getattr(errno, facts["connect_errno"])
-    return socket_findings(MATTER, replace(SOCKET, **facts))
+    return socket_findings(SUBJECT, replace(SOCKET, **facts))
 
 
 def of_life(livez: int = 200, readyz: int = 200) -> Findings:
     """A sidecar whose probes have these statuses."""
     draining = {"code": "draining", "detail": "is going"}
-    return life_findings(MATTER, SidecarAnswer(livez, "no"), SidecarAnswer(readyz, draining))
+    return readiness_finding(
+        SUBJECT, SidecarResponse(livez, "no"), SidecarResponse(readyz, draining)
+    )
 
 
 def of_properties(containers: list[str] | None = None, **settings: str) -> Findings:
     """Properties of spark-submit; names are those below `spark.kubernetes.executor.`."""
     named = {"podTemplateFile": "t.yaml"} | settings
     conf = SparkConf({f"spark.kubernetes.executor.{name}": text for name, text in named.items()})
-    return spark_findings(MATTER, conf, containers=containers)
+    return spark_findings(SUBJECT, conf, containers=containers)
 
 
 def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts) -> Findings:
@@ -136,7 +145,7 @@ def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts)
     conf = SparkConf({"spark.kubernetes.driver.pod.excludedFeatureSteps": excluded})
     policy["spec"] = OF_EXECUTORS | policy.get("spec", {})
     return isolation_finding(
-        MATTER,
+        SUBJECT,
         conf,
         version=None if version is None else (version[0], version[1]),
         policies=[Manifest({"kind": "NetworkPolicy"} | policy)],
@@ -147,7 +156,7 @@ def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts)
 def of_overrides(path: str | None, configured: str | None, **facts: Facts) -> Findings:
     """A socket of a container, and the one that is configured."""
     socket = ContainerSocket(None if path is None else Path(path), **facts)
-    return override_findings(MATTER, socket, None if configured is None else Path(configured))
+    return override_findings(SUBJECT, socket, None if configured is None else Path(configured))
 
 
 def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: Facts) -> Findings:
@@ -163,38 +172,38 @@ JUDGES: dict[str, Callable[..., Findings]] = {
     "database": of_database,
     "connections": of_connections,
     "tables": of_tables,
-    "errors": lambda code, text="t", remedy="": trouble(
-        MATTER, BackendError(ErrorCode(code), text), remedy=remedy
+    "errors": lambda code, text="t", remedy="": error_finding(
+        SUBJECT, BackendError(ErrorCode(code), text), remedy=remedy
     ),
-    "topics": lambda **facts: topic_findings(MATTER, KafkaTopicFacts(3, **facts), TOPIC),
+    "topics": lambda **facts: topic_findings(SUBJECT, KafkaTopicFacts(3, **facts), TOPIC),
     "retention": lambda **settings: retention_finding(
-        MATTER, {name.replace("_", "."): text for name, text in settings.items()}, lookback_s=60.0
+        SUBJECT, {name.replace("_", "."): text for name, text in settings.items()}, lookback_s=60.0
     ),
-    "clocks": lambda other_s, answered_s=100.0, resolution_s=0.0: clock_findings(
-        MATTER, ClockReading(100.0, answered_s, other_s, resolution_s)
+    "clocks": lambda server_s, received_s=100.0, resolution_s=0.0: clock_findings(
+        SUBJECT, ClockReading(100.0, received_s, server_s, resolution_s)
     ),
     "certificates": of_certificates,
     "secrets": lambda is_token=False, **facts: secret_findings(
-        MATTER, replace(SecretFacts(0o440), **facts), is_token=is_token
+        SUBJECT, replace(SecretFacts(0o440), **facts), is_token=is_token
     ),
     "sockets": of_sockets,
     "memory": lambda mebibytes, less=0: memory_finding(
-        MATTER, 512 * MIB, None if mebibytes is None else mebibytes * MIB - less
+        SUBJECT, 512 * MIB, None if mebibytes is None else mebibytes * MIB - less
     ),
-    "limits": lambda **facts: limit_findings(MATTER, ProcessLimits(**facts), needed=30),
+    "limits": lambda **facts: limit_findings(SUBJECT, ProcessLimits(**facts), needed=30),
     "life": of_life,
-    "reasons": lambda reason: unreachable_finding(MATTER, reason),
-    "versions": lambda theirs: version_finding(MATTER, theirs, "1.2"),
-    "names": lambda configured: name_findings(MATTER, ["b", "a"], configured),
+    "reasons": lambda reason: unreachable_finding(SUBJECT, reason),
+    "versions": lambda theirs: version_finding(SUBJECT, theirs, "1.2"),
+    "names": lambda configured: name_findings(SUBJECT, ["b", "a"], configured),
     "lists": lambda code, origin=None: list_finding(
-        MATTER, SidecarAnswer(500, {"code": code, "detail": "x"}), origin
+        SUBJECT, SidecarResponse(500, {"code": code, "detail": "x"}), origin
     ),
     "dimensions": lambda status=200, **facts: dimension_findings(
-        MATTER, SidecarAnswer(status, WELL | facts)
+        SUBJECT, SidecarResponse(status, WELL | facts)
     ),
     "properties": of_properties,
     "isolation": of_isolation,
-    "clusters": lambda version: cluster_finding(MATTER, tuple(version)),
+    "clusters": lambda version: cluster_finding(SUBJECT, tuple(version)),
     "overrides": of_overrides,
     "configurations": of_configurations,
 }

@@ -10,12 +10,12 @@ from service.doctor.deployment.manifest import Manifest
 from service.doctor.deployment.pod_template import PodTemplate, pod_findings
 from service.doctor.finding import Finding
 from tests.service.doctor.executor_pod import SOCKET, make_ordinary, template
-from tests.service.doctor.findings import MATTER, severities
+from tests.service.doctor.findings import SUBJECT, severities
 
 
 def bad(template: PodTemplate, *, socket: Path = SOCKET, checks_all: bool = True) -> list[Finding]:
     """What is not well."""
-    found = pod_findings(MATTER, template, socket=socket, checks_all=checks_all)
+    found = pod_findings(SUBJECT, template, socket=socket, checks_all=checks_all)
     return [finding for finding in found if finding.severity != "ok"]
 
 
@@ -51,7 +51,7 @@ def _mount_another(spec: Any, _sidecar: object) -> None:  # noqa: ANN401
 CHANGES: list[tuple[Callable[[Any, Any], object], str, str]] = [
     (lambda _, sidecar: sidecar.pop("restartPolicy"), "error", "is an init container without"),
     (lambda spec, _: spec.update(hostNetwork=True), "error", "hostNetwork: true"),
-    (lambda spec, _: spec.pop("enableServiceLinks"), "warning", "a Service called sidelook"),
+    (lambda spec, _: spec.pop("enableServiceLinks"), "warning", "a Service named sidelook"),
     (_unmount_executor, "error", "container spark-kubernetes-executor does not mount"),
     (_mount_another, "error", "container spark-kubernetes-executor does not mount"),
     (lambda spec, _: spec["volumes"].pop(0), "error", "there is no volume sidelook-socket"),
@@ -86,7 +86,7 @@ def test_socket_must_be_on_a_volume() -> None:
     """A socket elsewhere than where the volume is cannot be shared."""
     (finding,) = bad(template(_set_socket))
 
-    assert finding.message == "no volume is mounted at /tmp, where the sidecar makes its socket"
+    assert finding.message == "no volume is mounted at /tmp, where the sidecar creates its socket"
 
 
 def test_environment_of_the_container_counts() -> None:
