@@ -34,13 +34,13 @@ from service.config.listen import ListenTls
 from service.config.loading import load_settings
 from service.config.settings import Settings
 from service.doctor.backends.database_check import judged
+from service.doctor.check import Check
 from service.doctor.check_runner import run_checks_apart
 from service.doctor.finding import Finding, Report, Severity
 from service.doctor.plan import (
     Configured,
     Deployment,
     RunningSidecar,
-    SkippedCheck,
     groups,
     plan,
     unknown_sidecar,
@@ -68,7 +68,7 @@ def load_configured(file: Path) -> Configured:
 
 def run_doctor(
     configured: Configured | None,
-    sidecar: RunningSidecar | SkippedCheck | None,
+    sidecar: RunningSidecar | Check | None,
     deployment: Deployment,
 ) -> Report:
     """Run all checks in processes of their own, without logs."""
@@ -102,7 +102,7 @@ class SidecarOptions:
     token: str | None
     files: ClientFiles
 
-    def sidecar(self, configured: Configured | None) -> RunningSidecar | SkippedCheck:
+    def sidecar(self, configured: Configured | None) -> RunningSidecar | Check:
         """Return the sidecar to query; raises typer.BadParameter for unusable options."""
         if self.endpoint is None and configured is not None and configured.faults:
             return unknown_sidecar(str(configured.file))

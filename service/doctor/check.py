@@ -1,8 +1,7 @@
-"""Port of the doctor's checks, and the results that a check yields."""
+"""A check of the doctor, and the results that it yields."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Hashable
 from dataclasses import dataclass
-from typing import Protocol
 
 from service.doctor.backends.postgres_server import PostgresServer
 from service.doctor.finding import Finding, Subject
@@ -20,17 +19,15 @@ class ConnectionDemand:
 CheckResult = Finding | ConnectionDemand  # all demands of a server make one finding at the end
 
 
-class Check(Protocol):
-    """Inspects one subject and changes nothing."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A subject, and the function that inspects it without changing anything.
 
-    @property
-    def subject(self) -> Subject:
-        """Subject of the check, also named when the check times out."""
+    `inspect` yields each result as soon as it is known, since a later step may hang. Expected
+    failures are findings; an exception is reported as a fault of the check itself. Cancellation
+    closes all connections.
+    """
 
-    def findings(self) -> AsyncGenerator[CheckResult, None]:
-        """Yield each result as soon as it is known, since a later step may hang.
-
-        Expected failures are findings. An exception is reported as a fault of the check itself.
-        Cancellation closes all connections. Checks may run in separate processes: only those of
-        one group share memory.
-        """
+    subject: Subject  # also named if the check times out
+    inspect: Callable[[Subject], AsyncGenerator[CheckResult, None]]
+    database: Hashable = None  # checks of one database run in one process, and share memory

@@ -36,7 +36,10 @@ class _Run:
 
     async def to_end(self, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(timeout_s), aclosing(self.check.findings()) as results:
+            async with (
+                asyncio.timeout(timeout_s),
+                aclosing(self.check.inspect(self.check.subject)) as results,
+            ):
                 async for result in results:
                     self.add(result)
         except TimeoutError:

@@ -4,59 +4,56 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lookup_core.errors import ConfigurationError
 from service.config.settings import Settings
 from service.config.source import ParquetSource
-from service.doctor.backends.database_check import DatabaseCheck
-from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.backends.database_check import Database, check_database
+from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import postgres_targets
-from service.doctor.backends.table_check import ParquetCheck, TableCheck
+from service.doctor.backends.table_check import TableCheck, check_parquet
 from service.doctor.check import Check
 from service.doctor.deployment.container_findings import SidecarNeeds
 from service.doctor.deployment.kubernetes_check import KubernetesCheck
-from service.doctor.deployment.pod_template import PodTemplateCheck
-from service.doctor.deployment.spark_check import SparkCheck, read_spark_conf
+from service.doctor.deployment.pod_template import DEFAULT_NEEDS, check_pod_template
+from service.doctor.deployment.spark_check import check_spark, read_spark_conf
 from service.doctor.finding import Finding, Subject
-from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, ConfigurationCheck
-from service.doctor.sidecar.process_limits_check import ProcessLimitsCheck
-from service.doctor.sidecar.secrets_check import CertificateCheck, SecretsCheck
-from service.doctor.sidecar.sidecar_check import SidecarCheck, SidecarGet
-from service.doctor.sidecar.socket_check import SocketCheck
+from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, check_configuration
+from service.doctor.sidecar.process_limits_check import check_process_limits
+from service.doctor.sidecar.secrets_check import check_certificate, check_secrets
+from service.doctor.sidecar.sidecar_check import SidecarGet, check_sidecar
+from service.doctor.sidecar.socket_check import check_socket
 
 IMAGE_CONFIG = "/etc/sidelook/sidelook.yaml"  # where the manifests mount it
 _TABLES_AT_ONCE = 4  # of one database
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedCheck:
-    """A check that cannot run: one finding with the reason and a remedy."""
+def skipped_check(subject: Subject, reason: str, remedy: str) -> Check:
+    """Return a check that yields one finding: why the subject cannot be checked."""
 
-    subject: Subject
-    reason: str
-    remedy: str
+    async def inspect(subject: Subject) -> AsyncGenerator[Finding, None]:
+        yield subject.skipped(reason, remedy)
 
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the one finding."""
-        yield self.subject.skipped(self.reason, self.remedy)
+    return Check(subject, inspect)
 
 
-def missing_configuration() -> SkippedCheck:
-    """Return the check that replaces all checks of the configuration without --config."""
-    return SkippedCheck(
+def missing_configuration() -> Check:
+    """Return the replacement of all checks of a configuration, without --config."""
+    return skipped_check(
         Subject(CHECK, "--config"),
         "no configuration is given: its backends and secrets were not checked",
         f"name the sidecar's file with --config; in the image --config {IMAGE_CONFIG}",
     )
 
 
-def unknown_sidecar(file: str) -> SkippedCheck:
-    """Return the check that replaces the sidecar's, if its configuration has faults.
+def unknown_sidecar(file: str) -> Check:
+    """Return the replacement of the sidecar's check, if its configuration has faults.
 
     The default socket is not used: another sidecar may listen there.
     """
-    return SkippedCheck(
+    return skipped_check(
         Subject("sidecar", file),
         "its address is unknown, because the configuration cannot be loaded",
         "correct the configuration, or name the sidecar with --endpoint",
@@ -95,92 +92,110 @@ class Configured:
 
 
 def plan(
-    configured: Configured | None,
-    sidecar: RunningSidecar | SkippedCheck | None,
-    deployment: Deployment,
+    configured: Configured | None, sidecar: RunningSidecar | Check | None, deployment: Deployment
 ) -> list[list[Check]]:
     """Return the checks in two stages: tables run after their databases."""
     settings = None if configured is None else configured.settings
-    first: list[Check] = [
-        missing_configuration()
-        if configured is None
-        else ConfigurationCheck(str(configured.file), configured.settings, configured.faults)
-    ]
+    first: list[Check] = []
+    tables: list[Check] = []
+    if configured is None:
+        first.append(missing_configuration())
+    else:
+        inspect = partial(check_configuration, settings=settings, faults=configured.faults)
+        first.append(Check(Subject(CHECK, str(configured.file)), inspect))
     if sidecar is not None:
         first += _sidecar_checks(sidecar, settings)
-    databases: list[DatabaseCheck] = []
-    second: list[Check] = []
     if configured is not None and settings is not None:
-        first.append(SecretsCheck(settings))
-        if settings.listen.tls is not None:
-            first.append(CertificateCheck(settings.listen.tls))
+        first += _file_checks(settings)
+        databases: list[Database] = []
         # The secrets check reports a file that has vanished since the configuration was loaded.
         with suppress(OSError):
-            databases = [DatabaseCheck(each) for each in postgres_targets(settings.dimensions)]
-        second += _table_checks(databases, configured.file, settings)
-        first += [*databases, *_dimension_checks(settings)]
+            databases = [Database(each) for each in postgres_targets(settings.dimensions)]
+        for each in databases:
+            subject = Subject("database", each.target.address)
+            first.append(Check(subject, partial(check_database, database=each), each))
+        tables += _table_checks(databases, configured.file, settings)
+        first += _dimension_checks(settings)
     first += _deployment_checks(deployment, settings)
-    return [first, second]
+    return [first, tables]
 
 
 def groups(stages: Sequence[Sequence[Check]]) -> list[list[list[Check]]]:
     """Return the stages as groups: one per database with its tables, and one for the rest."""
-    databases = [check for stage in stages for check in stage if isinstance(check, DatabaseCheck)]
+    databases = [None, *(check.database for stage in stages for check in stage)]
     return [
-        [[check for check in stage if _database_of(check) is database] for stage in stages]
-        for database in (None, *databases)
+        [[check for check in stage if check.database is database] for stage in stages]
+        for database in dict.fromkeys(databases)
     ]
 
 
-def _database_of(check: Check) -> DatabaseCheck | None:
-    if isinstance(check, TableCheck):
-        return check.database
-    return check if isinstance(check, DatabaseCheck) else None
-
-
-def _sidecar_checks(
-    sidecar: RunningSidecar | SkippedCheck, settings: Settings | None
-) -> Iterator[Check]:
-    if isinstance(sidecar, SkippedCheck):
+def _sidecar_checks(sidecar: RunningSidecar | Check, settings: Settings | None) -> Iterator[Check]:
+    if isinstance(sidecar, Check):
         yield sidecar
     else:
         if sidecar.socket is not None:
-            yield SocketCheck(sidecar.socket)
-        names = None if settings is None else tuple(settings.dimensions)
-        yield SidecarCheck(sidecar.endpoint, sidecar.get, names, sidecar.token_origin)
-    yield ProcessLimitsCheck(None if settings is None else settings.limits.memory_bytes)
+            inspect_socket = partial(check_socket, path=sidecar.socket)
+            yield Check(Subject("socket", str(sidecar.socket)), inspect_socket)
+        inspect = partial(
+            check_sidecar,
+            get=sidecar.get,
+            configured=None if settings is None else tuple(settings.dimensions),
+            token_origin=sidecar.token_origin,
+        )
+        yield Check(Subject("sidecar", sidecar.endpoint), inspect)
+    memory_bytes = None if settings is None else settings.limits.memory_bytes
+    yield Check(
+        Subject("limits", "control group"), partial(check_process_limits, memory_bytes=memory_bytes)
+    )
 
 
-def _table_checks(
-    databases: Sequence[DatabaseCheck], file: Path, settings: Settings
-) -> Iterator[Check]:
+def _file_checks(settings: Settings) -> Iterator[Check]:
+    yield Check(Subject("secrets", "files"), partial(check_secrets, settings=settings))
+    tls = settings.listen.tls
+    if tls is not None:
+        yield Check(Subject("tls", str(tls.cert_file)), partial(check_certificate, tls=tls))
+
+
+def _table_checks(databases: Sequence[Database], file: Path, settings: Settings) -> Iterator[Check]:
     scale = CacheMemory.of(settings).scale
     for database in databases:
-        slots = asyncio.Semaphore(_TABLES_AT_ONCE)
-        for name, config in database.target.dimensions.items():
-            yield TableCheck(name, config, database, slots, file, scale)
+        of_tables = TableCheck(database, asyncio.Semaphore(_TABLES_AT_ONCE), file, scale)
+        for name in database.target.dimensions:
+            yield Check(Subject("table", name), of_tables.inspect, database)
 
 
 def _dimension_checks(settings: Settings) -> Iterator[Check]:
     for name, config in settings.dimensions.items():
         if isinstance(config.source, ParquetSource):
-            yield ParquetCheck(name, config)
-        if config.refresh.changelog is not None:
-            yield KafkaCheck(name, config.refresh.changelog)
+            yield Check(Subject("table", name), partial(check_parquet, config=config))
+        changelog = config.refresh.changelog
+        if changelog is not None:
+            subject = Subject("kafka", f"{name}: {changelog.topic}")
+            yield Check(subject, partial(check_kafka, changelog=changelog))
 
 
 def _deployment_checks(deployment: Deployment, settings: Settings | None) -> Iterator[Check]:
-    yield KubernetesCheck(deployment.kubernetes)
+    cluster = KubernetesCheck(deployment.kubernetes)
+    yield Check(Subject("kubernetes", "cluster"), cluster.inspect)
     template, conf = deployment.pod_template, deployment.spark_conf
     if template is not None:
-        yield PodTemplateCheck(
-            template,
+        inspect = partial(
+            check_pod_template,
+            file=template,
             socket=None if settings is None else settings.listen.unix,
-            needs=SidecarNeeds() if settings is None else SidecarNeeds.of(settings),
+            needs=DEFAULT_NEEDS if settings is None else SidecarNeeds.of(settings),
             checks_all=conf is None or _checks_all_containers(conf),
         )
+        yield Check(Subject("pod template", str(template)), inspect)
     if conf is not None:
-        yield SparkCheck(conf, deployment.spark, template, deployment.network_policy)
+        inspect_conf = partial(
+            check_spark,
+            file=conf,
+            version=deployment.spark,
+            pod_template=template,
+            network_policy=deployment.network_policy,
+        )
+        yield Check(Subject("spark", str(conf)), inspect_conf)
 
 
 def _checks_all_containers(conf: Path) -> bool:

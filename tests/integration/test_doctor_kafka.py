@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -12,9 +13,10 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from service.config.refresh import Changelog
 from service.doctor.backends.database_check import judged
-from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.backends.kafka_check import check_kafka
+from service.doctor.check import Check
 from service.doctor.check_runner import run_checks
-from service.doctor.finding import Finding, Severity
+from service.doctor.finding import Finding, Severity, Subject
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_reading import POLL_INTERVAL_S
 from tests.integration.kafka_rights import allow_reading
@@ -23,7 +25,9 @@ from tests.integration.kafka_rights import allow_reading
 async def examined(brokers: str, topic: str, **more: object) -> list[Finding]:
     """What is found of one dimension's changelog."""
     values = {"brokers": [brokers], "topic": topic, "format": "upsert_json", **more}
-    check = KafkaCheck("orders", Changelog.model_validate(values))
+    changelog = Changelog.model_validate(values)
+    subject = Subject("kafka", f"orders: {topic}")
+    check = Check(subject, partial(check_kafka, changelog=changelog))
     return judged(await run_checks([[check]]), None)
 
 

@@ -21,47 +21,42 @@ OLDEST_VERSION = 130000
 _WARNING_SHARE = 0.8  # of the free connections
 
 
-@dataclass(slots=True)
-class DatabaseCheck:
-    """The server of a DSN; its tables are checked with the properties that are read here."""
+@dataclass(slots=True, eq=False)  # hashable by identity
+class Database:
+    """A DSN with its dimensions, and the properties of its server once they are read."""
 
     target: PostgresTarget
     server: PostgresServer | None = None  # None: not read yet, or not reachable
 
-    @property
-    def subject(self) -> Subject:
-        """The database."""
-        return Subject("database", self.target.address)
-
-    async def findings(self) -> AsyncGenerator[CheckResult, None]:
-        """Yield server, role, pooler, connections and clock; or why there is no connection."""
-        try:
-            server = self.server = await self._read_server()
-        except BackendError as error:
-            yield error_finding(self.subject, error)
-            return
-        target = self.target
-        for finding in server_findings(
-            self.subject,
-            server,
-            is_pooler_configured=target.settings.pgbouncer,
-            listens=target.listens,
-        ):
-            yield finding
-        yield ConnectionDemand(target.address, server, target.connections)
-        for finding in clock_findings(Subject("clock", target.address), server.clock):
-            yield finding
-
-    async def _read_server(self) -> PostgresServer:
+    async def read_server(self) -> PostgresServer:
+        """Read the properties of the server; raises BackendError."""
         settings = self.target.settings
         try:
-            return await read_postgres_server(settings)
+            self.server = await read_postgres_server(settings)
         except BackendError as error:
             # PgBouncer refuses sessions with start-up settings that it does not support.
             if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
                 raise
             server = await read_postgres_server(replace(settings, pgbouncer=True))
-            return replace(server, is_pooled=True)
+            self.server = replace(server, is_pooled=True)
+        return self.server
+
+
+async def check_database(subject: Subject, database: Database) -> AsyncGenerator[CheckResult, None]:
+    """Yield server, role, pooler, connections and clock; or why there is no connection."""
+    target = database.target
+    try:
+        server = await database.read_server()
+    except BackendError as error:
+        yield error_finding(subject, error)
+        return
+    for finding in server_findings(
+        subject, server, is_pooler_configured=target.settings.pgbouncer, listens=target.listens
+    ):
+        yield finding
+    yield ConnectionDemand(target.address, server, target.connections)
+    for finding in clock_findings(Subject("clock", target.address), server.clock):
+        yield finding
 
 
 def server_findings(

@@ -39,29 +39,17 @@ class KafkaTopicFacts:
     has_heartbeat_topic: bool = True  # also if none is configured
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaCheck:
-    """The changelog topic of a dimension."""
-
-    dimension: str
-    changelog: Changelog
-
-    @property
-    def subject(self) -> Subject:
-        """The topic."""
-        return Subject("kafka", f"{self.dimension}: {self.changelog.topic}")
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield whether the topic is readable, and retained long enough."""
-        settings = kafka_settings(self.changelog)
-        try:
-            facts = await _read_topic(settings)
-        except BackendError as error:
-            remedy = _REMEDIES.get(error.code, "")
-            remedy = remedy.format(topic=settings.topic, user=settings.sasl_user)
-            yield error_finding(self.subject, error, remedy=remedy)
-            return
-        for finding in topic_findings(self.subject, facts, settings):
+async def check_kafka(subject: Subject, changelog: Changelog) -> AsyncGenerator[Finding, None]:
+    """Yield whether the topic of a changelog is readable, and retained long enough."""
+    settings = kafka_settings(changelog)
+    try:
+        facts = await _read_topic(settings)
+    except BackendError as error:
+        remedy = _REMEDIES.get(error.code, "")
+        remedy = remedy.format(topic=settings.topic, user=settings.sasl_user)
+        yield error_finding(subject, error, remedy=remedy)
+    else:
+        for finding in topic_findings(subject, facts, settings):
             yield finding
 
 

@@ -31,7 +31,7 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
-from service.doctor.backends.database_check import DatabaseCheck
+from service.doctor.backends.database_check import Database
 from service.doctor.backends.postgres_server import PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
 
@@ -47,89 +47,61 @@ FROM pg_catalog.pg_class c WHERE c.oid = $1::oid
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetCheck:
-    """The Parquet file of a dimension; reads its schema, but no rows."""
-
-    dimension: str
-    config: DimensionConfig
-
-    @property
-    def subject(self) -> Subject:
-        """The dimension."""
-        return Subject("table", self.dimension)
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield whether the file has the key and the columns."""
-        source, config = self.config.source, self.config
-        assert isinstance(source, ParquetSource)  # ensured by the plan
-        try:
-            # In a thread: a network volume may hang.
-            await asyncio.to_thread(parquet_schema, source.path, config.key, columns=config.columns)
-        except BackendError as error:
-            yield error_finding(self.subject, error)
-        else:
-            yield self.subject.ok(f"{source.path} has the key and the columns")
+async def check_parquet(subject: Subject, config: DimensionConfig) -> AsyncGenerator[Finding, None]:
+    """Yield whether the Parquet file of a dimension has the key and the columns; reads no rows."""
+    assert isinstance(config.source, ParquetSource)  # ensured by the plan
+    path = config.source.path
+    try:
+        # In a thread: a network volume may hang.
+        await asyncio.to_thread(parquet_schema, path, config.key, columns=config.columns)
+    except BackendError as error:
+        yield error_finding(subject, error)
+    else:
+        yield subject.ok(f"{path} has the key and the columns")
 
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """The PostgreSQL table of a dimension; `slots` bounds the concurrent sessions of the doctor."""
+    """Settings of the table checks of a database; `slots` bounds their concurrent sessions."""
 
-    dimension: str
-    config: DimensionConfig
-    database: DatabaseCheck
+    database: Database
     slots: asyncio.Semaphore
     file: Path | None = None  # of the configuration
-    cache_scale: float = 1.0  # factor for max_bytes of the cache
+    cache_scale: float = 1.0  # factor for max_bytes of the caches
 
-    @property
-    def subject(self) -> Subject:
-        """The dimension."""
-        return Subject("table", self.dimension)
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the faults that prevent or slow down lookups and notifications."""
-        server, source = self.database.server, self.config.source
-        assert isinstance(source, PostgresSource)  # ensured by the plan
+    async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
+        """Yield the faults that affect lookups and notifications; the subject is a dimension."""
+        config, server = self.database.target.dimensions[subject.name], self.database.server
+        assert isinstance(config.source, PostgresSource)  # ensured by the plan
         if server is None:
-            yield self.subject.skipped(
-                "its database does not answer", "see the finding of its database"
-            )
+            yield subject.skipped("its database does not answer", "see the finding of its database")
             return
         async with self.slots:
             try:
-                async for finding in self._table_findings(source, server):
+                async for finding in self._table_findings(subject, config.source, server):
                     yield finding
             except BackendError as error:
-                remedy = ""
-                if error.code is ErrorCode.FORBIDDEN:
-                    remedy = _grant(source.table, quoted(server.role))
-                yield error_finding(self.subject, error, remedy=remedy)
+                is_forbidden = error.code is ErrorCode.FORBIDDEN
+                remedy = _grant(config.source.table, quoted(server.role)) if is_forbidden else ""
+                yield error_finding(subject, error, remedy=remedy)
 
     async def _table_findings(
-        self, source: PostgresSource, server: PostgresServer
+        self, subject: Subject, source: PostgresSource, server: PostgresServer
     ) -> AsyncGenerator[Finding, None]:
-        config = self.config
+        name = subject.name
+        config = self.database.target.dimensions[name]
         table, facts = await _read_table(postgres_settings(config, source), server)
-        yield table_finding(self.subject, table)
-        yield index_finding(
-            Subject("index", self.dimension), table, facts, is_required=source.require_index
-        )
-        privileges = Subject("privileges", self.dimension)
-        yield rights_finding(privileges, table, facts, server=server)
-        for finding in size_findings(self.subject, facts, config.cache, scale=self.cache_scale):
+        yield table_finding(subject, table)
+        yield index_finding(Subject("index", name), table, facts, is_required=source.require_index)
+        yield rights_finding(Subject("privileges", name), table, facts, server=server)
+        for finding in size_findings(subject, facts, config.cache, scale=self.cache_scale):
             yield finding
         if config.default is not None:
             default_row(config.default, table.schema.columns)
         if config.refresh.listen is not None:
-            settings = notifications_settings(
-                self.dimension,
-                source,
-                config.refresh.listen,
-                script=trigger_script(self.dimension, self.file),
-            )
-            yield await try_notifications(Subject("listen", self.dimension), settings, table)
+            script = trigger_script(name, self.file)
+            settings = notifications_settings(name, source, config.refresh.listen, script=script)
+            yield await try_notifications(Subject("listen", name), settings, table)
 
 
 def _grant(table: str, role: str) -> str:

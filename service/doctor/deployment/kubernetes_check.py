@@ -75,25 +75,21 @@ class KubernetesCheck:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     root: Path = Path("/")
 
-    @property
-    def subject(self) -> Subject:
-        """The cluster."""
-        return Subject("kubernetes", "cluster")
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
+    async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
         """Yield whether the version supports native sidecars."""
-        host = self.environ.get("KUBERNETES_SERVICE_HOST")
-        if self.given is None and not host:
-            yield self.subject.skipped("its version is unknown here", f"run: {_COMMAND}")
+        text, host = self.given, self.environ.get("KUBERNETES_SERVICE_HOST")
+        if text is None and not host:
+            yield subject.skipped("its version is unknown here", f"run: {_COMMAND}")
             return
         try:
-            text = await self._read_version(host) if host and self.given is None else self.given
-            yield version_finding(self.subject, kubernetes_version(text or ""))
+            if text is None and host:
+                text = await self._read_version(host)
+            yield version_finding(subject, kubernetes_version(text or ""))
         except ConfigurationError as error:
             reason, _, remedy = error.detail.partition("; ")
-            yield self.subject.error(reason, remedy)
+            yield subject.error(reason, remedy)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
-            yield self.subject.skipped(
+            yield subject.skipped(
                 f"the API server does not return its version ({_reason(error)})", f"run: {_COMMAND}"
             )
 

@@ -1,7 +1,7 @@
 """Pod template check: kind of sidecar, socket, users, network and secrets."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_core.errors import ConfigurationError
@@ -15,6 +15,7 @@ from service.doctor.deployment.manifest import Manifest, read_manifests
 from service.doctor.finding import Finding, Subject
 
 NAME = "sidelook"
+DEFAULT_NEEDS = SidecarNeeds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +169,26 @@ def _secret_findings(subject: Subject, sidecar: Manifest) -> Iterator[Finding]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class PodTemplateCheck:
-    """The template in a file, with the requirements of configuration and spark.conf."""
+async def check_pod_template(
+    subject: Subject,
+    *,
+    file: Path,
+    socket: Path | None = None,
+    needs: SidecarNeeds = DEFAULT_NEEDS,
+    checks_all: bool = True,
+) -> AsyncGenerator[Finding, None]:
+    """Yield the findings on the pod of a file and on the sidecar's container.
 
-    file: Path
-    socket: Path | None = None  # listen.unix of the configuration
-    needs: SidecarNeeds = field(default_factory=SidecarNeeds)
-    checks_all: bool = True  # spark.kubernetes.executor.checkAllContainers
-
-    @property
-    def subject(self) -> Subject:
-        """The file."""
-        return Subject("pod template", str(self.file))
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the findings on the pod and on the sidecar's container."""
-        try:
-            template = read_pod_template(self.file)
-        except ConfigurationError as error:
-            reason, _, remedy = error.detail.partition("; ")
-            yield self.subject.error(reason, remedy or "name the file with --pod-template")
-            return
-        for finding in pod_findings(
-            self.subject, template, socket=self.socket, checks_all=self.checks_all
-        ):
+    `socket` is listen.unix of the configuration; `checks_all` is Spark's checkAllContainers.
+    """
+    try:
+        template = read_pod_template(file)
+    except ConfigurationError as error:
+        reason, _, remedy = error.detail.partition("; ")
+        yield subject.error(reason, remedy or "name the file with --pod-template")
+        return
+    for finding in pod_findings(subject, template, socket=socket, checks_all=checks_all):
+        yield finding
+    if template.sidecar is not None:
+        for finding in container_findings(subject, template.sidecar, needs):
             yield finding
-        if template.sidecar is not None:
-            for finding in container_findings(self.subject, template.sidecar, self.needs):
-                yield finding

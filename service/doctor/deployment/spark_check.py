@@ -52,6 +52,7 @@ def read_spark_conf(path: Path) -> SparkConf:
 
 LEAST_GRACE_S = 30  # the executor's end, then 10 s for the drain and 2 s for responses
 ISOLATES_FROM = (4, 2)
+HEALTH_PORT = 8816
 _POLICY_STEP = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 _DURATION = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -135,46 +136,40 @@ def _opens_port(policy: Manifest, port: int) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SparkCheck:
-    """The properties file of spark-submit, with the related files."""
+async def check_spark(
+    subject: Subject,
+    *,
+    file: Path,
+    version: tuple[int, int] | None = None,
+    pod_template: Path | None = None,
+    network_policy: Path | None = None,
+) -> AsyncGenerator[Finding, None]:
+    """Yield the findings on the properties file of spark-submit and on network isolation.
 
-    file: Path
-    version: tuple[int, int] | None = None  # of Spark; None: as in the image's tag
-    pod_template: Path | None = None
-    network_policy: Path | None = None
-    health_port: int = 8816
+    A version of None is taken from the image's tag.
+    """
+    try:
+        conf = read_spark_conf(file)
+        policies = read_manifests(network_policy) if network_policy else ()
+    except ConfigurationError as error:
+        yield subject.error(error.detail, "name the files that spark-submit and kubectl get")
+        return
+    for finding in spark_findings(subject, conf, containers=_containers(pod_template)):
+        yield finding
+    yield isolation_finding(
+        subject,
+        conf,
+        version=version or conf.image_version,
+        policies=policies,
+        port=HEALTH_PORT,
+    )
 
-    @property
-    def subject(self) -> Subject:
-        """The file."""
-        return Subject("spark", str(self.file))
 
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the findings on the properties and on network isolation."""
-        try:
-            conf = read_spark_conf(self.file)
-            policies = read_manifests(self.network_policy) if self.network_policy else ()
-        except ConfigurationError as error:
-            yield self.subject.error(
-                error.detail, "name the files that spark-submit and kubectl get"
-            )
-            return
-        for finding in spark_findings(self.subject, conf, containers=self._containers()):
-            yield finding
-        yield isolation_finding(
-            self.subject,
-            conf,
-            version=self.version or conf.image_version,
-            policies=policies,
-            port=self.health_port,
-        )
-
-    def _containers(self) -> list[str] | None:
-        if self.pod_template is None:
-            return None
-        try:
-            template = read_pod_template(self.pod_template)
-        except ConfigurationError:
-            return None  # the pod template check reports it
-        return [each.text("name") for each in template.spec.items("containers")]
+def _containers(pod_template: Path | None) -> list[str] | None:
+    if pod_template is None:
+        return None
+    try:
+        spec = read_pod_template(pod_template).spec
+    except ConfigurationError:
+        return None  # the pod template check reports it
+    return [each.text("name") for each in spec.items("containers")]

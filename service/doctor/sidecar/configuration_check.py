@@ -15,29 +15,16 @@ from service.resources.memory_shares import MemoryShares
 CHECK = "configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationCheck:
-    """A configuration file with its settings, or with its faults if it cannot be loaded."""
-
-    file: str
-    settings: Settings | None
-    faults: Sequence[str] = ()
-
-    @property
-    def subject(self) -> Subject:
-        """The file."""
-        return Subject(CHECK, self.file)
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield every fault, or every doubtful setting."""
-        for fault in self.faults:
-            yield self.subject.error(
-                fault, "correct the setting; `check-config FILE` lists the same faults"
-            )
-        if self.settings is not None:
-            doubts = list(configuration_findings(self.settings))
-            for finding in doubts or [self.subject.ok("has no fault and no doubtful setting")]:
-                yield finding
+async def check_configuration(
+    subject: Subject, settings: Settings | None, faults: Sequence[str] = ()
+) -> AsyncGenerator[Finding, None]:
+    """Yield every fault of a configuration that cannot be loaded, or every doubtful setting."""
+    for fault in faults:
+        yield subject.error(fault, "correct the setting; `check-config FILE` lists the same faults")
+    if settings is not None:
+        doubts = list(configuration_findings(settings))
+        for finding in doubts or [subject.ok("has no fault and no doubtful setting")]:
+            yield finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,25 +26,18 @@ class ProcessLimits:
     threads_in_use: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLimitsCheck:
-    """The control group of this process; `root` contains /proc and /sys."""
+async def check_process_limits(
+    subject: Subject, memory_bytes: int | None, root: Path = Path("/")
+) -> AsyncGenerator[Finding, None]:
+    """Yield a finding for each limit.
 
-    memory_bytes: int | None  # limits.memory; None without a configuration
-    root: Path = Path("/")
-
-    @property
-    def subject(self) -> Subject:
-        """The control group."""
-        return Subject("limits", "control group")
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield one finding for each limit."""
-        limits = read_process_limits(self.root)
-        if self.memory_bytes is not None:
-            yield memory_finding(self.subject, self.memory_bytes, limits.memory_bytes)
-        for finding in limit_findings(self.subject, limits, needed=needed_threads()):
-            yield finding
+    `memory_bytes` is limits.memory, None without a configuration; `root` contains /proc and /sys.
+    """
+    limits = read_process_limits(root)
+    if memory_bytes is not None:
+        yield memory_finding(subject, memory_bytes, limits.memory_bytes)
+    for finding in limit_findings(subject, limits, needed=needed_threads()):
+        yield finding
 
 
 def memory_finding(subject: Subject, wanted_bytes: int, limit_bytes: int | None) -> Finding:

@@ -25,26 +25,16 @@ class SecretFacts:
     is_mount: bool = False  # a mount of its own, as with subPath
 
 
-@dataclass(frozen=True, slots=True)
-class SecretsCheck:
-    """All secret files of a configuration; `root` contains /proc."""
-
-    settings: Settings
-    root: Path = Path("/")
-
-    @property
-    def subject(self) -> Subject:
-        """All files."""
-        return Subject("secrets", "files")
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield at least one finding for each file."""
-        for path, is_token in secret_files(self.settings).items():
-            # In a thread: a network volume may hang.
-            facts = await asyncio.to_thread(read_secret_facts, path, self.root)
-            subject = Subject(self.subject.check, str(path))
-            for finding in secret_findings(subject, facts, is_token=is_token):
-                yield finding
+async def check_secrets(
+    subject: Subject, settings: Settings, root: Path = Path("/")
+) -> AsyncGenerator[Finding, None]:
+    """Yield at least one finding for each secret file; `root` contains /proc."""
+    for path, is_token in secret_files(settings).items():
+        # In a thread: a network volume may hang.
+        facts = await asyncio.to_thread(read_secret_facts, path, root)
+        of_file = Subject(subject.check, str(path))
+        for finding in secret_findings(of_file, facts, is_token=is_token):
+            yield finding
 
 
 def secret_files(settings: Settings) -> dict[Path, bool]:
@@ -129,26 +119,15 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateCheck:
-    """The certificate of the TCP listener."""
-
-    tls: ListenTls
-
-    @property
-    def subject(self) -> Subject:
-        """The certificate's file."""
-        return Subject("tls", str(self.tls.cert_file))
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the expiry, or the fault of a file that has changed since it was loaded."""
-        try:
-            # In a thread: a network volume may hang.
-            certificate = await asyncio.to_thread(self.tls.certificate)
-        except ValueError as error:
-            yield self.subject.error(str(error), _REMEDY)
-            return
-        yield expiry_finding(self.subject, certificate.expires_s, now_s=time.time())
+async def check_certificate(subject: Subject, tls: ListenTls) -> AsyncGenerator[Finding, None]:
+    """Yield the expiry of a certificate, or its fault if it has changed since it was loaded."""
+    try:
+        # In a thread: a network volume may hang.
+        certificate = await asyncio.to_thread(tls.certificate)
+    except ValueError as error:
+        yield subject.error(str(error), _REMEDY)
+    else:
+        yield expiry_finding(subject, certificate.expires_s, now_s=time.time())
 
 
 def expiry_finding(subject: Subject, expires_s: float, *, now_s: float) -> Finding:

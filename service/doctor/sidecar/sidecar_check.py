@@ -57,55 +57,46 @@ class SidecarResponse:
 SidecarGet = Callable[[str], Awaitable[SidecarResponse]]  # of a path; raises SidecarUnreachable
 
 
-@dataclass(frozen=True, slots=True)
-class SidecarCheck:
-    """The sidecar at an endpoint, compared with the names of the configured dimensions."""
+async def check_sidecar(
+    subject: Subject,
+    *,
+    get: SidecarGet,
+    configured: Collection[str] | None = None,
+    token_origin: str | None = None,
+) -> AsyncGenerator[Finding, None]:
+    """Yield readiness, version, clock and dimensions of the sidecar at an endpoint.
 
-    endpoint: str
-    get: SidecarGet
-    configured: Collection[str] | None = None  # None: no configuration
-    token_origin: str | None = None  # option or setting that names the token's file
-
-    @property
-    def subject(self) -> Subject:
-        """The sidecar."""
-        return Subject("sidecar", self.endpoint)
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield readiness, version, clock and dimensions."""
-        sent_s = time.time()
-        try:
-            live = await self.get("/livez")
-        except SidecarUnreachable as error:
-            yield unreachable_finding(self.subject, error.reason)
-            return
-        received_s = time.time()
-        yield readiness_finding(self.subject, live, await self.get("/readyz"))
-        document = await self.get("/openapi.json")
-        version = document.fields.get("info", {}).get("version", "unknown")
-        yield version_finding(self.subject, version, own_version())
-        # The Date header has whole seconds, and servers may cache it for a second.
-        if live.date is not None:
-            server_s = parsedate_to_datetime(live.date).timestamp()
-            reading = ClockReading(sent_s, received_s, server_s, resolution_s=1.0)
-            for finding in clock_findings(Subject("clock", self.endpoint), reading):
-                yield finding
-        async for finding in self._dimensions():
+    `configured` names the dimensions of the configuration, if there is one; `token_origin` is the
+    option or setting that names the token's file.
+    """
+    sent_s = time.time()
+    try:
+        live = await get("/livez")
+    except SidecarUnreachable as error:
+        yield unreachable_finding(subject, error.reason)
+        return
+    received_s = time.time()
+    yield readiness_finding(subject, live, await get("/readyz"))
+    document = await get("/openapi.json")
+    version = document.fields.get("info", {}).get("version", "unknown")
+    yield version_finding(subject, version, own_version())
+    # The Date header has whole seconds, and servers may cache it for a second.
+    if live.date is not None:
+        server_s = parsedate_to_datetime(live.date).timestamp()
+        reading = ClockReading(sent_s, received_s, server_s, resolution_s=1.0)
+        for finding in clock_findings(Subject("clock", subject.name), reading):
             yield finding
-
-    async def _dimensions(self) -> AsyncGenerator[Finding, None]:
-        listed = await self.get("/v1/dimensions")
-        if not listed.is_ok:
-            yield list_finding(self.subject, listed, self.token_origin)
-            return
-        names = listed.fields.get("dimensions", [])
-        for finding in name_findings(self.subject, names, self.configured):
+    listed = await get("/v1/dimensions")
+    if not listed.is_ok:
+        yield list_finding(subject, listed, token_origin)
+        return
+    names = listed.fields.get("dimensions", [])
+    for finding in name_findings(subject, names, configured):
+        yield finding
+    paths = [f"/v1/dimensions/{quote(name, safe='')}" for name in names]
+    for name, response in zip(names, await asyncio.gather(*map(get, paths)), strict=True):
+        for finding in dimension_findings(Subject("sidecar", name), response):
             yield finding
-        paths = [f"/v1/dimensions/{quote(name, safe='')}" for name in names]
-        responses = await asyncio.gather(*map(self.get, paths))
-        for name, response in zip(names, responses, strict=True):
-            for finding in dimension_findings(Subject("sidecar", name), response):
-                yield finding
 
 
 def unreachable_finding(subject: Subject, reason: str) -> Finding:

@@ -32,24 +32,14 @@ class SocketFacts:
     lock_holder: int | None = None  # process that holds the lock; None: unknown or free
 
 
-@dataclass(frozen=True, slots=True)
-class SocketCheck:
-    """The socket at a path; `root` contains /proc."""
-
-    path: Path
-    root: Path = Path("/")
-
-    @property
-    def subject(self) -> Subject:
-        """The socket."""
-        return Subject("socket", str(self.path))
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
-        """Yield the faults, or one finding without a fault."""
-        # In a thread: a full backlog delays the connection.
-        facts = await asyncio.to_thread(read_socket, self.path, self.root)
-        for finding in socket_findings(self.subject, facts):
-            yield finding
+async def check_socket(
+    subject: Subject, path: Path, root: Path = Path("/")
+) -> AsyncGenerator[Finding, None]:
+    """Yield the faults of a socket, or one finding without a fault; `root` contains /proc."""
+    # In a thread: a full backlog delays the connection.
+    facts = await asyncio.to_thread(read_socket, path, root)
+    for finding in socket_findings(subject, facts):
+        yield finding
 
 
 def socket_findings(subject: Subject, facts: SocketFacts) -> Iterator[Finding]:

@@ -24,6 +24,6 @@ def texts(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-async def gathered(seen: AsyncIterator[CheckResult]) -> list[Finding]:
+async def gathered(results: AsyncIterator[CheckResult]) -> list[Finding]:
     """The findings of a check."""
-    return [each async for each in seen if isinstance(each, Finding)]
+    return [each async for each in results if isinstance(each, Finding)]

@@ -29,28 +29,29 @@ from service.config.settings import Settings
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
-from service.doctor.backends.database_check import DatabaseCheck
-from service.doctor.backends.kafka_check import KafkaCheck
+from service.doctor.backends.database_check import Database, check_database
+from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import PostgresTarget, connections_of, postgres_targets
-from service.doctor.backends.table_check import ParquetCheck, TableCheck, try_notifications
-from service.doctor.check import Check
+from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
+from service.doctor.check import CheckResult
 from service.doctor.deployment.kubernetes_check import ACCOUNT, KubernetesCheck
+from service.doctor.finding import Subject
 from service.doctor.plan import missing_configuration, unknown_sidecar
-from service.doctor.sidecar.configuration_check import ConfigurationCheck
+from service.doctor.sidecar.configuration_check import check_configuration
 from service.doctor.sidecar.process_limits_check import (
     ProcessLimits,
-    ProcessLimitsCheck,
+    check_process_limits,
     read_process_limits,
 )
 from service.doctor.sidecar.secrets_check import (
-    CertificateCheck,
     SecretFacts,
-    SecretsCheck,
+    check_certificate,
+    check_secrets,
     read_secret_facts,
     secret_files,
 )
-from service.doctor.sidecar.sidecar_check import SidecarCheck, SidecarResponse
-from service.doctor.sidecar.socket_check import SocketCheck, read_socket
+from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
+from service.doctor.sidecar.socket_check import check_socket, read_socket
 from service.http.sockets import unix_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
@@ -58,18 +59,14 @@ from tests.service.doctor.findings import SUBJECT, gathered, texts
 from tests.service.tls.certificates import authority, yesterday
 
 WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
+SIDECAR = Subject("sidecar", "unix:///s")
 NOWHERE = "postgresql://me:secret@127.0.0.1:1/d"
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
 
 
-async def found(check: Check) -> list[str]:
+async def found(results: AsyncIterator[CheckResult]) -> list[str]:
     """The findings of a check, and their remedies."""
-    return texts(await gathered(check.findings()))
-
-
-async def starts(check: Check) -> list[str]:
-    """The first word of each line: a severity, or an arrow before a remedy."""
-    return [line.split()[0] for line in await found(check)]
+    return texts(await gathered(results))
 
 
 def written(folder: Path, files: Mapping[str, str]) -> Path:
@@ -89,7 +86,7 @@ async def test_served_socket_is_well(tmp_path: Path) -> None:
 
         owner = f"uid and gid {os.getuid()}:{os.getgid()}"
         served = f"is served by process {os.getpid()}; mode 0660, {owner}"
-        assert await found(SocketCheck(path)) == [f"ok socket {path}: {served}"]
+        assert await found(check_socket(SUBJECT, path)) == [f"ok: {served}"]
 
 
 def test_unserved_sockets_are_read(tmp_path: Path) -> None:
@@ -142,7 +139,7 @@ async def test_all_secrets_are_checked(tmp_path: Path) -> None:
         }
     )
 
-    lines = await found(SecretsCheck(settings))
+    lines = await found(check_secrets(Subject("secrets", "files"), settings))
 
     assert secret_files(settings) == {headers: False, key.key_file: False, dsn: False, token: True}
     assert len(lines) == 4
@@ -154,14 +151,14 @@ async def test_certificate_is_read(tmp_path: Path, days: float, severity: str) -
     """The end of the configured file counts; a bad renewal is an error."""
     signer = authority(tmp_path)
     files = signer.issue(not_after=datetime.now(UTC) + timedelta(days=days))
-    check = CertificateCheck(ListenTls(cert_file=files.cert_file, key_file=files.key_file))
+    tls = ListenTls(cert_file=files.cert_file, key_file=files.key_file)
 
-    (before, *_) = await found(check)
+    (before, *_) = await found(check_certificate(SUBJECT, tls))
     signer.issue(not_before=yesterday() - timedelta(days=1), not_after=yesterday())
-    (after, *_) = await found(check)
+    (after, *_) = await found(check_certificate(SUBJECT, tls))
 
-    assert before.startswith(f"{severity} tls {files.cert_file}: ")
-    assert after.startswith(f"error tls {files.cert_file}: {files.cert_file}: certificate has exp")
+    assert before.startswith(f"{severity}: ")
+    assert after.startswith(f"error: {files.cert_file}: certificate has exp")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +198,8 @@ async def test_control_group_is_read(
     root = written(tmp_path, {"proc/self/statm": "900 100 30 1 0 50 0"} | files)
 
     assert read_process_limits(root) == limits
-    with_memory = await found(ProcessLimitsCheck(2**20, root))
-    assert len(with_memory) > len(await found(ProcessLimitsCheck(None, root)))
+    with_memory = await found(check_process_limits(SUBJECT, 2**20, root))
+    assert len(with_memory) > len(await found(check_process_limits(SUBJECT, None, root)))
 
 
 @pytest.mark.parametrize(
@@ -239,10 +236,10 @@ async def test_every_answer_is_judged(
         path: answer,
     }
 
-    async def ask(path: str) -> SidecarResponse:
+    async def get(path: str) -> SidecarResponse:
         return answers[path]
 
-    lines = await found(SidecarCheck("unix:///s", ask, ["a b"]))
+    lines = await found(check_sidecar(SIDECAR, get=get, configured=["a b"]))
 
     bad = [line for line in lines if not line.startswith(("ok ", "  →"))]
     assert [line.startswith(message or "?") for line in bad] == ([True] if message else [])
@@ -251,10 +248,10 @@ async def test_every_answer_is_judged(
 async def test_absent_sidecar_is_one_error() -> None:
     """Nothing else is queried."""
 
-    async def ask(_path: str) -> SidecarResponse:
+    async def get(_path: str) -> SidecarResponse:
         raise SidecarUnreachable("unix:///s", "Connection refused; is it running there?")
 
-    lines = await found(SidecarCheck("unix:///s", ask))
+    lines = await found(check_sidecar(SIDECAR, get=get))
 
     assert lines[0] == "error sidecar unix:///s: does not respond: Connection refused"
     assert len(lines) == 2
@@ -263,8 +260,8 @@ async def test_absent_sidecar_is_one_error() -> None:
 @pytest.mark.parametrize(
     ("key", "lines"),
     [
-        ("id", ["ok table a: {path} has the key and the columns"]),
-        ("ids", ["error table a: {path}: no column ids", "  → did you mean id?"]),
+        ("id", ["ok: {path} has the key and the columns"]),
+        ("ids", ["error: {path}: no column ids", "  → did you mean id?"]),
     ],
 )
 async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str]) -> None:
@@ -273,30 +270,32 @@ async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), path)
     config = dimension(source={"kind": "parquet", "path": str(path)}, key=[key])
 
-    assert await found(ParquetCheck("a", config)) == [line.format(path=path) for line in lines]
+    assert await found(check_parquet(SUBJECT, config)) == [line.format(path=path) for line in lines]
 
 
 async def test_absent_stores_are_one_error_each() -> None:
     """Passwords are not shown; tables of an absent database are skipped."""
-    database = DatabaseCheck(PostgresTarget(PostgresSettings(NOWHERE, "t", ("id",)), {}))
+    settings = PostgresSettings(NOWHERE, "t", ("id",))
+    database = Database(PostgresTarget(settings, {"a": table()}))
+    tables = TableCheck(database, asyncio.Semaphore(1))
     key = KeySending(pa.field("id", pa.int32()), "int4")
     listening = PostgresNotificationsSettings(NOWHERE, "public.t", "channel")
     changelog = Changelog.model_validate(CHANGELOG | {"brokers": ["127.0.0.1:1"]})
 
-    lines = await found(database)
+    lines = await found(check_database(SUBJECT, database))
     trial = await try_notifications(
         SUBJECT, listening, PostgresTable("public", "t", (("id", key),), ())
     )
-    kafka = await found(KafkaCheck("a", changelog))
+    kafka = await found(check_kafka(SUBJECT, changelog))
 
-    assert lines[0].startswith("error database me@127.0.0.1:1/d: ")
+    assert lines[0].startswith("error: ")
     assert (len(lines), "secret" in str(lines), database.server) == (2, False, None)
-    assert await found(TableCheck("a", table(), database, asyncio.Semaphore(1))) == [
+    assert await found(tables.inspect(Subject("table", "a"))) == [
         "skipped table a: its database does not answer",
         "  → see the finding of its database",
     ]
     assert texts([trial])[0] == "error: public.t: nothing listens at the address of the DSN"
-    assert (kafka[0].split()[0], "advertised.listeners" in kafka[1]) == ("error", True)
+    assert (kafka[0].split()[0], "advertised.listeners" in kafka[1]) == ("error:", True)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +340,15 @@ def test_dimensions_of_one_address_share_a_place() -> None:
 
 async def test_configuration_is_a_finding() -> None:
     """Faults are errors, and a missing configuration or endpoint is skipped with its remedy."""
-    well = await found(ConfigurationCheck("f", Settings(MINIMAL)))
-    faulty = await found(ConfigurationCheck("f", None, ["a: x"]))
-    missing, unknown = await found(missing_configuration()), await found(unknown_sidecar("c"))
+    well = await found(check_configuration(SUBJECT, Settings(MINIMAL)))
+    faulty = await found(check_configuration(SUBJECT, None, ["a: x"]))
+    missing, unknown = [
+        await found(check.inspect(check.subject))
+        for check in (missing_configuration(), unknown_sidecar("c"))
+    ]
 
-    assert well == ["ok configuration f: has no fault and no doubtful setting"]
-    assert faulty[0] == "error configuration f: a: x"
+    assert well == ["ok: has no fault and no doubtful setting"]
+    assert faulty[0] == "error: a: x"
     assert missing[0].startswith("skipped configuration --config: no configuration is given: ")
     assert missing[1].endswith("; in the image --config /etc/sidelook/sidelook.yaml")
     assert unknown[0].startswith("skipped sidecar c: its address is unknown, because ")
@@ -388,17 +390,22 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) -> None:
     """The account's token is shown if there is one, but to no server of another authority."""
-    lines = [(await starts(api.check))[0]]
+    found = [await _severity(api.check)]
     api.version, api.token = "v1.31.0", "t0ken"
-    lines.append((await starts(api.check))[0])
+    found.append(await _severity(api.check))
     written(tmp_path, {f"{ACCOUNT}/token": "t0ken\n"})
-    lines.append((await starts(api.check))[0])
+    found.append(await _severity(api.check))
     trustme.CA().cert_pem.write_to_path(str(tmp_path / ACCOUNT / "ca.crt"))
-    lines.append((await starts(api.check))[0])
+    found.append(await _severity(api.check))
     api.version, api.token = "v1.28.0", None
-    lines.append((await starts(replace(api.check, root=tmp_path / "none")))[0])
+    found.append(await _severity(replace(api.check, root=tmp_path / "none")))
 
-    assert lines == ["error", "skipped", "ok", "skipped", "error"]
+    assert found == ["error", "skipped", "ok", "skipped", "error"]
+
+
+async def _severity(check: KubernetesCheck) -> str:
+    (finding,) = await gathered(check.inspect(SUBJECT))
+    return finding.severity.value
 
 
 @pytest.mark.parametrize(
@@ -420,7 +427,7 @@ async def test_version_may_be_given(
     version: str | None, environ: dict[str, Any], message: str, remedy: str
 ) -> None:
     """Outside of a cluster no server is queried; an absent one is skipped."""
-    lines = await found(KubernetesCheck(version, environ, Path("/none")))
+    lines = await found(KubernetesCheck(version, environ, Path("/none")).inspect(SUBJECT))
 
-    assert lines[0] == message.replace(" …", " kubernetes cluster:")
+    assert lines[0] == message.replace(" …", ":")
     assert [line.startswith(f"  → {remedy}") for line in lines[1:]] == ([True] if remedy else [])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from service.doctor.deployment.container_findings import (
 )
 from service.doctor.deployment.kubernetes_check import kubernetes_version
 from service.doctor.deployment.manifest import Manifest, quantity, read_manifests
-from service.doctor.deployment.pod_template import PodTemplate, PodTemplateCheck, read_pod_template
-from service.doctor.deployment.spark_check import SparkCheck, SparkConf, read_spark_conf
+from service.doctor.deployment.pod_template import (
+    PodTemplate,
+    check_pod_template,
+    read_pod_template,
+)
+from service.doctor.deployment.spark_check import SparkConf, check_spark, read_spark_conf
 from tests.service.doctor.executor_pod import SOCKET, TEMPLATE, make_ordinary, template
-from tests.service.doctor.findings import gathered, severities
+from tests.service.doctor.findings import SUBJECT, gathered, severities
 
 K8S = TEMPLATE.parents[2]
 POLICY = K8S / "base/network-policy-prometheus.yaml"
@@ -99,13 +104,13 @@ async def test_pod_template_is_checked(tmp_path: Path) -> None:
     pod = tmp_path / "p.yaml"
     pod.write_text("kind: Pod\n")
 
-    shipped = await gathered(PodTemplateCheck(TEMPLATE, SOCKET).findings())
-    (missing,) = await gathered(PodTemplateCheck(tmp_path / "none").findings())
+    shipped = await gathered(check_pod_template(SUBJECT, file=TEMPLATE, socket=SOCKET))
+    (missing,) = await gathered(check_pod_template(SUBJECT, file=tmp_path / "none"))
+    (empty,) = await gathered(check_pod_template(SUBJECT, file=pod))
 
     assert set(severities(shipped)) == {"ok"}
     assert missing.message == "cannot be read: No such file or directory"
-    assert severities([missing]) == ["error"]
-    assert severities(await gathered(PodTemplateCheck(pod).findings())) == ["error"]
+    assert severities([missing, empty]) == ["error", "error"]
 
 
 @pytest.mark.parametrize(
@@ -188,12 +193,12 @@ async def test_shipped_properties_are_well() -> None:
     """Spark 4.2 shuts Prometheus out unless the shipped policy opens the port."""
     properties = K8S / "spark.conf"
 
-    opened = SparkCheck(properties, (4, 2), TEMPLATE, POLICY)
-    shut = SparkCheck(properties, (4, 2), TEMPLATE)
+    check = partial(check_spark, SUBJECT, file=properties, version=(4, 2), pod_template=TEMPLATE)
+    opened = await gathered(check(network_policy=POLICY))
+    (shut,) = [each for each in await gathered(check()) if each.severity != "ok"]
 
-    assert set(severities(await gathered(opened.findings()))) == {"ok"}
-    bad = [each for each in await gathered(shut.findings()) if each.severity != "ok"]
-    assert (severities(bad), "--network-policy" in bad[0].remedy) == (["warning"], True)
+    assert set(severities(opened)) == {"ok"}
+    assert (shut.severity, "--network-policy" in shut.remedy) == ("warning", True)
 
 
 async def test_unreadable_properties_are_errors(tmp_path: Path) -> None:
@@ -201,11 +206,11 @@ async def test_unreadable_properties_are_errors(tmp_path: Path) -> None:
     properties, none = K8S / "spark.conf", tmp_path / "none"
 
     found = [
-        set(severities(await gathered(check.findings())))
-        for check in (
-            SparkCheck(none),
-            SparkCheck(properties, network_policy=none),
-            SparkCheck(properties, (4, 1), pod_template=none),
+        set(severities(await gathered(results)))
+        for results in (
+            check_spark(SUBJECT, file=none),
+            check_spark(SUBJECT, file=properties, network_policy=none),
+            check_spark(SUBJECT, file=properties, version=(4, 1), pod_template=none),
         )
     ]
 

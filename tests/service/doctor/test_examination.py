@@ -11,23 +11,22 @@ from pathlib import Path
 from service.config.settings import Settings
 from service.doctor.backends.database_check import judged
 from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
-from service.doctor.check import CheckResult, ConnectionDemand
+from service.doctor.check import Check, CheckResult, ConnectionDemand
 from service.doctor.check_runner import run_checks, run_checks_apart
 from service.doctor.clock_skew import ClockReading
-from service.doctor.deployment.pod_template import PodTemplateCheck
 from service.doctor.finding import Finding, Report, Subject
 from service.doctor.plan import (
     Configured,
     Deployment,
     RunningSidecar,
-    SkippedCheck,
     groups,
     plan,
     unknown_sidecar,
 )
 from service.doctor.sidecar.sidecar_check import SidecarResponse
 from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
-from tests.service.doctor.findings import SUBJECT
+from tests.service.doctor.executor_pod import make_ordinary, template
+from tests.service.doctor.findings import SUBJECT, gathered
 from tests.service.tls.certificates import authority
 
 FILE = Path("c.yaml")
@@ -43,21 +42,15 @@ SETTINGS = Settings(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scripted:
-    """A check with one finding, and then an end."""
+@dataclass(slots=True)
+class Script:
+    """The inspection of a check: one finding, and then an end."""
 
-    name: str
     then: str = ""  # "hang", "hang on" (not cancelled), "break", "spin" (blocks its process), "die"
 
-    @property
-    def subject(self) -> Subject:
-        """Its name."""
-        return Subject(self.name, "x")
-
-    async def findings(self) -> AsyncGenerator[Finding, None]:
+    async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
         """One finding, and then the end."""
-        yield self.subject.ok("seen")
+        yield subject.ok("seen")
         if self.then == "break":
             raise ValueError("no")
         if self.then == "die":
@@ -72,15 +65,20 @@ class Scripted:
                     raise
 
 
-def short(seen: list[CheckResult]) -> list[tuple[str, str, str]]:
+def scripted(name: str, then: str = "") -> Check:
+    """A check with this script."""
+    return Check(Subject(name, "x"), Script(then).inspect)
+
+
+def short(results: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Check, severity and message of each finding."""
-    found = [each for each in seen if isinstance(each, Finding)]
+    found = [each for each in results if isinstance(each, Finding)]
     return [(each.check, each.severity.value, each.message) for each in found]
 
 
 async def test_broken_check_hides_no_other() -> None:
     """Findings keep the order of checks; a broken check is an error after its own findings."""
-    seen = await run_checks([[Scripted("a", "break"), Scripted("b")], [Scripted("c")]])
+    seen = await run_checks([[scripted("a", "break"), scripted("b")], [scripted("c")]])
 
     assert short(seen) == [
         ("a", "ok", "seen"),
@@ -92,11 +90,12 @@ async def test_broken_check_hides_no_other() -> None:
 
 async def test_hanging_check_ends_in_time() -> None:
     """A check without an answer is an error, even if it ignores its cancellation."""
-    stuck = Scripted("b", "hang on")
+    script = Script("hang on")
+    stuck = Check(Subject("b", "x"), script.inspect)
     try:
-        seen = await run_checks([[Scripted("a", "hang"), stuck], [Scripted("c")]], timeout_s=0.05)
+        seen = await run_checks([[scripted("a", "hang"), stuck], [scripted("c")]], timeout_s=0.05)
     finally:
-        object.__setattr__(stuck, "then", "hang")  # so that the loop of the test can end
+        script.then = "hang"  # so that the loop of the test can end
 
     assert short(seen) == [
         ("a", "ok", "seen"),
@@ -109,10 +108,10 @@ async def test_hanging_check_ends_in_time() -> None:
 
 def test_groups_do_not_hold_each_other_up() -> None:
     """A group whose process is blocked or dies is ended; other groups are not affected."""
-    spinning = [[Scripted("a", "spin")], [Scripted("b")]]
-    dying = [[Scripted("c", "die")]]
+    spinning = [[scripted("a", "spin")], [scripted("b")]]
+    dying = [[scripted("c", "die")]]
 
-    seen = run_checks_apart([spinning, dying, [[], [Scripted("d")]]], timeout_s=0.5)
+    seen = run_checks_apart([spinning, dying, [[], [scripted("d")]]], timeout_s=0.5)
 
     assert short(seen) == [
         ("a", "ok", "seen"),
@@ -141,7 +140,7 @@ def test_demands_are_judged_at_the_end() -> None:
 
 def names(
     configured: Configured | None,
-    sidecar: RunningSidecar | SkippedCheck | None = None,
+    sidecar: RunningSidecar | Check | None = None,
     deployment: Deployment = NOTHING,
 ) -> list[str]:
     """The checks of a plan, stage by stage."""
@@ -192,18 +191,18 @@ def test_databases_are_apart(tmp_path: Path) -> None:
     assert names(Configured(FILE, vanished)) == ["configuration secrets kubernetes", ""]
 
 
-def test_template_follows_the_properties(tmp_path: Path) -> None:
-    """What Spark's properties say of all containers counts for the pod template."""
-    conf = tmp_path / "spark.conf"
+async def test_template_follows_the_properties(tmp_path: Path) -> None:
+    """An ordinary container is a warning if Spark's properties exclude it, else an error."""
+    conf, pod = tmp_path / "spark.conf", tmp_path / "pod.json"
     conf.write_text("spark.kubernetes.executor.checkAllContainers false\n")
+    pod.write_text(json.dumps(template(make_ordinary).pod.values))
+    found = []
+    for file in (conf, tmp_path / "none"):
+        (checks, _) = plan(None, None, Deployment(pod_template=pod, spark_conf=file))
+        (check,) = [each for each in checks if each.subject.check == "pod template"]
+        found.append((await gathered(check.inspect(check.subject)))[0].severity)
 
-    known, unknown = (
-        plan(None, None, Deployment(pod_template=FILE, spark_conf=file))[0]
-        for file in (conf, tmp_path / "none")
-    )
-
-    assert PodTemplateCheck(FILE, checks_all=False) in known
-    assert PodTemplateCheck(FILE, checks_all=True) in unknown
+    assert found == ["warning", "error"]
 
 
 async def _ask(_path: str) -> SidecarResponse:
