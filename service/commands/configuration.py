@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from lookup_core.errors import (
     InvalidRequest,
     unknown_dimension,
 )
-from service.commands.key_arguments import DimensionArgument
+from service.commands.key_commands import DimensionArgument
 from service.config.loading import EMBEDDED, load_settings
 from service.config.refresh import Notifications
 from service.config.settings import Settings
@@ -61,17 +61,10 @@ ConfigOption = Annotated[
 ]
 
 
-def chosen_settings(
-    config: Path | None, on_example: Callable[[Path], None], *, example: Path = EMBEDDED
-) -> Settings:
-    """Load the file; without one, the example, after a call of `on_example`.
-
-    Raises ConfigurationError, also if there is no example.
-    """
-    if config is None:
-        if not example.is_file():
-            raise ConfigurationError([f"no configuration; {NAME_IT}"])
-        on_example(example)
+def chosen_settings(config: Path | None, *, example: Path = EMBEDDED) -> Settings:
+    """Load the file, or the example without one; raises ConfigurationError."""
+    if config is None and not example.is_file():
+        raise ConfigurationError([f"no configuration; {NAME_IT}"])
     return load_settings(config, os.environ)
 
 
@@ -84,7 +77,9 @@ def gen_triggers(
     # Imported here: other commands must not wait for Arrow.
     from service.connectors.postgres.triggers import trigger_sql  # noqa: PLC0415
 
-    settings = chosen_settings(config, _print_example)
+    if config is None:
+        typer.echo(f"no --config is given: using the example {EMBEDDED}; {NAME_IT}", err=True)
+    settings = chosen_settings(config)
     found = settings.dimensions.get(dimension)
     if found is None:
         where = f"configured in {config or EMBEDDED}"
@@ -94,7 +89,3 @@ def gen_triggers(
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
     channel = (found.refresh.listen or Notifications()).channel_of(dimension)
     typer.echo(trigger_sql(found.source.table, found.key, channel=channel), nl=False)
-
-
-def _print_example(file: Path) -> None:
-    typer.echo(f"no --config is given: using the example {file}; {NAME_IT}", err=True)

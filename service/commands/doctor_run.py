@@ -109,14 +109,16 @@ class SidecarOptions:
         settings = None if configured is None else configured.settings
         own = own_endpoint(settings)
         endpoint = parse_endpoint(self.endpoint or own.text, self.files)
-        token = sidecar_token(self.token, settings)
-        get = sidecar_getter(
-            endpoint,
-            token=None if token is None else token.text,
-            server_name=None if self.endpoint else own.server_name,
+        token, origin = self.token, "--token-file"
+        if token is None:
+            token, origin = configured_token(settings), "auth.token_file"
+        server_name = None if self.endpoint else own.server_name
+        return RunningSidecar(
+            endpoint.text,
+            sidecar_getter(endpoint, token=token, server_name=server_name),
+            endpoint.socket,
+            token_origin=None if token is None else origin,
         )
-        origin = None if token is None else token.origin
-        return RunningSidecar(endpoint.text, get, endpoint.socket, token_origin=origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,26 +155,14 @@ def _server_name(tls: ListenTls, http: HostPort) -> str | None:
     return names[0].replace("*", "sidelook", 1)  # a wildcard covers any name
 
 
-@dataclass(frozen=True, slots=True)
-class SidecarToken:
-    """A token, and the option or setting that names its file."""
+def configured_token(settings: Settings | None) -> str | None:
+    """Return the token of the configuration; None without a usable one.
 
-    text: str
-    origin: str
-
-
-def sidecar_token(given: str | None, settings: Settings | None) -> SidecarToken | None:
-    """Return the token of --token-file, or else of the configuration; None without a usable one.
-
-    The secrets check reports an unusable file of the configuration.
+    The secrets check reports an unusable file.
     """
-    if given is not None:
-        return SidecarToken(given, "--token-file")
     file = None if settings is None else settings.auth.token_file
-    if file is None:
-        return None
     try:
-        return SidecarToken(read_token(str(file)), "auth.token_file")
+        return None if file is None else read_token(str(file))
     except typer.BadParameter:
         return None
 

@@ -24,12 +24,14 @@ from service.commands.endpoint import (
     parse_endpoint,
 )
 from service.commands.exit_code import ExitCode
-from service.commands.key_arguments import DimensionArgument, KeyField, key_value
-from service.commands.sidecar_client import DimensionClient, SidecarClient
+from service.commands.sidecar_client import DimensionClient, KeyField, SidecarClient
 from service.commands.tables import print_table, shown
 
 FAILURES = frozenset({"error", "timeout"})  # outcomes
 
+DimensionArgument = Annotated[
+    str, typer.Argument(metavar="DIMENSION", help="Its name, as in the configuration.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
@@ -146,6 +148,36 @@ async def _invalidate(
             return await dimension.invalidate(None)
         fields = await dimension.key_fields()
         return await dimension.invalidate([key_value(key, fields) for key in keys])
+
+
+def key_value(text: str, fields: Sequence[KeyField]) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the JSON value of a key given as JSON, or as plain text with commas between parts.
+
+    Raises typer.BadParameter for a wrong number of parts.
+    """
+    if text[:1] in {"[", '"'}:
+        value = _json(text, otherwise=text)
+        if value != text:
+            return value
+    if len(fields) == 1:
+        return _part(text, fields[0])
+    parts = text.split(",")
+    if len(parts) != len(fields):
+        names = ", ".join(field.name for field in fields)
+        raise typer.BadParameter(f"key {text!r} has {len(parts)} part(s), but the key is ({names})")
+    return [_part(part, field) for part, field in zip(parts, fields, strict=True)]
+
+
+def _part(text: str, field: KeyField) -> Any:  # noqa: ANN401  # as above
+    return text if field.is_text else _json(text, otherwise=text)
+
+
+def _json(text: str, *, otherwise: str) -> Any:  # noqa: ANN401  # as above
+    try:
+        # NaN and Infinity are Python's, not JSON's.
+        return json.loads(text, parse_constant=lambda _: otherwise)
+    except ValueError:
+        return otherwise
 
 
 def answer_table(keys: Sequence[str], answer: Mapping[str, Any]) -> Table:

@@ -4,10 +4,10 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from service.commands.configuration import NAME_IT, ConfigOption, chosen_settings
+from service.config.loading import EMBEDDED
 from service.resources.thread_limit import check_thread_limit, needed_threads
 
 
@@ -36,7 +36,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def serve(config: ConfigOption = None) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
-    settings = chosen_settings(config, _log_example)
+    if config is None:
+        _log_example()
+    settings = chosen_settings(config)
     # Before libraries start threads: their errors do not name the limit.
     check_thread_limit(needed_threads())
     # Imported here: other commands must not wait for all connectors.
@@ -48,11 +50,13 @@ def serve(config: ConfigOption = None) -> None:
     run_on_event_loop(app.run(settings, file=config))
 
 
-def _log_example(file: Path) -> None:
+def _log_example() -> None:
     # Imported here: only this case needs them before the sidecar runs.
     import structlog  # noqa: PLC0415
 
     from service.observability.logs import configure_logs  # noqa: PLC0415
 
     configure_logs(sys.stderr, level="info")
-    structlog.get_logger().warning("serve.example_configuration", file=str(file), remedy=NAME_IT)
+    structlog.get_logger().warning(
+        "serve.example_configuration", file=str(EMBEDDED), remedy=NAME_IT
+    )

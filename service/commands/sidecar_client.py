@@ -23,7 +23,6 @@ from lookup_core.errors import (
 )
 from lookup_core.protocol.tls_hints import plain_refusal
 from service.commands.endpoint import Endpoint
-from service.commands.key_arguments import KeyField
 
 # {status: code of a response without an error code}
 PLAIN_CODES = {
@@ -151,6 +150,22 @@ def _tls_reason(
         case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as failed):
             return hint.of_alert(failed.reason or str(failed))
     return str(error)
+
+
+NUMERIC_TYPES = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of Arrow's names
+
+
+@dataclass(frozen=True, slots=True)
+class KeyField:
+    """A column of a dimension's key, with the name of its Arrow type."""
+
+    name: str
+    type: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its JSON values are strings."""
+        return not self.type.startswith(NUMERIC_TYPES)
 
 
 @dataclass(frozen=True, slots=True)

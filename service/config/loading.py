@@ -24,32 +24,20 @@ PATH_KEYS = frozenset(
 
 def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the values with absolute paths; relative ones start at the folder."""
-    sections = {name: values[name] for name in ("listen", "auth", "tracing") if name in values}
-    anchored = {name: _anchored(section, folder) for name, section in sections.items()}
+    anchored = {name: _anchored(name, value, folder) for name, value in values.items()}
     dimensions = values.get("dimensions")
-    if isinstance(dimensions, Mapping):
-        anchored["dimensions"] = {
-            name: _anchored_dimension(dimension, folder) for name, dimension in dimensions.items()
-        }
-    return {**values, **anchored}
+    if isinstance(dimensions, Mapping):  # their names may be equal to keys of paths
+        of_dimensions = {name: _anchored("", each, folder) for name, each in dimensions.items()}
+        anchored["dimensions"] = of_dimensions
+    return anchored
 
 
-def _anchored_dimension(dimension: object, folder: Path) -> object:
-    if not isinstance(dimension, Mapping):
-        return dimension
-    sections = {name: dimension[name] for name in ("source", "refresh") if name in dimension}
-    return {**dimension, **{name: _anchored(each, folder) for name, each in sections.items()}}
-
-
-def _anchored(section: object, folder: Path) -> object:
-    if not isinstance(section, Mapping):
-        return section  # validation reports it
-    return {
-        key: str(folder / value)
-        if key in PATH_KEYS and isinstance(value, str)
-        else _anchored(value, folder)
-        for key, value in section.items()
-    }
+def _anchored(key: str, value: object, folder: Path) -> object:
+    if isinstance(value, str) and key in PATH_KEYS:
+        return str(folder / value)
+    if isinstance(value, Mapping) and key != "default":  # a row, with any names
+        return {name: _anchored(name, each, folder) for name, each in value.items()}
+    return value
 
 
 def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:

@@ -1,10 +1,9 @@
 """`refresh`: notifications, changelog and reloads of a dimension."""
 
 import re
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -207,30 +206,19 @@ class Refresh(Section):
 
 def fitting_refresh(refresh: Refresh, info: ValidationInfo) -> Refresh:
     """Return the section; raises PydanticCustomError if a part has no effect or cannot work."""
-    if refresh.feed is not None:
-        _check_feed(refresh.feed, info.data)
-    mode = _mode(info.data)
+    # Faults of the cache or the source cause no second fault here.
+    mode = info.data["cache"].mode if "cache" in info.data else CacheMode.FULL
+    source, feed = info.data.get("source"), refresh.feed
+    if feed is not None and mode is CacheMode.NONE:
+        raise _fault(feed, "has no effect with cache.mode: none")
+    if feed is not None and source is not None and not isinstance(source, PostgresSource):
+        raise _fault(feed, "needs a PostgreSQL table; the source is a file")
+    if feed == "listen" and source is not None and source.pgbouncer:
+        detail = "a PgBouncer that pools transactions loses notifications; "
+        raise _fault(feed, f"{detail}set the address of the server itself in the source")
     if refresh.reload is not None and mode is not CacheMode.FULL:
         raise _fault("reload", "needs cache.mode: full")
     return refresh
-
-
-def _check_feed(feed: str, data: Mapping[str, Any]) -> None:
-    if _mode(data) is CacheMode.NONE:
-        raise _fault(feed, "has no effect with cache.mode: none")
-    source = data.get("source")
-    if source is None:
-        return  # has a fault of its own
-    if not isinstance(source, PostgresSource):
-        raise _fault(feed, "needs a PostgreSQL table; the source is a file")
-    if feed == "listen" and source.pgbouncer:
-        detail = "a PgBouncer that pools transactions loses notifications; "
-        raise _fault(feed, f"{detail}set the address of the server itself in the source")
-
-
-def _mode(data: Mapping[str, Any]) -> CacheMode:
-    # A faulty cache causes no second fault.
-    return data["cache"].mode if "cache" in data else CacheMode.FULL
 
 
 def _fault(key: str, text: str) -> PydanticCustomError:

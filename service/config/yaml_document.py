@@ -25,15 +25,19 @@ class YamlDocument:
 def read_yaml_document(path: Path) -> YamlDocument:
     """Read a document from a file; raises ConfigurationError if that fails."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
-    try:
-        return parse_yaml_document(text)
+        return parse_yaml_document(read_text(path))
     except ConfigurationError as error:
         raise ConfigurationError([f"{path}: {fault}" for fault in error.faults]) from error
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text from a file; raises ConfigurationError with the reason if that fails."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"is not UTF-8 text (byte {error.start})"]) from error
 
 
 def parse_yaml_document(text: str) -> YamlDocument:
@@ -79,18 +83,14 @@ def _repeated_keys(root: Node) -> Iterator[str]:
         if id(node) in seen or not isinstance(node, MappingNode):
             continue
         seen.add(id(node))
-        yield from _repeated_keys_of(node, path)
-        waiting.extend((child, (*path, str(key.value))) for key, child in node.value)
-
-
-def _repeated_keys_of(mapping: MappingNode, path: tuple[str, ...]) -> Iterator[str]:
-    first_lines: dict[str, int] = {}  # {key: line}
-    for key, _ in mapping.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in first_lines:
-            lines = f"lines {first_lines[name]} and {line}"
-            yield f"{'.'.join((*path, name))}: given twice, in {lines}"
-        first_lines.setdefault(name, line)
+        first_lines: dict[str, int] = {}  # {key: line}
+        for key, child in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in first_lines:
+                lines = f"lines {first_lines[name]} and {line}"
+                yield f"{'.'.join((*path, name))}: given twice, in {lines}"
+            first_lines.setdefault(name, line)
+            waiting.append((child, (*path, name)))
 
 
 _SUFFIXES = (".yaml", ".yml")

@@ -16,7 +16,7 @@ from service.doctor.backends.postgres_server import postgres_targets
 from service.doctor.backends.table_check import TableCheck, check_parquet
 from service.doctor.check import Check
 from service.doctor.deployment.container_findings import SidecarNeeds
-from service.doctor.deployment.kubernetes_check import KubernetesCheck
+from service.doctor.deployment.kubernetes_check import check_kubernetes
 from service.doctor.deployment.pod_template import DEFAULT_NEEDS, check_pod_template
 from service.doctor.deployment.spark_check import check_spark, read_spark_conf
 from service.doctor.finding import Finding, Subject
@@ -175,8 +175,8 @@ def _dimension_checks(settings: Settings) -> Iterator[Check]:
 
 
 def _deployment_checks(deployment: Deployment, settings: Settings | None) -> Iterator[Check]:
-    cluster = KubernetesCheck(deployment.kubernetes)
-    yield Check(Subject("kubernetes", "cluster"), cluster.inspect)
+    inspect_cluster = partial(check_kubernetes, given=deployment.kubernetes)
+    yield Check(Subject("kubernetes", "cluster"), inspect_cluster)
     template, conf = deployment.pod_template, deployment.spark_conf
     if template is not None:
         inspect = partial(

@@ -121,7 +121,8 @@ def _probe_findings(
 
 
 def _configuration_findings(subject: Subject, sidecar: Manifest) -> Iterator[Finding]:
-    words = [*_words(sidecar, "command"), *_words(sidecar, "args")]
+    lists = [sidecar.get(name) for name in ("command", "args")]
+    words = [str(word) for each in lists if isinstance(each, list) for word in each]
     mounts = [Path(each.text("mountPath")) for each in sidecar.items("volumeMounts")]
     for word, following in zip(words, [*words[1:], ""], strict=True):
         option, _, value = word.partition("=")
@@ -133,11 +134,6 @@ def _configuration_findings(subject: Subject, sidecar: Manifest) -> Iterator[Fin
                 "does not start",
                 f"mount the ConfigMap at {file.parent}, or name a mounted file",
             )
-
-
-def _words(sidecar: Manifest, name: str) -> list[str]:
-    words = sidecar.get(name)
-    return [str(each) for each in words] if isinstance(words, list) else []
 
 
 VARIABLE = variable_of(("listen", "unix"))

@@ -5,7 +5,6 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,11 @@ def kubernetes_version(text: str) -> tuple[int, int]:
 
     Raises ConfigurationError naming the accepted forms.
     """
-    document = _json_object(text)
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    document: Mapping[str, Any] = parsed if isinstance(parsed, dict) else {}
     if "clientVersion" in document and "serverVersion" not in document:
         raise ConfigurationError([_NO_SERVER])
     # Of kubectl's two versions, the server's counts.
@@ -55,62 +58,54 @@ def version_finding(subject: Subject, version: tuple[int, int]) -> Finding:
     return subject.ok(f"has version {text}, which supports native sidecars")
 
 
-def _json_object(text: str) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
 ACCOUNT = Path("var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesCheck:
-    """A given version, or the API server of this pod; `root` contains the service account."""
+async def check_kubernetes(
+    subject: Subject,
+    *,
+    given: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+) -> AsyncGenerator[Finding, None]:
+    """Yield whether the given version, or that of this pod's API server, has native sidecars.
 
-    given: str | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    root: Path = Path("/")
+    `root` contains the service account.
+    """
+    text, host = given, environ.get("KUBERNETES_SERVICE_HOST")
+    if text is None and not host:
+        yield subject.skipped("its version is unknown here", f"run: {_COMMAND}")
+        return
+    try:
+        if text is None and host:
+            text = await _read_version(host, environ.get("KUBERNETES_SERVICE_PORT", "443"), root)
+        yield version_finding(subject, kubernetes_version(text or ""))
+    except ConfigurationError as error:
+        reason, _, remedy = error.detail.partition("; ")
+        yield subject.error(reason, remedy)
+    except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
+        yield subject.skipped(
+            f"the API server does not return its version ({_reason(error)})", f"run: {_COMMAND}"
+        )
 
-    async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
-        """Yield whether the version supports native sidecars."""
-        text, host = self.given, self.environ.get("KUBERNETES_SERVICE_HOST")
-        if text is None and not host:
-            yield subject.skipped("its version is unknown here", f"run: {_COMMAND}")
-            return
-        try:
-            if text is None and host:
-                text = await self._read_version(host)
-            yield version_finding(subject, kubernetes_version(text or ""))
-        except ConfigurationError as error:
-            reason, _, remedy = error.detail.partition("; ")
-            yield subject.error(reason, remedy)
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
-            yield subject.skipped(
-                f"the API server does not return its version ({_reason(error)})", f"run: {_COMMAND}"
-            )
 
-    async def _read_version(self, host: str) -> str:
-        port = self.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        where = f"[{host}]" if ":" in host else host
-        token, authority = (self.root / ACCOUNT / name for name in ("token", "ca.crt"))
-        # Without an account there is no authority to trust, and no token to protect.
-        trusted: ssl.SSLContext | bool = False
-        headers = {}
-        if authority.is_file():
-            trusted = ssl.create_default_context(cafile=authority)
-            if token.is_file():
-                headers["Authorization"] = f"Bearer {token.read_text().strip()}"
-        async with (
-            aiohttp.ClientSession(timeout=_TIMEOUT, headers=headers) as session,
-            session.get(
-                f"https://{where}:{port}/version", ssl=trusted, raise_for_status=True
-            ) as answer,
-        ):
-            return await answer.text()
+async def _read_version(host: str, port: str, root: Path) -> str:
+    where = f"[{host}]" if ":" in host else host
+    token, authority = (root / ACCOUNT / name for name in ("token", "ca.crt"))
+    # Without an account there is no authority to trust, and no token to protect.
+    trusted: ssl.SSLContext | bool = False
+    headers = {}
+    if authority.is_file():
+        trusted = ssl.create_default_context(cafile=authority)
+        if token.is_file():
+            headers["Authorization"] = f"Bearer {token.read_text().strip()}"
+    url = f"https://{where}:{port}/version"
+    async with (
+        aiohttp.ClientSession(timeout=_TIMEOUT, headers=headers) as session,
+        session.get(url, ssl=trusted, raise_for_status=True) as answer,
+    ):
+        return await answer.text()
 
 
 def _reason(error: Exception) -> str:

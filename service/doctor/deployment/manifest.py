@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from lookup_core.errors import ConfigurationError
+from service.config.yaml_document import read_text
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([numkKMGTPE]?i?)")
 _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0} | {
@@ -64,10 +65,9 @@ class Manifest:
 
 def read_manifests(path: Path) -> Sequence[Manifest]:
     """Read the documents of a file; raises ConfigurationError with the reason if that fails."""
+    text = read_text(path)
     try:
-        documents = list(YAML(typ="safe", pure=True).load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigurationError([f"cannot be read: {error.strerror}"]) from error
+        documents = list(YAML(typ="safe", pure=True).load_all(text))
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(["is not YAML; render a Helm chart first"]) from error
     return [Manifest(each) for each in documents if isinstance(each, Mapping)]

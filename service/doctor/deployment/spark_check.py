@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_core.errors import ConfigurationError
+from service.config.yaml_document import read_text
 from service.doctor.deployment.manifest import Manifest, read_manifests
 from service.doctor.deployment.pod_template import read_pod_template
 from service.doctor.finding import Finding, Subject
@@ -40,13 +41,7 @@ class SparkConf:
 
 def read_spark_conf(path: Path) -> SparkConf:
     """Read the properties of a file; raises ConfigurationError with the reason if that fails."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError([f"cannot be read: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(["is not UTF-8 text"]) from error
-    matches = [_LINE.fullmatch(line) for line in text.splitlines()]
+    matches = [_LINE.fullmatch(line) for line in read_text(path).splitlines()]
     return SparkConf({match[1]: match[2] for match in matches if match})
 
 

@@ -38,11 +38,6 @@ class SidecarResponse:
         return self.status == 200
 
     @property
-    def is_unauthorized(self) -> bool:
-        """Whether the token was missing or wrong."""
-        return self.fields.get("code") == ErrorCode.UNAUTHORIZED
-
-    @property
     def fields(self) -> Mapping[str, Any]:
         """Fields of a JSON object; empty for any other body."""
         return self.body if isinstance(self.body, dict) else {}
@@ -131,7 +126,7 @@ def version_finding(subject: Subject, theirs: str, own: str) -> Finding:
 def list_finding(subject: Subject, response: SidecarResponse, token_origin: str | None) -> Finding:
     """Return why the dimensions cannot be listed."""
     text = "does not list its dimensions: "
-    if not response.is_unauthorized:
+    if response.fields.get("code") != ErrorCode.UNAUTHORIZED:
         return subject.error(f"{text}{response.refusal}", _NO_SIDECAR)
     reason = "requires a token" if token_origin is None else f"refuses the token of {token_origin}"
     return subject.error(f"{text}it {reason}", _UNAUTHORIZED_REMEDY)

@@ -17,12 +17,11 @@ from typer.testing import CliRunner
 from service.commands.application import application, run
 from service.commands.doctor_run import (
     OwnEndpoint,
-    SidecarToken,
+    configured_token,
     findings_text,
     own_endpoint,
     print_report,
     quiet_libraries,
-    sidecar_token,
     summary_line,
 )
 from service.config.settings import Settings
@@ -130,20 +129,19 @@ def test_certificate_is_checked_for_its_name(
     assert own_endpoint(settings) == OwnEndpoint(expected.text)
 
 
-def test_given_token_comes_first(tmp_path: Path) -> None:
-    """The option wins over the configuration; an unfit or missing file shows no token."""
+def test_configured_token_is_read(tmp_path: Path) -> None:
+    """An unfit or missing file shows no token."""
     path = tmp_path / "token"
     path.write_text("own\n")
     path.chmod(0o600)
     configured = Settings({"auth": {"token_file": path}}, MINIMAL)
-    found = [sidecar_token("given", configured), sidecar_token(None, configured)]
+    fit = configured_token(configured)
     path.write_text("two\nlines")
-    unfit = sidecar_token(None, configured)
+    unfit = configured_token(configured)
     path.unlink()
 
-    assert found == [SidecarToken("given", "--token-file"), SidecarToken("own", "auth.token_file")]
-    others = [sidecar_token(None, each) for each in (None, Settings(MINIMAL), configured)]
-    assert [unfit, *others] == [None] * 4
+    assert (fit, unfit) == ("own", None)
+    assert {configured_token(each) for each in (None, Settings(MINIMAL), configured)} == {None}
 
 
 def test_findings_are_grouped_by_check() -> None:

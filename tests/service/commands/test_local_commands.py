@@ -142,7 +142,7 @@ def test_example_is_logged(
     assert (event["file"], event["remedy"]) == (str(EMBEDDED), "name yours with --config FILE")
     assert (served, fault.partition(":")[0]) == (78, "foo")
     with pytest.raises(ConfigurationError) as caught:
-        chosen_settings(None, print, example=tmp_path / "none.yaml")
+        chosen_settings(None, example=tmp_path / "none.yaml")
     assert caught.value.faults == ("no configuration; name yours with --config FILE",)
 
 

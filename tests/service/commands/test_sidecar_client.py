@@ -24,9 +24,8 @@ from lookup_core.errors import (
 )
 from service.commands.doctor_run import sidecar_getter
 from service.commands.endpoint import DEFAULT, ClientFiles, Endpoint, parse_endpoint, read_token
-from service.commands.key_arguments import KeyField, key_value
-from service.commands.key_commands import error_lines, outcomes, shown_age
-from service.commands.sidecar_client import SidecarClient, mapped_errors, problem
+from service.commands.key_commands import error_lines, key_value, outcomes, shown_age
+from service.commands.sidecar_client import KeyField, SidecarClient, mapped_errors, problem
 from service.commands.tables import shown
 from service.config.listen import Listen
 from tests.service.commands.fake_sidecar import FakeSidecar

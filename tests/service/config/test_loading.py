@@ -114,7 +114,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     binary.write_bytes(b"a: \xff")
     broken.write_text("dimensions: [")
 
-    assert faults_of(binary) == (f"{binary}: not UTF-8 text (byte 3)",)
+    assert faults_of(binary) == (f"{binary}: is not UTF-8 text (byte 3)",)
     assert faults_of(tmp_path) == (f"{tmp_path}: cannot be read: Is a directory",)
     assert faults_of(tmp_path / "x")[0].endswith("/x: cannot be read: No such file or directory")
     assert faults_of(broken)[0].startswith(f"{broken}: not YAML: ")

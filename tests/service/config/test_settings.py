@@ -276,9 +276,8 @@ def test_relative_paths_start_at_the_folder() -> None:
         listen: {{unix: {0}s.sock, tls: {{cert_file: {0}tls.crt, client_ca_file: /ca}}}}
         auth: {{token_file: {0}../token, admin_token_file: null}}
         tracing: {{headers_file: 5}}
-        limits: {{path: x}}
         dimensions:
-          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}}}
+          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}, default: {{path: x}}}}
           b: {{refresh: {{changelog: {{security: {{ca_file: {0}b}}}}}}, source: []}}
           c: null
     """

@@ -34,7 +34,7 @@ from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import PostgresTarget, connections_of, postgres_targets
 from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
 from service.doctor.check import CheckResult
-from service.doctor.deployment.kubernetes_check import ACCOUNT, KubernetesCheck
+from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
 from service.doctor.finding import Subject
 from service.doctor.plan import missing_configuration, unknown_sidecar
 from service.doctor.sidecar.configuration_check import check_configuration
@@ -359,7 +359,8 @@ async def test_configuration_is_a_finding() -> None:
 class ApiServer:
     """A Kubernetes API server that may require a token."""
 
-    check: KubernetesCheck
+    environ: dict[str, str]
+    root: Path
     version: str = "v1.28.4"
     token: str | None = None
 
@@ -376,7 +377,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     signer = authority(tmp_path / ACCOUNT)
     assert signer.file.is_file()
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
-    server = ApiServer(KubernetesCheck(None, environ, tmp_path))
+    server = ApiServer(environ, tmp_path)
     app = web.Application()
     app.router.add_get("/version", server.answer)
     runner = web.AppRunner(app)
@@ -390,21 +391,21 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) -> None:
     """The account's token is shown if there is one, but to no server of another authority."""
-    found = [await _severity(api.check)]
+    found = [await _severity(api)]
     api.version, api.token = "v1.31.0", "t0ken"
-    found.append(await _severity(api.check))
+    found.append(await _severity(api))
     written(tmp_path, {f"{ACCOUNT}/token": "t0ken\n"})
-    found.append(await _severity(api.check))
+    found.append(await _severity(api))
     trustme.CA().cert_pem.write_to_path(str(tmp_path / ACCOUNT / "ca.crt"))
-    found.append(await _severity(api.check))
+    found.append(await _severity(api))
     api.version, api.token = "v1.28.0", None
-    found.append(await _severity(replace(api.check, root=tmp_path / "none")))
+    found.append(await _severity(replace(api, root=tmp_path / "none")))
 
     assert found == ["error", "skipped", "ok", "skipped", "error"]
 
 
-async def _severity(check: KubernetesCheck) -> str:
-    (finding,) = await gathered(check.inspect(SUBJECT))
+async def _severity(api: ApiServer) -> str:
+    (finding,) = await gathered(check_kubernetes(SUBJECT, environ=api.environ, root=api.root))
     return finding.severity.value
 
 
@@ -427,7 +428,9 @@ async def test_version_may_be_given(
     version: str | None, environ: dict[str, Any], message: str, remedy: str
 ) -> None:
     """Outside of a cluster no server is queried; an absent one is skipped."""
-    lines = await found(KubernetesCheck(version, environ, Path("/none")).inspect(SUBJECT))
+    lines = await found(
+        check_kubernetes(SUBJECT, given=version, environ=environ, root=Path("/none"))
+    )
 
     assert lines[0] == message.replace(" …", ":")
     assert [line.startswith(f"  → {remedy}") for line in lines[1:]] == ([True] if remedy else [])

@@ -81,7 +81,7 @@ def test_unreadable_files_have_a_reason(tmp_path: Path) -> None:
         "is not YAML; render a Helm chart first",
         "holds no Pod; name the file of podTemplateFile",
         "cannot be read: No such file or directory",
-        "is not UTF-8 text",
+        "is not UTF-8 text (byte 0)",
     ]
 
 
