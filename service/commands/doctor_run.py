@@ -33,7 +33,7 @@ from service.config.host_port import HostPort
 from service.config.listen import ListenTls
 from service.config.loading import load_settings
 from service.config.settings import Settings
-from service.doctor.backends.database_check import judged
+from service.doctor.backends.database_check import combined_findings
 from service.doctor.check import Check
 from service.doctor.check_runner import run_checks_apart
 from service.doctor.finding import Finding, Report, Severity
@@ -74,7 +74,7 @@ def run_doctor(
     """Run all checks in processes of their own, without logs."""
     with quiet_libraries():
         results = run_checks_apart(groups(plan(configured, sidecar, deployment)))
-    return Report(judged(results, deployment.executors))
+    return Report(combined_findings(results, deployment.executors))
 
 
 @contextmanager

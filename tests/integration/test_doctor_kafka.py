@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from service.config.refresh import Changelog
-from service.doctor.backends.database_check import judged
+from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.check import Check
 from service.doctor.check_runner import run_checks
@@ -28,7 +28,7 @@ async def examined(brokers: str, topic: str, **more: object) -> list[Finding]:
     changelog = Changelog.model_validate(values)
     subject = Subject("kafka", f"orders: {topic}")
     check = Check(subject, partial(check_kafka, changelog=changelog))
-    return judged(await run_checks([[check]]), None)
+    return combined_findings(await run_checks([[check]]), None)
 
 
 async def bad(brokers: str, topic: str, **more: object) -> list[Finding]:

@@ -10,7 +10,7 @@ import pytest
 
 from service.config.settings import Settings
 from service.connectors.postgres.triggers import trigger_sql
-from service.doctor.backends.database_check import judged
+from service.doctor.backends.database_check import combined_findings
 from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
@@ -47,7 +47,8 @@ async def examined(settings: Settings, deployment: Deployment | None = None) -> 
     """What the doctor finds, without a sidecar."""
     configured = Configured(Path("sidelook.yaml"), settings)
     deployment = deployment or Deployment(kubernetes="1.31")
-    return judged(await run_checks(plan(configured, None, deployment)), deployment.executors)
+    results = await run_checks(plan(configured, None, deployment))
+    return combined_findings(results, deployment.executors)
 
 
 async def bad(settings: Settings, deployment: Deployment | None = None) -> list[Finding]:

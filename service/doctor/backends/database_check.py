@@ -121,7 +121,7 @@ def _pooler_findings(
         )
 
 
-def judged(results: Sequence[CheckResult], executors: int | None) -> list[Finding]:
+def combined_findings(results: Sequence[CheckResult], executors: int | None) -> list[Finding]:
     """Return the findings, followed by one finding per server on all its connection demands."""
     findings = [each for each in results if isinstance(each, Finding)]
     demands = [each for each in results if isinstance(each, ConnectionDemand)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.config.settings import Settings
-from service.doctor.backends.database_check import judged
+from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
 from service.doctor.check import Check, CheckResult, ConnectionDemand
 from service.doctor.check_runner import run_checks, run_checks_apart
@@ -132,7 +132,7 @@ def test_demands_are_judged_at_the_end() -> None:
     crossed = pickle.loads(pickle.dumps(demand))  # noqa: S301  # our own pipe
 
     assert crossed == demand
-    assert [each.check for each in judged([crossed, SUBJECT.ok("x")], None)] == [
+    assert [each.check for each in combined_findings([crossed, SUBJECT.ok("x")], None)] == [
         "check",
         "connections",
     ]
