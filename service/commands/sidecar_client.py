@@ -87,7 +87,7 @@ class SidecarClient:
         """Close the session."""
         await self._session.close()
 
-    async def ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
+    async def request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
         url = URL(f"{self._endpoint.base_url.origin()}{path}", encoded=True)
         with mapped_errors(self._endpoint):
@@ -177,29 +177,29 @@ class DimensionClient:
 
     async def key_fields(self) -> list[KeyField]:
         """Return the columns of the key; raises SidelookError, also if they are unknown yet."""
-        described = await self._ask("GET", "")
+        described = await self._request("GET", "")
         if described["key"] is None:
             raise problem(HTTPStatus.SERVICE_UNAVAILABLE, described["unavailable"])
         return [KeyField(field["name"], field["type"]) for field in described["key"]]
 
     async def lookup(self, keys: Sequence[Any]) -> dict[str, Any]:
         """Return outcomes, rows and ages in the order of the keys; raises SidelookError."""
-        return await self._ask("POST", "/lookup", body={"keys": keys})
+        return await self._request("POST", "/lookup", body={"keys": keys})
 
     async def explain(self, key: object) -> dict[str, Any]:
         """Return where a key's answer comes from; raises SidelookError."""
         parts = key if isinstance(key, list) else [key]
-        return await self._ask("GET", f"/explain/{','.join(map(_segment, parts))}")
+        return await self._request("GET", f"/explain/{','.join(map(_segment, parts))}")
 
     async def invalidate(self, keys: Sequence[Any] | None) -> dict[str, Any]:
         """Drop keys from the cache, or all for None; raises SidelookError."""
-        return await self._ask(
+        return await self._request(
             "POST", "/invalidate", body={"all": True} if keys is None else {"keys": keys}
         )
 
-    async def _ask(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
+    async def _request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         one = f"/v1/dimensions/{quote(self.dimension, safe='')}"
-        return await self.sidecar.ask(method, f"{one}{path}", body=body)
+        return await self.sidecar.request(method, f"{one}{path}", body=body)
 
 
 def _segment(part: object) -> str:

@@ -153,7 +153,7 @@ def status(
 
 async def _ask(client: SidecarClient) -> dict[str, Any]:
     async with client:
-        return await client.ask("GET", "/v1/status")
+        return await client.request("GET", "/v1/status")
 
 
 def _print(answer: Mapping[str, Any]) -> None:

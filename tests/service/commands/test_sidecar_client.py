@@ -219,7 +219,7 @@ async def _reason(endpoint: str) -> str:
     """Why there is no answer."""
     async with SidecarClient(parse_endpoint(endpoint), token=None) as client:
         with pytest.raises(SidecarUnreachable) as caught:
-            await client.ask("GET", "/v1/status")
+            await client.request("GET", "/v1/status")
     return caught.value.detail.removeprefix(f"no sidecar at {endpoint}: ")
 
 
