@@ -144,24 +144,22 @@ class DimensionConfig(Section):
         description="longest wait of a lookup for changes up to the time of its record",
     )
 
-    @field_validator("key", mode="after")
+    @field_validator("key", "columns", mode="after")
     @classmethod
-    def _names_each_once(cls, key: tuple[str, ...]) -> tuple[str, ...]:
-        _check_names(key)
-        return key
-
-    @field_validator("columns", mode="after")
-    @classmethod
-    def _names_no_key_column(
-        cls, columns: tuple[str, ...] | None, info: ValidationInfo
+    def _names_each_once(
+        cls, names: tuple[str, ...] | None, info: ValidationInfo
     ) -> tuple[str, ...] | None:
-        if columns is None:
+        if names is None:
             return None
-        _check_names(columns)
-        both = [name for name in info.data.get("key", ()) if name in columns]
+        if not names:
+            raise ValueError("must not be empty")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{', '.join(twice)}: named more than once")
+        both = [name for name in info.data.get("key", ()) if name in names]
         if both:
             raise ValueError(f"{', '.join(both)}: part of the key; remove it from columns")
-        return columns
+        return names
 
     @field_validator("versions", mode="after")
     @classmethod
@@ -252,11 +250,3 @@ class DimensionConfig(Section):
             timeout_s=self.timeout_s,
             wait_for_dimension_s=self.wait_for_dimension_s,
         )
-
-
-def _check_names(names: tuple[str, ...]) -> None:
-    if not names:
-        raise ValueError("must not be empty")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{', '.join(twice)}: named more than once")
