@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import asyncpg
 
@@ -12,13 +13,13 @@ from lookup_core.settings import CacheMode
 from service.adapter_settings import postgres_settings
 from service.config.dimension import DimensionConfig
 from service.config.source import PostgresSource
-from service.connectors.postgres.catalog import CatalogRow
 from service.connectors.postgres.connections import close_session
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
-# Any role sees the sessions of others, though perhaps not their backend_type.
+# Columns have the names of the fields below. Any role sees the sessions of others, though perhaps
+# not their backend_type.
 _SERVER = """
 SELECT pg_catalog.current_setting('server_version_num')::int AS version,
        pg_catalog.current_setting('server_version') AS version_text,
@@ -27,7 +28,7 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version,
        pg_catalog.current_setting('port') || ' since ' || pg_catalog.date_part(
            'epoch', pg_catalog.pg_postmaster_start_time())::text AS identity,
        pg_catalog.pg_is_in_recovery() AS is_standby,
-       pg_catalog.current_setting('statement_timeout') AS statement_timeout,
+       pg_catalog.current_setting('statement_timeout') <> '0' AS has_statement_timeout,
        pg_catalog.current_setting('max_connections')::int AS max_connections,
        pg_catalog.current_setting('superuser_reserved_connections')::int
        + coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::int AS reserved,
@@ -61,9 +62,6 @@ class ConnectionCounts:
     role_limit: int | None = None
     used_by_database: int = 0
     database_limit: int | None = None
-
-
-_COUNTS = fields(ConnectionCounts)  # columns of the query, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +103,21 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
         finally:
             await close_session(session)
     assert record is not None  # every session has a role and a database
-    clock = ClockReading(sent_s, received_s, record["clock_s"])
-    # A pooler gives its clients process numbers of its own.
-    return _server(record, clock, is_pooled=record["process"] != process)
-
-
-def _server(record: CatalogRow, clock: ClockReading, *, is_pooled: bool) -> PostgresServer:
+    columns = dict(record)
     return PostgresServer(
-        version=record["version"],
-        version_text=record["version_text"],
-        role=record["role"],
-        database=record["database"],
-        clock=clock,
-        connections=ConnectionCounts(**{each.name: record[each.name] for each in _COUNTS}),
-        is_pooled=is_pooled,
-        is_standby=record["is_standby"],
-        is_superuser=record["is_superuser"],
-        bypasses_policies=record["bypasses_policies"],
-        has_statement_timeout=record["statement_timeout"] != "0",
-        identity=record["identity"],
+        clock=ClockReading(sent_s, received_s, columns["clock_s"]),
+        connections=ConnectionCounts(**_fields(columns, ConnectionCounts)),
+        # A pooler gives its clients process numbers of its own.
+        is_pooled=columns["process"] != process,
+        **_fields(columns, PostgresServer),
     )
+
+
+def _fields(
+    columns: Mapping[str, Any], kind: type[ConnectionCounts] | type[PostgresServer]
+) -> dict[str, Any]:
+    """Return the columns that are fields of the class."""
+    return {each.name: columns[each.name] for each in fields(kind) if each.name in columns}
 
 
 _LOADERS = 5  # connections of a full load: the session with the snapshot, and four readers

@@ -83,7 +83,7 @@ def pod_findings(
     shared = container_socket(template.sidecar)
     faults = [
         *_network_findings(subject, template.spec),
-        *_user_findings(subject, template),
+        *_user_findings(subject, template.spec, [template.sidecar, *template.executors]),
         *override_findings(subject, shared, socket),
         *(_socket_findings(subject, template, shared.path) if shared.path else ()),
         *_secret_findings(subject, template.sidecar),
@@ -124,10 +124,10 @@ def _network_findings(subject: Subject, spec: Manifest) -> Iterator[Finding]:
         )
 
 
-def _user_findings(subject: Subject, template: PodTemplate) -> Iterator[Finding]:
-    assert template.sidecar is not None
-    of_pod = template.spec.below("securityContext")
-    containers = (template.sidecar, *template.executors)
+def _user_findings(
+    subject: Subject, spec: Manifest, containers: Sequence[Manifest]
+) -> Iterator[Finding]:
+    of_pod = spec.below("securityContext")
     own = [each.below("securityContext").get("runAsUser") for each in containers]
     users = {of_pod.get("runAsUser") if user is None else user for user in own}
     if len(users) > 1 and of_pod.get("fsGroup") is None:
