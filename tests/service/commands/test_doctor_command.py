@@ -1,4 +1,4 @@
-"""The command `doctor`: where it looks for a sidecar, and how findings are printed.
+"""The command `doctor`: the sidecar that it queries, and the printed findings.
 
 Whole outputs stand in `transcripts/local.txt`.
 """
@@ -93,7 +93,7 @@ def test_version_is_read_from_a_pipe() -> None:
 
 
 def test_socket_is_preferred_over_the_address() -> None:
-    """Without a configuration it is the default socket; without TLS no name is checked."""
+    """Without a configuration the default socket is queried; without TLS no name is checked."""
     assert own_endpoint(None) == OwnEndpoint("unix:///run/sidelook/sidelook.sock")
     assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == OwnEndpoint("unix:///s")
     assert own_endpoint(listening(unix=None, http="127.0.0.1:1")) == OwnEndpoint(

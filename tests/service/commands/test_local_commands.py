@@ -85,7 +85,7 @@ def test_help_fits_a_small_terminal(
 
 @pytest.mark.parametrize(("example", "count"), [("parquet.yaml", 2), ("postgres.yaml", 3)])
 def test_examples_pass_the_check(example: str, count: int, capsys: Printed) -> None:
-    """`check-config` takes the examples, and connects to no database."""
+    """`check-config` accepts the examples, and connects to no database."""
     code = run(["check-config", str(ROOT / "examples" / example)])
 
     assert (code, capsys.readouterr()) == (0, (f"ok: {count} dimensions\n", ""))
@@ -132,7 +132,7 @@ def test_triggers_are_printed(tmp_path: Path, capsys: Printed, refresh: str, cha
 def test_example_is_logged(
     tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without --config `serve` takes the example, and logs a warning that names it."""
+    """Without --config, `serve` uses the example, and logs a warning with its path."""
     monkeypatch.setenv("SIDELOOK_FOO", "1")
     served = run(["serve"])
     logged, fault = capsys.readouterr().err.splitlines()
@@ -162,13 +162,13 @@ def test_example_is_logged(
 def test_each_consequence_has_an_exit_code(
     error: SidelookError, code: ExitCode, number: int
 ) -> None:
-    """The numbers are those of sysexits.h, so that scripts can tell the errors apart."""
+    """The numbers are those of sysexits.h, so scripts can distinguish the errors."""
     assert exit_code(error) is code
     assert (code, ExitCode.USAGE, ExitCode.SYSTEM) == (number, os.EX_USAGE, os.EX_OSERR)
 
 
 def test_uvloop_runs_the_sidecar() -> None:
-    """A lone error leaves its task groups, so that a command knows it; several stay together."""
+    """A single error is unwrapped from its exception groups; several errors stay a group."""
     loops: list[str] = []
 
     async def main(*errors: Exception) -> None:

@@ -36,7 +36,7 @@ TEXT, WHOLE = KeyField("t", "string"), KeyField("w", "int64")
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff", b"a\x00b"])
 def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
-    """A text that cannot stand in a header is no token."""
+    """A text that no header can carry is not a token."""
     path = tmp_path / "token"
     path.write_bytes(content)
 
@@ -64,7 +64,7 @@ def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
 def test_refusal_is_understood(
     status: int, kind: type[SidelookError], code: ErrorCode, body: object
 ) -> None:
-    """The sidecar's code and words are taken over; without them the status counts."""
+    """The error has the sidecar's code and detail; without them, the status counts."""
     plain = problem(status, body)
     known = problem(status, {"code": ErrorCode.DRAINING.value, "detail": "because"})
 
@@ -111,7 +111,7 @@ def test_other_endpoints_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", [DEFAULT, "http://127.0.0.1:8815"])
 def test_files_need_https(text: str) -> None:
-    """Files of TLS would have no effect elsewhere."""
+    """TLS files without https:// are refused."""
     with pytest.raises(typer.BadParameter) as caught:
         parse_endpoint(text, ClientFiles(ca_file="ca.crt"))
 

@@ -1,4 +1,4 @@
-"""Transcripts of commands: what is printed, queried and returned, as a whole.
+"""Transcripts of commands: output, queries and exit code.
 
 The cases stand in `transcripts/*.txt`: a rule (`#`), attributes of the fake sidecar (`=`), files
 (`@`), the command (`$`) and its output, lines of stderr (`!`), queries that the sidecar received
@@ -25,7 +25,7 @@ OF_A_SIDECAR = frozenset({"lookup", "explain", "invalidate", "status"})
 
 @dataclass
 class Transcript:
-    """A command, what it is given, and what comes of it."""
+    """A command, its input, and its expected result."""
 
     setting: list[str] = field(default_factory=list)  # JSON objects
     files: list[str] = field(default_factory=list)  # name and text
@@ -34,7 +34,7 @@ class Transcript:
 
 
 def transcripts() -> Iterator[ParameterSet]:
-    """Those of all files, named by their commands."""
+    """The transcripts of all files, named by their commands."""
     for file in sorted(TRANSCRIPTS.iterdir()):
         current = Transcript()
         for line in [*file.read_text().splitlines(), "# end"]:

@@ -89,7 +89,7 @@ def test_errors_never_show_values() -> None:
 
 @pytest.mark.parametrize("wrong", [{"timeout": 5}, {"batch": {"max_keys": 0}}, {"tmeout": "1s"}])
 def test_schema_refuses_what_checks_refuse(wrong: dict[str, Any]) -> None:
-    """An editor that has the JSON Schema marks units, ranges and unknown keys."""
+    """The JSON Schema refuses wrong units, ranges and unknown keys."""
     document: Mapping[str, Any] = {"dimensions": {"airports": AIRPORTS | wrong}}
 
     assert dimension_faults(**wrong)

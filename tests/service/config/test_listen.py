@@ -52,7 +52,7 @@ def tls_faults(tls: object, *, http: str | None = "127.0.0.1:1") -> list[str]:
 
 
 def test_one_listener_of_lookups_suffices(given: Protections) -> None:
-    """The socket may be closed where lookups come by TCP; TLS needs a TCP listener."""
+    """The socket may be closed if there is a TCP listener; TLS needs a TCP listener."""
     by_tcp = listen(unix=None, http="127.0.0.1:1", health=None)
     longest = "/" + "é" * 53
 
@@ -65,7 +65,7 @@ def test_one_listener_of_lookups_suffices(given: Protections) -> None:
 
 
 def test_certificate_is_for_the_host(given: Protections) -> None:
-    """Every caller would refuse a certificate for other names; an address may have any name."""
+    """The certificate is valid for the host name of the listener; an address may have any."""
     assert tls_faults(given.tls(), http="localhost:1") == [
         (
             f"listen.tls: {given.files.cert_file} is not valid for localhost of listen.http, "
@@ -81,7 +81,7 @@ def test_certificate_is_for_the_host(given: Protections) -> None:
 
 
 def test_files_of_tls_reach_the_listener(given: Protections) -> None:
-    """Callers need a certificate only if an authority is named."""
+    """Clients need a certificate only if a CA is configured."""
     plain = listen(http="127.0.0.1:1", tls=given.tls()).tls
     authorities = given.tls(client_ca_file=str(given.signer.file))
     mutual = listen(http="127.0.0.1:1", tls=authorities).tls
@@ -144,7 +144,7 @@ def test_protected_listener_may_leave_loopback(
 
 
 def test_faulty_files_are_not_shown(given: Protections) -> None:
-    """A token or a header that is wrong stays out of its fault."""
+    """A fault does not contain the wrong token or header."""
     token = Path(given.auth["token_file"])
     collector = {"endpoint": "http://c:4318", "headers_file": str(token)}
     tracing = faults({"tracing": collector})

@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A file with a token, as it should be."""
+    """A valid file with a token."""
     path = tmp_path / "token"
     path.write_text("t0ken\n")
     path.chmod(0o440)
@@ -150,7 +150,7 @@ def test_broken_lists_are_faults(text: str) -> None:
     ("variable", "name"), [("CUSTOMERS", "Customers"), ("MY_AIR_PORTS", "my-air.ports")]
 )
 def test_variables_take_the_document_s_spelling(variable: str, name: str) -> None:
-    """A variable cannot spell capitals, hyphens and dots, so it means the key that has them."""
+    """Variables have no capitals, hyphens and dots: they match a key that has them."""
     path = ("dimensions", name, "timeout")
 
     found = read_environment(
@@ -225,7 +225,7 @@ def test_faults_of_all_kinds_come_at_once(config: Path) -> None:
 def test_passwords_in_the_file_need_permission(
     *, config: Path, text: str, allowed: str | None, is_taken: bool
 ) -> None:
-    """File or environment may permit them, of which the environment wins; they stay hidden."""
+    """File or environment may permit them; the environment has priority, and they stay hidden."""
     config.write_text(text)
     environ = {} if allowed is None else {"SIDELOOK_ALLOW_INLINE_SECRETS": allowed}
 
@@ -280,7 +280,7 @@ def test_missing_secret_names_its_variable(config: Path, secret: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o444, 0o404, 0o602, 0o777])
 def test_secret_is_not_for_everybody(secret: Path, mode: int) -> None:
-    """A file that everybody may read or write is refused; the line end is no part of a secret."""
+    """A file that all users may read or write is refused; the line end is not part of a secret."""
     assert (check_secret_file(secret), read_secret(secret)) == (secret, "t0ken")
     secret.chmod(mode)
 
@@ -323,7 +323,7 @@ def test_secret_is_a_file_of_text(secret: Path, name: str, content: bytes, fault
     ],
 )
 def test_config_map_is_answered_with_a_command(data: object, name: str) -> None:
-    """The command takes the likely key, is quoted, and overwrites no manifest."""
+    """The command uses the most likely key, is quoted, and overwrites no manifest."""
     fault = manifest_fault(Path("my maps.yaml"), {**CONFIG_MAP, "data": data}) or ""
 
     escaped = name.replace(".", r"\.")

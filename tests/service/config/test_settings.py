@@ -114,7 +114,7 @@ def test_written_values_reach_the_engine() -> None:
     ],
 )
 def test_full_cache_is_loaded_as_written(reload: dict[str, str], expected: ReloadSettings) -> None:
-    """A full cache has a load of its own, and may be followed and reloaded at the same time."""
+    """A full cache has a load, and may have a change feed and reloads at the same time."""
     cache = {"mode": "full", "while_loading": "fetch", "warmup_max_wait": "1m"}
     refresh = {"changelog": CHANGELOG, "reload": reload}
 
@@ -172,7 +172,7 @@ def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings)
     ],
 )
 def test_bounds_belong_to_their_range(document: str) -> None:
-    """The least and the greatest values are taken, and values that contradict nothing."""
+    """The bounds of a range are valid, and so are values without a conflict."""
     assert table(**parsed(document)) != table()
 
 
@@ -197,7 +197,7 @@ def test_first_layer_wins_key_by_key() -> None:
 
 
 def test_unwritten_sizes_fit_any_memory() -> None:
-    """Sizes that are not written, or that just fit, contradict no smaller memory."""
+    """Default sizes, and sizes that just fit, do not conflict with a small memory."""
     just = "{limits: {memory: 1GiB}, dimensions: {airports: {cache: {max_bytes: 1GiB}}}}"
     for document in ("limits: {memory: 16MiB}", "limits: {memory: 16MiB, request_bytes: 16MiB}"):
         assert Settings(parsed(document), MINIMAL).limits.memory_bytes == 16 * 2**20
@@ -215,7 +215,7 @@ def test_equal_changes_may_share_a_channel() -> None:
 
 
 def test_channel_has_the_dimension_s_name() -> None:
-    """A name that PostgreSQL would cut ends with a digest; a given name is taken as it is."""
+    """A name that PostgreSQL would truncate ends with a digest; a given name is unchanged."""
     names = ("customers", "c" * 54, "c" * 55, "c" * 63)
 
     channels = [Notifications().channel_of(name) for name in names]
@@ -250,14 +250,14 @@ def test_secrets_are_read_and_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", ["parquet.yaml", "postgres.yaml"])
 def test_examples_fit_the_schema(example: str) -> None:
-    """The JSON Schema takes what the checks take."""
+    """The JSON Schema accepts the examples."""
     document = YAML(typ="safe", pure=True).load(EXAMPLES / example)
 
     jsonschema.validate(document, Settings.model_json_schema())
 
 
 def test_schema_is_written_like_the_file() -> None:
-    """Defaults, ranges and units stand in the schema as a file would have them."""
+    """The schema has defaults, ranges and units in the form of the file."""
     definitions = json.loads(json.dumps(Settings.model_json_schema()))["$defs"]
     ttl = definitions["Cache"]["properties"]["ttl"]
     multiplier = definitions["Backoff"]["properties"]["multiplier"]

@@ -125,7 +125,7 @@ def test_value_is_refused(fault: str, parse: Parser, written: object) -> None:
 
 @pytest.mark.parametrize("text", ["0ms", "1ms", "1500ms", "2s", "90s", "10m", "36h", "7d"])
 def test_durations_are_written_as_read(text: str) -> None:
-    """A duration in a message could stand in the file."""
+    """A duration in a message has the form of the file."""
     assert duration_text(ANY_DURATION(text)) == text
 
 
@@ -137,7 +137,7 @@ def test_sizes_are_written_as_read(amount: str) -> None:
 
 @pytest.mark.parametrize("text", ["127.0.0.1:8815", "[::1]:0", "localhost:65535"])
 def test_addresses_are_written_as_read(text: str) -> None:
-    """An address in a message could stand in the file."""
+    """An address in a message has the form of the file."""
     assert str(parse_host_port(text)) == text
 
 
@@ -196,7 +196,7 @@ def test_refused_addresses_are_not_shown(dsn: str) -> None:
     ],
 )
 def test_passwords_are_found(*, dsns: list[str], is_found: bool) -> None:
-    """A password stands before the host or among the parameters; an empty one is none."""
+    """A password is before the host or a parameter; an empty one does not count."""
     assert {holds_password(dsn) for dsn in dsns} == {is_found}
 
 

@@ -1,7 +1,4 @@
-"""The pod template that is shipped, and others made from it.
-
-Not a test.
-"""
+"""The shipped pod template, and variants of it."""
 
 import copy
 from collections.abc import Callable
@@ -16,7 +13,7 @@ SOCKET = Path("/run/sidelook/sidelook.sock")
 
 
 def template(change: Callable[[Any, Any], object] = lambda _spec, _sidecar: None) -> PodTemplate:
-    """The one that is shipped, after a change of its specification and of the sidecar in it."""
+    """The shipped template after a change of its specification and of its sidecar."""
     (shipped,) = read_manifests(TEMPLATE)
     pod = copy.deepcopy(dict(shipped.values))
     change(pod["spec"], pod["spec"]["initContainers"][0])

@@ -14,7 +14,7 @@ def severities(findings: Iterable[Finding]) -> list[str]:
 
 
 def texts(findings: Iterable[Finding]) -> list[str]:
-    """Each finding as a line, and its remedy as another one; the subject of tests is left out."""
+    """Each finding as a line, with its remedy below; the subject of tests is left out."""
     lines = []
     for each in findings:
         subject = Subject(each.check, each.subject)

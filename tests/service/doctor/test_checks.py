@@ -1,4 +1,4 @@
-"""Checks as they look at their surroundings: sockets, files, control groups, servers.
+"""Checks of real surroundings: sockets, files, control groups, servers.
 
 Real databases and brokers are in `tests/integration/test_doctor_*.py`.
 """
@@ -103,7 +103,7 @@ def test_unserved_sockets_are_read(tmp_path: Path) -> None:
 
 
 def test_secret_files_are_read(tmp_path: Path) -> None:
-    """Mode, form and mount of a file are seen; an unreadable file has a reason."""
+    """Mode, form and mount of a file are read; an unreadable file has a reason."""
     written(tmp_path, {"token": "s3cret\n", "lines": "a\nb"})
     mount = f"36 35 98:0 /x {tmp_path}/token rw - ext4 /dev/sda rw\n"
     root = written(tmp_path / "root", {"proc/self/mountinfo": mount})
@@ -148,7 +148,7 @@ async def test_all_secrets_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("days", "severity"), [(30, "ok"), (3, "warning"), (0.5, "error")])
 async def test_certificate_is_read(tmp_path: Path, days: float, severity: str) -> None:
-    """The end of the configured file counts; a bad renewal is an error."""
+    """The expiry of the configured file counts; an invalid renewal is an error."""
     signer = authority(tmp_path)
     files = signer.issue(not_after=datetime.now(UTC) + timedelta(days=days))
     tls = ListenTls(cert_file=files.cert_file, key_file=files.key_file)
@@ -194,7 +194,7 @@ async def test_certificate_is_read(tmp_path: Path, days: float, severity: str) -
 async def test_control_group_is_read(
     tmp_path: Path, files: dict[str, str], limits: ProcessLimits
 ) -> None:
-    """Both versions are read; memory is judged if a configuration gives the sidecar's."""
+    """Both versions are read; memory has a finding only with limits.memory of a configuration."""
     root = written(tmp_path, {"proc/self/statm": "900 100 30 1 0 50 0"} | files)
 
     assert read_process_limits(root) == limits
@@ -223,10 +223,10 @@ async def test_control_group_is_read(
         ),
     ],
 )
-async def test_every_answer_is_judged(
+async def test_every_response_has_findings(
     path: str, answer: SidecarResponse, message: str | None
 ) -> None:
-    """Life, version, clock, names and dimensions of a sidecar have findings."""
+    """Readiness, version, clock, names and dimensions of a sidecar have findings."""
     answers = {
         "/livez": SidecarResponse(200, "ok\n", formatdate(time.time(), usegmt=True)),
         "/readyz": SidecarResponse(200, "ok\n"),
@@ -265,7 +265,7 @@ async def test_absent_sidecar_is_one_error() -> None:
     ],
 )
 async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str]) -> None:
-    """A misspelt key has the nearest name as its remedy."""
+    """A misspelt key has the most similar name as its remedy."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), path)
     config = dimension(source={"kind": "parquet", "path": str(path)}, key=[key])
@@ -311,7 +311,7 @@ async def test_absent_stores_are_one_error_each() -> None:
     ],
 )
 def test_address_has_no_password(dsn: str, address: str) -> None:
-    """User, host and database are shown only where they are certain."""
+    """User, host and database are shown only if they are unambiguous."""
     place = PostgresTarget(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
 
     assert place.address == address
@@ -390,7 +390,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 
 async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) -> None:
-    """The account's token is shown if there is one, but to no server of another authority."""
+    """The account's token is sent if there is one, but to no server of another CA."""
     found = [await _severity(api)]
     api.version, api.token = "v1.31.0", "t0ken"
     found.append(await _severity(api))

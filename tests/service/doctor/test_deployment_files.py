@@ -1,4 +1,4 @@
-"""Files of a deployment as the doctor reads them: manifests, pod templates and Spark properties."""
+"""Deployment files: manifests, pod templates and Spark properties."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_quantities_have_units(text: str, amount: float | None) -> None:
 
 
 def test_manifests_are_lenient(tmp_path: Path) -> None:
-    """A part that is missing or of another kind is empty; documents without a mapping are none."""
+    """A missing part, or one of another type, is empty; documents without a mapping are skipped."""
     manifest = Manifest({"a": {"b": [1, {"c": 2}]}, "n": True, "t": None})
     file = tmp_path / "m.yaml"
     file.write_text("kind: A\n---\n---\n- x\n---\nkind: B\n")
@@ -59,7 +59,7 @@ def test_manifests_are_lenient(tmp_path: Path) -> None:
 
 
 def test_unreadable_files_have_a_reason(tmp_path: Path) -> None:
-    """A missing file, a Helm template, a file without a pod, and other bytes are refused."""
+    """A missing file, a Helm template, a file without a pod, and binary data are refused."""
     helm, job, binary = tmp_path / "helm", tmp_path / "job", tmp_path / "binary"
     helm.write_text("{{ x }}: [")
     job.write_text("kind: Job")
@@ -100,7 +100,7 @@ def test_sidecar_is_found_in_its_pod() -> None:
 
 
 async def test_pod_template_is_checked(tmp_path: Path) -> None:
-    """The shipped template is well; a missing file and a pod without a sidecar are errors."""
+    """The shipped template has no fault; a missing file and a pod without a sidecar are errors."""
     pod = tmp_path / "p.yaml"
     pod.write_text("kind: Pod\n")
 
@@ -143,7 +143,7 @@ def test_environment_decides_about_the_socket(
     ],
 )
 def test_version_of_a_cluster_is_read(text: str) -> None:
-    """People, the API server and kubectl write it in different forms."""
+    """Users, the API server and kubectl write the version in different forms."""
     assert kubernetes_version(text) == (1, 28)
 
 
@@ -190,7 +190,7 @@ def test_tag_has_the_version_of_spark(image: str, version: tuple[int, int] | Non
 
 
 async def test_shipped_properties_are_well() -> None:
-    """Spark 4.2 shuts Prometheus out unless the shipped policy opens the port."""
+    """Spark 4.2 isolates executors from Prometheus unless the shipped policy opens the port."""
     properties = K8S / "spark.conf"
 
     check = partial(check_spark, SUBJECT, file=properties, version=(4, 2), pod_template=TEMPLATE)

@@ -1,6 +1,6 @@
 """Findings and remedies for facts about a sidecar and its surroundings.
 
-A case in `judgements/*.txt` is a line with the judging function and the facts that differ from
+A case in `finding_tables/*.txt` is a line with a function and the facts that differ from
 those of a healthy sidecar. Below it are the expected faults, or the findings if there is no fault.
 """
 
@@ -58,7 +58,7 @@ from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
 from tests.service.doctor.findings import SUBJECT, texts
 
-TABLES = sorted((Path(__file__).parent / "judgements").iterdir())
+TABLES = sorted((Path(__file__).parent / "finding_tables").iterdir())
 MIB = 2**20
 NOW = ClockReading(0.0, 0.0, 0.0)
 SERVER = PostgresServer(
@@ -76,7 +76,7 @@ Findings = Iterable[Finding] | Finding
 
 
 def of_database(*, says: bool = False, listens: bool = False, **facts: Facts) -> Findings:
-    """A server with these facts; the configuration may say that it is a PgBouncer."""
+    """A server with these properties; `says` is source.pgbouncer of the configuration."""
     server = replace(SERVER, **facts)
     return server_findings(SUBJECT, server, is_pooler_configured=says, listens=listens)
 
@@ -141,7 +141,7 @@ def of_properties(containers: list[str] | None = None, **settings: str) -> Findi
 
 
 def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts) -> Findings:
-    """Executors of this version of Spark, and a manifest that may let Prometheus in."""
+    """Executors of this Spark version, and a manifest that may open the port."""
     conf = SparkConf({"spark.kubernetes.driver.pod.excludedFeatureSteps": excluded})
     policy["spec"] = OF_EXECUTORS | policy.get("spec", {})
     return isolation_finding(
@@ -167,8 +167,8 @@ def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: F
     )
 
 
-# {what is judged: its findings}; limits.memory is 512 MiB, and 31 threads are needed
-JUDGES: dict[str, Callable[..., Findings]] = {
+# {name in the tables: function}; limits.memory is 512 MiB, and 31 threads are needed
+FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "database": of_database,
     "connections": of_connections,
     "tables": of_tables,
@@ -214,9 +214,9 @@ JUDGES: dict[str, Callable[..., Findings]] = {
 )
 def test_situation_has_these_findings(situation: str, expected: list[str]) -> None:
     """A situation has exactly these faults with their remedies; without any, these findings."""
-    ((judge, facts),) = parsed(situation).items()
+    ((name, facts),) = parsed(situation).items()
 
-    found = JUDGES[judge](**facts)
+    found = FUNCTIONS[name](**facts)
 
     findings = [found] if isinstance(found, Finding) else list(found)
     faults = [each for each in findings if each.severity is not Severity.OK]

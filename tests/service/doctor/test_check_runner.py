@@ -1,4 +1,4 @@
-"""Which checks run, in which order, and how a check that hangs or breaks is ended."""
+"""Plan and runner of the checks: order, groups, timeouts and failures."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ async def test_hanging_check_ends_in_time() -> None:
 
 
 def test_groups_do_not_hold_each_other_up() -> None:
-    """A group whose process is blocked or dies is ended; other groups are not affected."""
+    """A group whose process hangs or dies is ended; other groups are not affected."""
     spinning = [[scripted("a", "spin")], [scripted("b")]]
     dying = [[scripted("c", "die")]]
 
@@ -123,8 +123,8 @@ def test_groups_do_not_hold_each_other_up() -> None:
     ]
 
 
-def test_demands_are_judged_at_the_end() -> None:
-    """The demand of an address crosses processes, and is judged after all findings."""
+def test_connection_demands_come_last() -> None:
+    """A connection demand crosses processes; its finding follows all others."""
     server = PostgresServer(
         160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0), ConnectionCounts()
     )
@@ -149,7 +149,7 @@ def names(
 
 
 def test_given_parts_have_checks(tmp_path: Path) -> None:
-    """Without a configuration that is a finding; with faults only stores are left out."""
+    """A missing configuration is a finding; one with faults leaves out its backends only."""
     faulty = Configured(FILE, faults=["x"])
     local = RunningSidecar("unix:///s", _ask, Path("/s"))
     remote = RunningSidecar("http://h", _ask)
