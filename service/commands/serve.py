@@ -37,7 +37,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def serve(config: ConfigOption = None) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
     if config is None:
-        _log_example()
+        # Imported here: only this case logs before the sidecar runs.
+        import structlog  # noqa: PLC0415
+
+        from service.observability.logs import configure_logs  # noqa: PLC0415
+
+        configure_logs(sys.stderr, level="info")
+        log = structlog.get_logger()
+        log.warning("serve.example_configuration", file=str(EMBEDDED), remedy=NAME_IT)
     settings = chosen_settings(config)
     # Before libraries start threads: their errors do not name the limit.
     check_thread_limit(needed_threads())
@@ -48,15 +55,3 @@ def serve(config: ConfigOption = None) -> None:
     # event loop for about 30 ms.
     gc.freeze()
     run_on_event_loop(app.run(settings, file=config))
-
-
-def _log_example() -> None:
-    # Imported here: only this case needs them before the sidecar runs.
-    import structlog  # noqa: PLC0415
-
-    from service.observability.logs import configure_logs  # noqa: PLC0415
-
-    configure_logs(sys.stderr, level="info")
-    structlog.get_logger().warning(
-        "serve.example_configuration", file=str(EMBEDDED), remedy=NAME_IT
-    )

@@ -53,7 +53,7 @@ Address = Annotated[
 
 
 class Listen(Section):
-    """Listeners; `null` closes one. `missing_protection` has the rules for exposed addresses."""
+    """Listeners; `null` closes one."""
 
     unix: Path | None = Field(
         default=Path("/run/sidelook/sidelook.sock"), description="Unix socket, mode 0660"

@@ -93,8 +93,7 @@ def _repeated_keys(root: Node) -> Iterator[str]:
             waiting.append((child, (*path, name)))
 
 
-_SUFFIXES = (".yaml", ".yml")
-_USUAL = "sidelook.yaml"
+_USUAL_KEY = "sidelook.yaml"  # of a ConfigMap
 
 
 def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
@@ -104,7 +103,10 @@ def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
         return None
     if kind != "ConfigMap":
         return f"{path}: is a Kubernetes {kind}, not a configuration"
-    name = _configuration_of(values.get("data"))
+    data = values.get("data")
+    files = [str(key) for key in data] if isinstance(data, Mapping) else []
+    files = [key for key in files if key.endswith((".yaml", ".yml"))]
+    name = _USUAL_KEY if _USUAL_KEY in files or not files else files[0]
     escaped = name.replace(".", r"\.")
     # Another name than the manifest's: the shell would truncate that before kubectl reads it.
     command = ("kubectl", "patch", "--local", "-f", str(path), "-p", "{}", "-o")
@@ -114,10 +116,3 @@ def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
         f"{path}: is a Kubernetes ConfigMap; extract data.{name} and check that file: "
         f"{written} > {target}"
     )
-
-
-def _configuration_of(data: object) -> str:
-    """Return the most likely key of the configuration."""
-    names = [str(name) for name in data] if isinstance(data, Mapping) else []
-    files = [name for name in names if name.endswith(_SUFFIXES)]
-    return _USUAL if _USUAL in files else (files or [_USUAL])[0]

@@ -1,7 +1,7 @@
 """Kafka check: the topic is readable, and its retention covers an outage."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from aiokafka.errors import KafkaError
@@ -56,7 +56,9 @@ async def check_kafka(subject: Subject, changelog: Changelog) -> AsyncGenerator[
 async def _read_topic(settings: KafkaSettings) -> KafkaTopicFacts:
     """Read from the end of the topic; raises BackendError if that fails."""
     quick = replace(settings, request_timeout_s=_REQUEST_TIMEOUT_S)
-    async with _consumer(quick) as consumer:
+    async with AsyncExitStack() as stack:
+        consumer = await KafkaConsumer.opened(quick)
+        stack.push_async_callback(consumer.close)
         with mapped_errors(quick):
             partitions = consumer.changelog_partitions()
             consumer.assign(partitions)
@@ -71,15 +73,6 @@ async def _read_topic(settings: KafkaSettings) -> KafkaTopicFacts:
                 await _topic_settings(consumer, settings.topic),
                 has_heartbeat_topic=heartbeat is None or heartbeat in consumer.client.topic_ids,
             )
-
-
-@asynccontextmanager
-async def _consumer(settings: KafkaSettings) -> AsyncIterator[KafkaConsumer]:
-    consumer = await KafkaConsumer.opened(settings)
-    try:
-        yield consumer
-    finally:
-        await consumer.close()
 
 
 async def _topic_settings(consumer: KafkaConsumer, topic: str) -> Mapping[str, str] | None:
