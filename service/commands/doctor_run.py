@@ -27,6 +27,7 @@ from service.commands.endpoint import (
     parse_endpoint,
     read_token,
 )
+from service.commands.exit_code import ExitCode
 from service.commands.sidecar_client import connector_of, mapped_errors
 from service.commands.tables import shown
 from service.config.host_port import HostPort
@@ -47,6 +48,7 @@ from service.doctor.plan import (
 )
 from service.doctor.sidecar.sidecar_check import SidecarGet, SidecarResponse
 
+ERRORS_FOUND = 1  # exit code
 TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; less than the timeout of a check
 _LIBRARIES = ("aiokafka", "asyncio")
 MARKS = {  # {severity: (mark without colours, colour)}
@@ -58,23 +60,27 @@ MARKS = {  # {severity: (mark without colours, colour)}
 _MARK_WIDTH = max(len(mark) for mark, _ in MARKS.values())
 
 
-def load_configured(file: Path) -> Configured:
-    """Load a configuration with the environment; faults are part of the result."""
+def run_doctor(
+    config: Path | None, options: "SidecarOptions", deployment: Deployment, *, as_json: bool
+) -> int:
+    """Run all checks, print the report, and return the exit code."""
+    configured = None if config is None else _load(config)
+    sidecar = options.sidecar(configured)
+    checks = plan(configured, sidecar if options.is_queried else None, deployment)
+    with quiet_libraries():
+        results = run_checks_apart(groups(checks))
+    report = Report(combined_findings(results, deployment.executors))
+    print_report(report, as_json=as_json)
+    if configured is not None and configured.faults:
+        return ExitCode.CONFIG
+    return ERRORS_FOUND if report.has_errors else ExitCode.OK
+
+
+def _load(file: Path) -> Configured:
     try:
         return Configured(file, load_settings(file, os.environ))
     except ConfigurationError as error:
         return Configured(file, faults=error.faults)
-
-
-def run_doctor(
-    configured: Configured | None,
-    sidecar: RunningSidecar | Check | None,
-    deployment: Deployment,
-) -> Report:
-    """Run all checks in processes of their own, without logs."""
-    with quiet_libraries():
-        results = run_checks_apart(groups(plan(configured, sidecar, deployment)))
-    return Report(combined_findings(results, deployment.executors))
 
 
 @contextmanager
@@ -101,6 +107,7 @@ class SidecarOptions:
     endpoint: str | None
     token: str | None
     files: ClientFiles
+    is_queried: bool = True
 
     def sidecar(self, configured: Configured | None) -> RunningSidecar | Check:
         """Return the sidecar to query; raises typer.BadParameter for unusable options."""
