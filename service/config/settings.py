@@ -142,8 +142,7 @@ class Settings(BaseSettings):
             return listen
         raise PydanticCustomError(
             "exposed_listener",
-            "{http} is reachable from other machines, which requires {missing}; "
-            "set them, or listen on 127.0.0.1",
+            "{http} is reachable from other machines; set {missing}, or listen on 127.0.0.1",
             {"http": str(listen.http), "missing": missing, BELOW: ("http",)},
         )
 

@@ -114,8 +114,8 @@ def test_unfit_files_of_tls_are_faults(given: Protections) -> None:
 def test_exposed_listener_needs_tls_and_callers(given: Protections) -> None:
     """The fault names what is missing; the admin's token is not the token of readers."""
     admin = {"admin_token_file": given.auth["token_file"]}
-    fault = f"listen.http: {EXPOSED} is reachable from other machines, which requires"
-    rest = "; set them, or listen on 127.0.0.1"
+    fault = f"listen.http: {EXPOSED} is reachable from other machines; set"
+    rest = ", or listen on 127.0.0.1"
 
     def exposed(**others: Any) -> list[str]:  # noqa: ANN401
         tls = others.pop("tls", None)
