@@ -63,10 +63,6 @@ class Notifications(Section):
         description="longest silence of the feed; after it, the cache is bypassed",
     )
 
-    def feed_settings(self) -> FeedSettings:
-        """Return the settings for the engine; silence is measured by this machine's clock."""
-        return FeedSettings(max_silence_s=self.max_staleness_s)
-
     def channel_of(self, dimension: str) -> str:
         """Return the channel for the dimension of this name."""
         name = self.channel or f"sidelook_{dimension}"
@@ -156,12 +152,6 @@ class Changelog(Section):
             parse_host_port(broker)
         return brokers
 
-    def feed_settings(self) -> FeedSettings:
-        """Return the settings for the engine; without heartbeats, staleness is unknown."""
-        staleness_s = None if self.heartbeat_topic is None else self.max_staleness_s
-        drift_s = self.alignment.max_drift_s
-        return FeedSettings(max_staleness_s=staleness_s, max_drift_s=drift_s)
-
 
 class Refresh(Section):
     """Sources of changes; without any, the time to live bounds the age of rows."""
@@ -190,9 +180,16 @@ class Refresh(Section):
 
     def feed_settings(self) -> FeedSettings:
         """Return the bounds of the feed for the engine."""
-        if self.changelog is not None:
-            return self.changelog.feed_settings()
-        return FeedSettings() if self.listen is None else self.listen.feed_settings()
+        listen, changelog = self.listen, self.changelog
+        if listen is not None:
+            return FeedSettings(max_silence_s=listen.max_staleness_s)  # by this machine's clock
+        if changelog is None:
+            return FeedSettings()
+        # Without heartbeats, staleness is unknown.
+        staleness_s = None if changelog.heartbeat_topic is None else changelog.max_staleness_s
+        return FeedSettings(
+            max_staleness_s=staleness_s, max_drift_s=changelog.alignment.max_drift_s
+        )
 
     @field_validator("changelog", mode="after")
     @classmethod
