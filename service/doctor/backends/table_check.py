@@ -151,7 +151,7 @@ async def _read_table(
 def table_finding(subject: Subject, table: PostgresTable) -> Finding:
     """Return the table's name and key."""
     key = ", ".join(f"{field.name} {field.type}" for field in table.schema.key)
-    return subject.ok(f"{_quoted_name(table)} can be looked up by {key}")
+    return subject.ok(f"{table.sql_name} can be looked up by {key}")
 
 
 def index_finding(
@@ -171,7 +171,7 @@ def rights_finding(
     subject: Subject, table: PostgresTable, facts: TableFacts, *, server: PostgresServer
 ) -> Finding:
     """Return whether the role has needless rights; the database check reports superusers."""
-    role, name, rights = server.role, _quoted_name(table), ", ".join(facts.rights)
+    role, name, rights = server.role, table.sql_name, ", ".join(facts.rights)
     if server.is_superuser:
         return subject.ok("the columns are readable")
     if facts.is_owner:
@@ -202,21 +202,14 @@ def size_findings(
         )
 
 
-def _quoted_name(table: PostgresTable) -> str:
-    return f"{quoted(table.schema_name)}.{quoted(table.name)}"
-
-
 async def try_notifications(
     subject: Subject, settings: PostgresNotificationsSettings, table: PostgresTable
 ) -> Finding:
     """Listen, check the triggers, and wait for a heartbeat sent by this session."""
     received = asyncio.Event()
-    names = trigger_names(settings.table, table.schema.key.names, channel=settings.channel)
-    origin = table.schema.origin
-    assert origin is not None  # every PostgreSQL table has one
     session = PostgresNotificationsSession(
         settings,
-        PostgresNotificationsTriggers(origin, names, script=settings.script),
+        table.schema,
         hear=lambda message: received.set() if isinstance(message, int) else None,
         on_end=lambda: None,
     )
