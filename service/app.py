@@ -172,7 +172,7 @@ def _memory_guard(
     limit_caches(1.0)
     return MemoryGuard(
         ProcessMemory().read,
-        Relief(limit_caches, streams.allow_growth, readiness.allow_requests),
+        Relief(limit_caches, streams.registry.allow_growth, readiness.allow_requests),
         limit_bytes=settings.limits.memory_bytes,
         # Full tables and files cannot be evicted: they are part of the base.
         is_settled=lambda: (full | files).isdisjoint((*readiness.undescribed(), *readiness.cold())),
@@ -192,11 +192,11 @@ def _parts(
     return ServiceParts(
         dimensions=dimensions,
         readiness=readiness,
-        channels=streams.statistics,
+        channels=streams.registry.statistics,
         stream=streams.handle,
         metrics=instruments.exposition(dimensions, readiness, streams).render,
         version=own_version(),
-        vitals=instruments.process_statistics(limits.memory_bytes),
+        process=instruments.process_statistics(limits.memory_bytes),
         limits=Limits(
             connections=limits.connections,
             request_keys=limits.request_keys,

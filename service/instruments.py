@@ -39,8 +39,8 @@ class Instruments:
         collector = Collector(
             dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
             refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
-            channels=streams.statistics,
-            watermarks_ms=streams.watermarks_ms,
+            channels=streams.registry.statistics,
+            watermarks_ms=streams.registry.watermarks.watermarks_ms,
             undescribed=readiness.undescribed,
             uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
             lag_s=lambda: self.lag.lag_s,

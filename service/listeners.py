@@ -16,9 +16,8 @@ from service.config.host_port import HostPort
 from service.config.settings import Settings
 from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
-from service.http.secure_acceptor import SecureAcceptor
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
-from service.http.sockets import BACKLOG, listener, tcp_sockets, unix_socket
+from service.http.sockets import BACKLOG, SecureAcceptor, listener, tcp_sockets, unix_socket
 from service.tls.certificate_rotation import CertificateRotation
 
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end

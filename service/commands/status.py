@@ -1,4 +1,4 @@
-"""`status`: what a running sidecar does at this moment, and how healthy it is."""
+"""The command `status`: health, figures and recent errors of a running sidecar, as tables."""
 
 import asyncio
 import json
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from lookup_core.errors import ErrorCode, SidecarUnreachable
+from lookup_core.errors import SidecarUnreachable
 from service.commands.endpoint import (
     DEFAULT,
     CaFileOption,
@@ -20,127 +21,44 @@ from service.commands.endpoint import (
     parse_endpoint,
 )
 from service.commands.sidecar_client import NO_SIDECAR, SidecarClient
-from service.commands.status_tables import (
-    NO_CHANNELS,
-    NO_ERRORS,
-    Told,
-    caches_table,
-    channels_table,
-    errors_table,
-    keys_table,
-    stores_table,
-    summary_line,
+from service.commands.tables import (
+    print_table,
+    shown,
+    shown_ago,
+    shown_count,
+    shown_share,
+    shown_size,
+    shown_span,
+    shown_watermark,
 )
-from service.commands.tables import print_table, shown
 
-LATELY_S = 15
-# Faults of single keys, and none of the service's.
-FAULTS_OF_KEYS = (
-    ErrorCode.TYPE,
-    ErrorCode.INVALID_TEXT,
-    ErrorCode.KEY_TOO_LARGE,
-    ErrorCode.KEY_REJECTED,
-    ErrorCode.AMBIGUOUS,
-)
-BREAKER_REASONS = {
-    "open": "the store does not answer, queries are held back",
-    "half_open": "the store is being probed",
-}
-SILENT = "its feed is silent, so the cache is passed by"
-NOT_LOADED = "its table could not be loaded"
-SHUTTING_DOWN = "what was taken in is answered, nothing new is"
-ALL_ANSWER = {1: "the dimension answers", 2: "both dimensions answer"}  # {dimensions: words}
+_Object = Mapping[str, Any]  # a JSON object of the status
 
-
-def health_lines(status: Told) -> Iterator[str]:
-    """One word and its reasons, then what feeds and loads failed with."""
-    reasons = _named_reasons(status)
-    if status["is_draining"]:
-        yield f"Shutting down: {SHUTTING_DOWN}"
-    elif reasons:
-        yield "Degraded"
-        for reason, names in reasons.items():
-            yield f"  {', '.join(names)}: {reason}"
-    else:
-        answering = ALL_ANSWER.get(len(status["dimensions"]), "all dimensions answer")
-        yield f"Healthy: {answering}"
-    for dimension in status["dimensions"]:
-        said = status["not_ready"].get(dimension["name"], "")
-        for part, fault in _faults(dimension["freshness"], said):
-            yield f"  {dimension['name']}: {part}: {fault}"
-
-
-def _named_reasons(status: Told) -> dict[str, list[str]]:
-    """{reason: names of the dimensions that have it}."""
-    named: dict[str, list[str]] = {}
-    for dimension in status["dimensions"]:
-        for reason in _reasons(dimension, status["not_ready"].get(dimension["name"])):
-            named.setdefault(reason, []).append(dimension["name"])
-    return named
-
-
-def _reasons(dimension: Told, not_ready: str | None) -> Iterator[str]:
-    """What keeps one dimension from being healthy."""
-    if unavailable := dimension["unavailable"]:
-        yield f"{unavailable['code']}: {unavailable['detail']}"
-        return
-    if not_ready is not None:
-        yield not_ready
-    breaker = dimension["backend"]["breaker"]
-    if breaker in BREAKER_REASONS:
-        yield BREAKER_REASONS[breaker]
-    feed, load = dimension["freshness"]["feed"], dimension["freshness"]["load"]
-    if feed and feed["state"] == "silent":
-        yield SILENT
-    # Who is not ready has said already what its load waits for.
-    if not_ready is None and load and not load["is_whole"] and not load["is_loading"]:
-        yield NOT_LOADED
-    codes = _failing(dimension["recent_errors"])
-    if codes and breaker == "closed":
-        yield f"lookups fail ({', '.join(codes)})"
-
-
-def _failing(errors: Sequence[Told]) -> list[str]:
-    """The codes of what failed lately and is the service's."""
-    return [
-        error["code"]
-        for error in errors
-        if error["last_ago_s"] < LATELY_S and error["code"] not in FAULTS_OF_KEYS
-    ]
-
-
-def _faults(freshness: Told, said: str) -> Iterator[tuple[str, str]]:
-    """(part, what it failed with), unless that is `said` already."""
-    feed, load = freshness["feed"], freshness["load"]
-    error = feed["last_error"] if feed else None
-    if error is not None and error not in said:
-        yield "changes", error
-    error = load["last_error"] if load else None
-    if error is not None and error not in said:
-        begun = "Loading fails so far." if load["is_loading"] else "The last load failed."
-        yield "whole table", f"{begun} {error}"
-
-
-_PARTS = frozenset({"memory", "not_ready", "dimensions", "channels"})
+_NO_CHANNELS = "no channels are open: no Spark task is looking up rows"
+_CACHE_OUTCOMES = ("hit", "stale")
+_ERRORS_SHOWN_S = 600
+_MAX_ERRORS = 30
+_NO_ERRORS = f"no errors in the last {_ERRORS_SHOWN_S // 60} minutes"
+_REQUIRED = frozenset({"memory", "health", "dimensions", "channels"})
 
 
 def status(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the response as JSON.")] = False,
     endpoint: EndpointOption = DEFAULT,
     token: TokenOption = None,
     ca_file: CaFileOption = None,
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
 ) -> None:
-    """Tell what the sidecar does at this moment.
+    """Show the state of a running sidecar.
 
-    How it is and why, how lookups of keys ended, what it asks of its stores, its caches, what
-    failed lately, and the channels of Spark's tasks.
+    Health and its reasons, outcomes of lookups, queries to the backends, caches, recent errors,
+    and the channels of Spark tasks.
     """
     where = parse_endpoint(endpoint, ClientFiles(ca_file, cert_file, key_file))
-    answer = asyncio.run(_ask(SidecarClient(where, token=token)))
-    if not answer.keys() >= _PARTS:
+    answer = asyncio.run(_fetch(SidecarClient(where, token=token)))
+    if not answer.keys() >= _REQUIRED:
         raise SidecarUnreachable(where.text, NO_SIDECAR)
     if as_json:
         typer.echo(json.dumps(answer))
@@ -151,23 +69,140 @@ def status(
         raise SidecarUnreachable(where.text, NO_SIDECAR) from error
 
 
-async def _ask(client: SidecarClient) -> dict[str, Any]:
+async def _fetch(client: SidecarClient) -> dict[str, Any]:
     async with client:
         return await client.request("GET", "/v1/status")
 
 
-def _print(answer: Mapping[str, Any]) -> None:
-    for line in (summary_line(answer), *health_lines(answer)):
+def _print(answer: _Object) -> None:
+    dimensions, channels = answer["dimensions"], answer["channels"]
+    for line in (summary_line(answer), *health_lines(answer["health"])):
         typer.echo(shown(line).plain)
-    print_table(keys_table(answer["dimensions"]))
-    print_table(stores_table(answer["dimensions"]))
-    print_table(caches_table(answer["dimensions"]))
-    errors = errors_table(answer["dimensions"])
+    for table in (keys_table, backends_table, caches_table):
+        print_table(table(dimensions))
+    errors = errors_table(dimensions)
     if errors.rows:
         print_table(errors)
     else:
-        typer.echo(NO_ERRORS)
-    if answer["channels"]:
-        print_table(channels_table(answer["channels"], time.time()))
+        typer.echo(_NO_ERRORS)
+    if channels:
+        print_table(channels_table(channels, time.time()))
     else:
-        typer.echo(NO_CHANNELS)
+        typer.echo(_NO_CHANNELS)
+
+
+def health_lines(health: _Object) -> Iterator[str]:
+    """State and summary, then the reasons with the names of their dimensions."""
+    yield f"{health['state'].replace('_', ' ').capitalize()}: {health['summary']}"
+    for reason in health["reasons"]:
+        yield f"  {', '.join(reason['dimensions'])}: {reason['text']}"
+
+
+def summary_line(status: _Object) -> str:
+    """Version, age, memory and event loop lag of the process."""
+    memory = status["memory"]
+    resident = memory["resident_bytes"]
+    held = "unknown" if resident is None else shown_size(resident)
+    return (
+        f"sidelook {status['version']}, up for {shown_span(status['uptime_s'])}; "
+        f"memory {held}, limits.memory {shown_size(memory['limit_bytes'])}; "
+        f"event loop lag {shown_span(status['event_loop_lag_s'])}"
+    )
+
+
+def keys_table(dimensions: Sequence[_Object]) -> Table:
+    """Outcomes of keys since the start; outcomes that never occurred have no column."""
+    counts = [each["lookups"] for each in dimensions]
+    outcomes = list(dict.fromkeys(name for each in counts for name in each if each[name]))
+    title = "keys since the start, by outcome"
+    table = _table(title, ["dimension"], ["keys", "hit ratio", *outcomes])
+    for each, ended in zip(dimensions, counts, strict=True):
+        total = sum(ended.values())
+        hits = sum(ended.get(outcome, 0) for outcome in _CACHE_OUTCOMES)
+        cells = [shown_count(total), shown_share(hits, total)]
+        cells += (shown_count(ended.get(outcome, 0)) for outcome in outcomes)
+        _add(table, each["name"], *cells)
+    return table
+
+
+def backends_table(dimensions: Sequence[_Object]) -> Table:
+    """Queries since the start, and queued keys now."""
+    names = ["queries", "keys fetched", "in flight", "queued keys", "unanswered keys"]
+    table = _table("backends", ["dimension", "breaker"], names)
+    for each in dimensions:
+        backend = each["backend"]
+        cells = [each["name"], backend["breaker"].replace("_", " ")]
+        cells += [shown_count(backend["queries"]), shown_count(backend["batch_keys"])]
+        cells += [f"{backend['queries_in_flight']} of {backend['concurrency_limit']}"]
+        cells += [shown_count(backend["queued_keys"]), shown_count(each["waiting_keys"])]
+        _add(table, *cells)
+    return table
+
+
+def caches_table(dimensions: Sequence[_Object]) -> Table:
+    """Contents of the caches, and the state of their change feeds and loads."""
+    table = _table("caches", ["dimension", "mode", "refresh"], ["entries", "bytes"])
+    for each in dimensions:
+        cache, refreshes = each["cache"], ", ".join(_refreshes(each["freshness"]))
+        used = f"{shown_size(cache['bytes'])} of {shown_size(cache['max_bytes'])}"
+        _add(table, each["name"], cache["mode"], refreshes, shown_count(cache["rows"]), used)
+    return table
+
+
+def errors_table(dimensions: Sequence[_Object]) -> Table:
+    """Errors of the last minutes of all dimensions, latest first."""
+    table = _table("recent errors", ["dimension", "code"], ["keys", "queries", "last"])
+    table.add_column("detail", overflow="fold")
+    errors = [
+        (error, each["name"])
+        for each in dimensions
+        for error in each["recent_errors"]
+        if error["last_ago_s"] <= _ERRORS_SHOWN_S
+    ]
+    errors.sort(key=lambda named: named[0]["last_ago_s"])
+    for error, name in errors[:_MAX_ERRORS]:
+        counts = shown_count(error["keys"]), shown_count(error["queries"])
+        _add(table, name, error["code"], *counts, shown_ago(error["last_ago_s"]), error["detail"])
+    return table
+
+
+def channels_table(channels: Sequence[_Object], now_s: float) -> Table:
+    """The channels of Spark tasks; `now_s` is in seconds since the epoch."""
+    names = ["in flight", "backlog", "unused credit"]
+    table = _table("channels, in records", ["task", "dimension", "state", "watermark"], names)
+    for each in sorted(channels, key=lambda channel: (channel["dimension"], _task(channel))):
+        granted = each["exclusive_records"] + each["floating_records"]
+        cells = [_task(each), each["dimension"], "idle" if each["is_idle"] else "active"]
+        cells += [shown_watermark(each["watermark_ms"], now_s)]
+        cells += [shown_count(each["in_flight_records"]), shown_count(each["backlog_records"])]
+        cells += [f"{shown_count(each['credit_records'])} of {shown_count(granted)}"]
+        _add(table, *cells)
+    return table
+
+
+def _table(title: str, texts: Sequence[str], figures: Sequence[str]) -> Table:
+    """A table without rows; a narrow terminal folds cells instead of cutting them."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in texts:
+        table.add_column(shown(name), overflow="fold")
+    for name in figures:
+        table.add_column(shown(name), justify="right", overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*map(shown, cells))
+
+
+def _task(channel: _Object) -> str:
+    return channel["origin"] or f"connection {channel['connection']}, channel {channel['channel']}"
+
+
+def _refreshes(freshness: _Object) -> Iterator[str]:
+    feed, load = freshness["feed"], freshness["load"]
+    if feed is not None:
+        yield f"feed {feed['state']}"
+    if load is not None:
+        yield "table loaded" if load["is_whole"] else "table not loaded"
+        if load["is_loading"]:
+            yield f"{shown_count(load['rows'])} rows read"

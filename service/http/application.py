@@ -1,4 +1,4 @@
-"""aiohttp applications of the listeners: routes, middleware and the parts that they need."""
+"""aiohttp applications of the listeners: routes and middleware."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,81 +12,92 @@ from service.engine.tracer import NullTracer, Tracer
 from service.http.body import wait_for_body
 from service.http.delivery import Delivery
 from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
-from service.http.middleware import NOT_FOUND, Admission, RequestMiddleware
+from service.http.middleware import NOT_FOUND, RequestMiddleware
 from service.http.readiness import Readiness
 from service.http.replies.ready_response import FIXED_HEADERS
 from service.http.replies.row_texts import RowTexts
 from service.http.request_spans import RequestSpans
-from service.http.route import Audience, Route
 from service.http.routes.admin import Admin
 from service.http.routes.dimensions import Catalogue, Dimensions
-from service.http.routes.health import Health
 from service.http.routes.lookup import Lookup
 from service.http.routes.openapi import OpenApi
+from service.http.routes.probes import Probes
 from service.http.routes.single_row import SingleRow
-from service.http.routes.status import Channels, ProcessStatistics, Status
-from service.http.security import Access, Security
+from service.http.routes.status import ProcessStatistics, Status
+from service.http.security import Access, Audience
 from service.http.status_page import StatusPage
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceParts:
-    """All that the routes need; the same for every listener."""
+    """What the routes need; shared by all listeners."""
 
     dimensions: Mapping[str, Dimension]
     readiness: Readiness
     channels: Callable[[], Sequence[ChannelStatistics]]
-    stream: Handler  # of `/v1/stream`; upgrades the connection itself
+    stream: Handler  # `/v1/stream`; upgrades the connection itself
     metrics: Callable[[], bytes]
     version: str
-    vitals: ProcessStatistics = field(default_factory=ProcessStatistics)
+    process: ProcessStatistics = field(default_factory=ProcessStatistics)
     limits: Limits = field(default_factory=Limits)
     body_budget: BodyByteBudget = field(default_factory=BodyByteBudget)
     answer_budget: AnswerByteBudget = field(default_factory=AnswerByteBudget)
     tracer: Tracer = field(default_factory=NullTracer)
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method and a path with its handler; GET also answers HEAD."""
+
+    method: str
+    path: str
+    handler: Handler
+    audience: Audience
+    is_traced: bool = False  # it looks up rows, so its requests may have spans
+
+
 _PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
-_HEALTH_PATHS = "probes and metrics only; lookups are taken at listen.unix and listen.http"
+_HEALTH_PATHS = "probes and metrics only; lookups are served at listen.unix and listen.http"
 
 
 def application(parts: ServiceParts, access: Access) -> web.Application:
-    """The application of one listener, with slots and access rules of its own."""
+    """The application of one listener, with its own admission limit and access rules."""
     return guarded_application(_routes(parts), parts, access, not_found=_PATHS)
 
 
 def health_application(parts: ServiceParts) -> web.Application:
-    """The application of the health listener: probes and metrics, for whoever can reach it."""
+    """The application of the health listener: probes and metrics, without access rules."""
     return guarded_application(_health_routes(parts), parts, Access(), not_found=_HEALTH_PATHS)
 
 
 def guarded_application(
     routes: Sequence[Route], parts: ServiceParts, access: Access, *, not_found: str
 ) -> web.Application:
-    """An application of these routes; each request passes all that stands around them.
+    """An application of these routes behind the middleware.
 
-    `not_found` is what is said of other paths.
+    `not_found` is the detail of the problem for other paths.
     """
     audiences: dict[web.AbstractRoute, Audience] = {}
-    passage = RequestMiddleware(
+    middleware = RequestMiddleware(
         audiences,
-        Admission(parts.readiness, limit=parts.limits.connections),
-        parts.answer_budget,
-        Security(access),
-        Delivery(parts.limits.send_deadline_s),
+        parts.readiness,
+        max_requests=parts.limits.connections,
+        answer_budget=parts.answer_budget,
+        access=access,
+        delivery=Delivery(parts.limits.send_deadline_s),
     )
     traced: dict[web.AbstractRoute, str] = {}
     spans = RequestSpans(parts.tracer, traced, frozenset(parts.dimensions))
-    middlewares = [spans.lead, passage.lead] if parts.tracer.is_on else [passage.lead]
+    middlewares = [spans.handle, middleware.handle] if parts.tracer.is_on else [middleware.handle]
     app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=middlewares)
     app[NOT_FOUND] = not_found
     for route in routes:
         resource = app.router.add_resource(route.path)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-            made = resource.add_route(method, route.handler, expect_handler=wait_for_body)
-            audiences[made] = route.audience
+            added = resource.add_route(method, route.handler, expect_handler=wait_for_body)
+            audiences[added] = route.audience
             if route.is_traced:
-                traced[made] = resource.canonical
+                traced[added] = resource.canonical
     app.on_response_prepare.append(_set_headers)
     return app
 
@@ -96,14 +107,13 @@ def _routes(parts: ServiceParts) -> list[Route]:
     row_texts = RowTexts()
     lookup = Lookup(catalogue, parts.limits, parts.body_budget, row_texts)
     single_row = SingleRow(catalogue, row_texts)
-    dimensions = Dimensions(catalogue)
+    dimensions = Dimensions(catalogue, parts.readiness)
     admin = Admin(catalogue, parts.limits, parts.body_budget)
-    channels = Channels(parts.channels)
-    status = Status(catalogue, parts.channels, parts.readiness, parts.vitals, parts.version)
+    status = Status(catalogue, parts.channels, parts.readiness, parts.process, parts.version)
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"
     return [
-        # First, as each route is tried in turn: these two are asked for most.
+        # First, because routes are tried in order, and these two are the hot paths.
         Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER, is_traced=True),
         Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER, is_traced=True),
         *_health_routes(parts),
@@ -114,19 +124,19 @@ def _routes(parts: ServiceParts) -> list[Route]:
         Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
         Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
         Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),
-        Route("GET", "/v1/channels", channels.get_all, Audience.READER),
+        Route("GET", "/v1/channels", status.get_channels, Audience.READER),
         Route("GET", "/v1/status", status.get, Audience.READER),
         Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
     ]
 
 
 def _health_routes(parts: ServiceParts) -> list[Route]:
-    health = Health(parts.readiness, parts.metrics)
+    probes = Probes(parts.readiness, parts.metrics)
     return [
-        Route("GET", "/livez", health.livez, Audience.PROBE),
-        Route("GET", "/readyz", health.readyz, Audience.PROBE),
-        Route("GET", "/startupz", health.startupz, Audience.PROBE),
-        Route("GET", "/metrics", health.scrape, Audience.READER),
+        Route("GET", "/livez", probes.livez, Audience.PROBE),
+        Route("GET", "/readyz", probes.readyz, Audience.PROBE),
+        Route("GET", "/startupz", probes.startupz, Audience.PROBE),
+        Route("GET", "/metrics", probes.scrape, Audience.READER),
     ]
 
 

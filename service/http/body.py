@@ -1,4 +1,4 @@
-"""Request bodies: read within limits, strict JSON, media types."""
+"""Request bodies: reading within limits, strict JSON, media types."""
 
 import asyncio
 import json
@@ -15,75 +15,71 @@ from service.http.limits import BodyByteBudget, Limits
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-async def body(request: web.Request, limits: Limits, room: BodyByteBudget) -> bytes:
-    """All bytes of the body, which hold room until they are read.
+async def body(request: web.Request, limits: Limits, budget: BodyByteBudget) -> bytes:
+    """All bytes of the body; they count against `budget` while they are read.
 
-    Raises 415 for a compressed one, 413 for one that is or turns out too large, and 408 for one
-    that is not whole within the deadline, be it slow or broken off; Overloaded without room for it.
+    Raises 415 for a compressed body, 413 for one that is too large, 408 for one that is incomplete
+    at the deadline, and Overloaded if the budget is used up.
     """
-    _check_headers(request, limits)
-    if request.headers.get("Expect"):
-        await _invite(request)
-    if request.content.is_eof():  # it is here, as small ones are as a rule: nothing to wait for
-        return await _read(request, limits, room)
-    try:
-        async with asyncio.timeout(limits.body_deadline_s):
-            return await _read(request, limits, room)
-    except TimeoutError as error:
-        raise web.HTTPRequestTimeout(
-            text=f"the body was not whole within {limits.body_deadline_s:g} s"
-        ) from error
-
-
-async def wait_for_body(request: web.Request) -> None:
-    """Every route's `expect_handler`: nobody is invited before token and size were looked at."""
-
-
-async def _read(request: web.Request, limits: Limits, room: BodyByteBudget) -> bytes:
-    content = bytearray()
-    try:
-        while chunk := await request.content.readany():
-            room.take(len(chunk), held_bytes=len(content))
-            content += chunk
-            if len(content) > limits.request_bytes:
-                raise _too_large(limits)
-        return bytes(content)
-    finally:
-        room.give_back(len(content))
-
-
-def _check_headers(request: web.Request, limits: Limits) -> None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise web.HTTPUnsupportedMediaType(text="compressed bodies are refused")
     if (request.content_length or 0) > limits.request_bytes:
         raise _too_large(limits)
+    if request.headers.get("Expect"):
+        await _continue(request)
+    if request.content.is_eof():  # small bodies are complete by now
+        return await _read(request, limits, budget)
+    try:
+        async with asyncio.timeout(limits.body_deadline_s):
+            return await _read(request, limits, budget)
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(
+            text=f"the body was incomplete after {limits.body_deadline_s:g} s"
+        ) from error
 
 
-async def _invite(request: web.Request) -> None:
+async def wait_for_body(request: web.Request) -> None:
+    """The `expect_handler` of every route: 100 Continue is sent later, once access is checked."""
+
+
+async def _read(request: web.Request, limits: Limits, budget: BodyByteBudget) -> bytes:
+    content = bytearray()
+    try:
+        while chunk := await request.content.readany():
+            budget.take(len(chunk), held_bytes=len(content))
+            content += chunk
+            if len(content) > limits.request_bytes:
+                raise _too_large(limits)
+        return bytes(content)
+    finally:
+        budget.give_back(len(content))
+
+
+async def _continue(request: web.Request) -> None:
     if request.headers["Expect"].lower() != "100-continue":
-        raise web.HTTPExpectationFailed(text="only 100-continue can be expected")
+        raise web.HTTPExpectationFailed(text="Expect must be 100-continue")
     await request.writer.write(_CONTINUE)
-    request.writer.output_size = 0  # the response itself has not begun
+    request.writer.output_size = 0  # 100 Continue is not part of the response
 
 
 def _too_large(limits: Limits) -> web.HTTPRequestEntityTooLarge:
     limit = limits.request_bytes
-    return web.HTTPRequestEntityTooLarge(limit, text=f"a body may have {limit} bytes")
+    return web.HTTPRequestEntityTooLarge(limit, text=f"a body may have at most {limit} bytes")
 
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _CONSTANT = re.compile(rf"{_STRING}|(NaN|-?Infinity)")
 _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])")
-_TOLD_DEPTH = 100
+_REPORTED_DEPTH = 100
 
 
 class _NotJson(Exception):
-    """Never leaves this module: it becomes an InvalidRequest that knows the place."""
+    """A constant that JSON lacks; becomes an InvalidRequest with its position."""
 
 
 def json_body(body: bytes) -> object:
-    """The value of a JSON text; raises InvalidRequest (`bad_json`) saying where it is wrong."""
+    """The value of a JSON text; raises InvalidRequest (`bad_json`) with the position."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -91,7 +87,8 @@ def json_body(body: bytes) -> object:
     try:
         return _DECODER.decode(text)
     except _NotJson as error:
-        raise _bad_json(f"{error} is not JSON, at character", _constant_position(text)) from error
+        position = next(found.start() for found in _CONSTANT.finditer(text) if found[1])
+        raise _bad_json(f"{error} is not JSON, at character", position) from error
     except json.JSONDecodeError as error:
         raise _bad_json(f"the body is not JSON: {error.msg} at character", error.pos) from error
     except RecursionError as error:
@@ -123,16 +120,12 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _constant_position(text: str) -> int:
-    return next(found.start() for found in _CONSTANT.finditer(text) if found[1])
-
-
 def _deep_position(text: str) -> int:
     depth = position = 0
     for found in _BRACKET.finditer(text):
         depth += bool(found[1]) - bool(found[2])
         position = found.start()
-        if depth > _TOLD_DEPTH:
+        if depth > _REPORTED_DEPTH:
             break
     return position
 
@@ -142,19 +135,19 @@ def _bad_json(fault: str, position: int) -> InvalidRequest:
 
 
 class MediaType(StrEnum):
-    """The two forms of keys and answers."""
+    """The media types of keys and replies."""
 
     JSON = "application/json"
     ARROW = "application/vnd.apache.arrow.stream"
 
 
-# A body without a type, and what `curl -d` calls every body, are taken for JSON.
+# A missing type, and the default of `curl -d`, count as JSON.
 _JSON_TYPES = frozenset({"", MediaType.JSON.value, "application/x-www-form-urlencoded"})
 _JSON_RANGES = frozenset({"application/*", MediaType.JSON.value})
 
 
 def sent_media_type(request: web.Request) -> MediaType:
-    """What the body is; raises 415 for anything else."""
+    """The media type of the body; raises 415 for others."""
     sent = _essence(request.headers.get("Content-Type", ""))
     if sent in _JSON_TYPES:
         return MediaType.JSON
@@ -164,7 +157,7 @@ def sent_media_type(request: web.Request) -> MediaType:
 
 
 def wanted_media_type(request: web.Request, *, default: MediaType) -> MediaType:
-    """What the caller accepts; `default` if it does not care. Raises 406 if it is neither."""
+    """The media type that the client accepts, `default` if it accepts it; else raises 406."""
     ranges = {_essence(each) for each in request.headers.get("Accept", "*/*").split(",")}
     if "*/*" in ranges or default.value in ranges:
         return default
@@ -172,7 +165,7 @@ def wanted_media_type(request: web.Request, *, default: MediaType) -> MediaType:
         return MediaType.ARROW
     if ranges & _JSON_RANGES:
         return MediaType.JSON
-    raise web.HTTPNotAcceptable(text=f"answers are {MediaType.JSON} or {MediaType.ARROW}")
+    raise web.HTTPNotAcceptable(text=f"replies are {MediaType.JSON} or {MediaType.ARROW}")
 
 
 def _essence(media_type: str) -> str:

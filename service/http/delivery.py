@@ -1,4 +1,4 @@
-"""Delivery of responses within a deadline; a caller that does not read is disconnected."""
+"""Delivery of responses within a deadline; a client that does not read is disconnected."""
 
 import asyncio
 import socket
@@ -14,40 +14,40 @@ _RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Reset the connection; harmless when its caller has just done so."""
-    # Its socket is closed then: a bad descriptor, in the words of asyncio or of uvloop.
+    """Reset the connection; a no-op if it is already closed."""
+    # A closed socket is a bad descriptor: OSError from asyncio, ValueError from uvloop.
     with suppress(OSError, ValueError):
-        # Without a reset the kernel would go on offering what it has already taken.
+        # Without a reset the kernel would keep sending the bytes that it already has.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
 
 
-# TLS takes in whatever it is given, and only then asks for a pause.
+# TLS buffers every write in full before it pauses the writer.
 _PIECE_BYTES = 64 * 1024
 
 
 class Delivery:
-    """Hands finished responses to the kernel, or drops their connections; of one event loop."""
+    """Sends responses, and resets connections at their deadline; for one event loop."""
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
-        # {connection: loop time to be ready at}, the earliest first. One timer looks after all: a
-        # timer for each response would take longer than most of them.
+        # {connection: deadline in loop time}, earliest first. One timer serves all of them: a timer
+        # per response would cost more time than most responses.
         self._due: dict[asyncio.Transport, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Send it, unless it was begun already; a caller who left is no error."""
+        """Send a response that is not prepared yet; a disconnected client is no error."""
         transport = request.transport
         if transport is None or response.prepared:
             return
-        # With a buffer the transport reports success long before the kernel took the bytes.
+        # With a buffer, the transport would report success before the kernel has the bytes.
         transport.set_write_buffer_limits(high=0)
         try:
             await response.prepare(request)
             if isinstance(response, ReadyResponse) and not transport.get_write_buffer_size():
-                return  # the kernel has it, as it has most at once: there is nothing to wait for
+                return  # the kernel has all bytes, as for most responses
             self._begin(transport)
             has_body = request.method != hdrs.METH_HEAD
             if has_body and request.secure and isinstance(response, web.Response):
@@ -55,7 +55,7 @@ class Delivery:
             else:
                 await response.write_eof()
         except ConnectionError:
-            pass  # aiohttp sees it, too, and ends the connection
+            pass  # aiohttp closes the connection
         finally:
             self._due.pop(transport, None)
 
@@ -63,21 +63,21 @@ class Delivery:
         loop = asyncio.get_running_loop()
         self._due[transport] = due_s = loop.time() + self._deadline_s
         if self._timer is None:
-            self._timer = loop.call_at(due_s, self._look)
+            self._timer = loop.call_at(due_s, self._reset_overdue)
 
-    def _look(self) -> None:
+    def _reset_overdue(self) -> None:
         loop = asyncio.get_running_loop()
         overdue = [each for each, due_s in self._due.items() if due_s <= loop.time()]
         for transport in overdue:
             del self._due[transport]
-            structlog.get_logger().warning("http.caller_does_not_read", code="send_timeout")
+            structlog.get_logger().warning("http.send_timeout", code="send_timeout")
             reset(transport)
         earliest_s = next(iter(self._due.values()), None)
-        self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._look)
+        self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._reset_overdue)
 
 
 async def _write_in_pieces(response: web.Response) -> None:
-    """Write the body as fast as its caller takes it, and no more of it ahead than a few pieces."""
+    """Write the body in pieces, at the speed of the client."""
     body = response.body
     if not isinstance(body, bytes) or len(body) <= _PIECE_BYTES:
         await response.write_eof()

@@ -1,5 +1,6 @@
 """Request middleware: admission, access, errors as RFC 9457 problems, delivery."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -8,120 +9,96 @@ from aiohttp.typedefs import Handler
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 from service.http.delivery import Delivery
-from service.http.limits import ANSWER_HOLD, AnswerByteBudget, AnswerReservation
+from service.http.limits import (
+    ANSWER_RESERVATION,
+    RETRY_AFTER_S,
+    AnswerByteBudget,
+    AnswerReservation,
+)
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
 from service.http.readiness import Readiness
-from service.http.route import Audience, Audiences, audience_of
-from service.http.security import Security
+from service.http.security import Access, Audience
 
-RETRY_AFTER_S = 1.0
+NOT_FOUND = web.AppKey("not_found", str)  # the detail for unknown paths of a listener
+_CLOSING_STATUSES = frozenset({408, 413})
+_KEPT_HEADERS = ("Allow", "WWW-Authenticate")
 
 
-class Admission:
-    """The slots of one listener; one is taken until the response is sent or the stream closed.
+@dataclass(slots=True)
+class RequestMiddleware:
+    """All steps around a handler in one middleware, because each one costs every request time."""
 
-    Probes take none.
-    """
+    audiences: Mapping[web.AbstractRoute, Audience]
+    readiness: Readiness
+    max_requests: int  # admitted at once by this listener; probes are not counted
+    answer_budget: AnswerByteBudget
+    access: Access
+    delivery: Delivery
+    _admitted: int = 0
 
-    def __init__(self, readiness: Readiness, *, limit: int) -> None:
-        self._readiness = readiness
-        self._limit = limit
-        self._under_way = 0
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Admit and authorize the request, run its handler, and send the response."""
+        # An unknown path is treated as one for readers.
+        audience = self.audiences.get(request.match_info.route, Audience.READER)
+        try:
+            self._admit(audience)
+        except Overloaded as error:  # before any other work for the request
+            refusal = problem_of_error(error).response()
+            refusal.force_close()
+            return refusal
+        response: web.StreamResponse
+        reservation = request[ANSWER_RESERVATION] = AnswerReservation(self.answer_budget)
+        try:
+            try:
+                self.access.check(request, audience)
+                response = await handler(request)
+            except Exception as error:  # noqa: BLE001  # border of the request's task
+                response = _problem_response(request, error)
+            await self.delivery.send(request, response)
+            return response
+        finally:
+            reservation.hold(0)  # not earlier: bytes being sent still use memory
+            if audience is not Audience.PROBE:
+                self._admitted -= 1
 
-    def enter(self, audience: Audience) -> None:
-        """Take a slot for a request, or raise Overloaded; who entered leaves."""
+    def _admit(self, audience: Audience) -> None:
         if audience is Audience.PROBE:
             return
         if audience is Audience.CALLER:
-            self._readiness.check_not_draining()
-            self._readiness.check_has_memory()
-        if self._under_way >= self._limit:
+            self.readiness.check_not_draining()
+            self.readiness.check_has_memory()
+        if self._admitted >= self.max_requests:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{self._limit} requests are under way, which is the limit",
+                f"{self.max_requests} requests are running, which is the limit",
                 retry_after_s=RETRY_AFTER_S,
             )
-        self._under_way += 1
-
-    def leave(self, audience: Audience) -> None:
-        """Give the slot back."""
-        if audience is not Audience.PROBE:
-            self._under_way -= 1
+        self._admitted += 1
 
 
-NOT_FOUND = web.AppKey("not_found", str)  # what a listener says of paths that it does not have
-CLOSING_STATUSES = frozenset({408, 413})
-KEPT_HEADERS = ("Allow", "WWW-Authenticate")
-
-
-def problem_response(request: web.Request, error: Exception) -> web.Response:
-    """The problem that the handler ran into, while it is handled; a bug is logged, and not told."""
-    response = _response(_told(request, error))
-    if request.can_read_body or response.status in CLOSING_STATUSES:
-        response.force_close()  # the rest of a refused body is not worth reading
+def _problem_response(request: web.Request, error: Exception) -> web.Response:
+    """The problem for an error that is being handled; a defect is logged, and not disclosed."""
+    response = _response(request, error)
+    if request.can_read_body or response.status in _CLOSING_STATUSES:
+        response.force_close()  # the rest of a refused body is not read
     return response
 
 
-def _told(request: web.Request, error: Exception) -> Exception:
-    # Nobody but the router raises it, without a word of what there is instead.
-    return (
-        web.HTTPNotFound(text=request.app[NOT_FOUND])
-        if isinstance(error, web.HTTPNotFound)
-        else error
-    )
-
-
-def _response(error: Exception) -> web.Response:
+def _response(request: web.Request, error: Exception) -> web.Response:
     match error:
+        case web.HTTPNotFound():  # raised by the router only
+            return problem_of_http(web.HTTPNotFound(text=request.app[NOT_FOUND])).response()
         case web.HTTPException():
             response = problem_of_http(error).response()
-            kept = {name: error.headers[name] for name in KEPT_HEADERS if name in error.headers}
+            kept = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
             response.headers.update(kept)
             return response
         case SidelookError():
             return problem_of_error(error).response()
         case ConnectionError():
-            # Nobody reads it; but an exception here would be logged as ours.
-            return problem_of_code(ErrorCode.BAD_REQUEST, "the caller left").response()
-        case _:  # a bug fails this request only
+            # The client cannot read it, but aiohttp would log an exception as a defect.
+            return problem_of_code(ErrorCode.BAD_REQUEST, "the client disconnected").response()
+        case _:  # a defect fails this request only
             structlog.get_logger().exception("http.request_failed", code=ErrorCode.INTERNAL.value)
-            return problem_of_code(ErrorCode.INTERNAL, "a bug; the log has it").response()
-
-
-@dataclass(frozen=True, slots=True)
-class RequestMiddleware:
-    """The one middleware of an application: each of several would cost every request anew."""
-
-    audiences: Audiences
-    admission: Admission
-    answer_budget: AnswerByteBudget
-    security: Security
-    delivery: Delivery
-
-    @web.middleware
-    async def lead(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Take the request to its handler, and what comes of it to the caller."""
-        audience = audience_of(request, self.audiences)
-        try:
-            self.admission.enter(audience)
-        except Overloaded as error:  # before anything of the request is looked at
-            return _refusal(error)
-        response: web.StreamResponse
-        hold = request[ANSWER_HOLD] = AnswerReservation(self.answer_budget)
-        try:
-            try:
-                self.security.check(request, audience)
-                response = await handler(request)
-            except Exception as error:  # noqa: BLE001  # border of the request's task
-                response = problem_response(request, error)
-            await self.delivery.send(request, response)
-            return response
-        finally:
-            hold.only(0)  # only now: what is being sent is held
-            self.admission.leave(audience)
-
-
-def _refusal(error: Overloaded) -> web.Response:
-    response = problem_of_error(error).response()
-    response.force_close()
-    return response
+            return problem_of_code(ErrorCode.INTERNAL, "internal error; see the log").response()

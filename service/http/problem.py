@@ -1,25 +1,25 @@
-"""RFC 9457 problems: what a whole request failed with, as `application/problem+json`.
+"""RFC 9457 problems: the reply to a request that failed, as `application/problem+json`.
 
 Failures of single keys are not problems; they are outcomes in a 200.
 """
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
+from typing import Literal, Self
 
-import orjson
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 
 CONTENT_TYPE = "application/problem+json"
-RETRY_AFTER_S = 1.0  # where nobody knows better
-MAX_DETAIL = 500
+RETRY_AFTER_S = 1.0  # unless the error has a better estimate
+MAX_DETAIL = 500  # characters
 
 
 class HttpCode(StrEnum):
-    """Codes of failures that only HTTP knows; the others are `ErrorCode`s."""
+    """Codes of failures that only HTTP has; the others are `ErrorCode`s."""
 
     MISSING = "missing"
     NOT_FOUND = "not_found"
@@ -47,56 +47,67 @@ _CODES: dict[int, ErrorCode | HttpCode] = {
     417: HttpCode.EXPECTATION_FAILED,
     421: HttpCode.MISDIRECTED,
 }
-_STATUSES: dict[ErrorCode, int] = {
-    ErrorCode.TYPE: 400,
-    ErrorCode.INVALID_TEXT: 400,
-    ErrorCode.BAD_JSON: 400,
-    ErrorCode.BAD_ARROW: 400,
-    ErrorCode.UNAUTHORIZED: 401,
-    ErrorCode.UNKNOWN_DIMENSION: 404,
-    ErrorCode.KEY_TOO_LARGE: 413,
-    ErrorCode.AMBIGUOUS: 409,
-    ErrorCode.TOO_MANY_KEYS: 413,
-    ErrorCode.ANSWER_TOO_LARGE: 413,
-    ErrorCode.BAD_REQUEST: 422,
-    ErrorCode.UNKNOWN_COLUMN: 422,
-    ErrorCode.KEY_TYPE: 422,
-    ErrorCode.KEY_REJECTED: 422,
-    ErrorCode.BACKEND_REJECTED: 502,
-    ErrorCode.SCHEMA_CHANGED: 502,
-    ErrorCode.FORBIDDEN: 502,
-    ErrorCode.BACKEND_UNAVAILABLE: 503,
-    ErrorCode.CONNECTION_LOST: 503,
-    ErrorCode.BACKEND_AUTH: 503,
-    ErrorCode.TABLE_UNAVAILABLE: 503,
-    ErrorCode.OVERLOADED: 503,
-    ErrorCode.DRAINING: 503,
-    ErrorCode.TIMEOUT: 504,
+_CODES_BY_STATUS: dict[int, tuple[ErrorCode, ...]] = {
+    400: (ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.BAD_JSON, ErrorCode.BAD_ARROW),
+    401: (ErrorCode.UNAUTHORIZED,),
+    404: (ErrorCode.UNKNOWN_DIMENSION,),
+    409: (ErrorCode.AMBIGUOUS,),
+    413: (ErrorCode.KEY_TOO_LARGE, ErrorCode.TOO_MANY_KEYS, ErrorCode.ANSWER_TOO_LARGE),
+    422: (
+        *(ErrorCode.BAD_REQUEST, ErrorCode.UNKNOWN_COLUMN),
+        *(ErrorCode.KEY_TYPE, ErrorCode.KEY_REJECTED),
+    ),
+    502: (ErrorCode.BACKEND_REJECTED, ErrorCode.SCHEMA_CHANGED, ErrorCode.FORBIDDEN),
+    503: (
+        *(ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.BACKEND_AUTH),
+        *(ErrorCode.TABLE_UNAVAILABLE, ErrorCode.OVERLOADED, ErrorCode.DRAINING),
+    ),
+    504: (ErrorCode.TIMEOUT,),
 }
+_STATUSES = {code: status for status, codes in _CODES_BY_STATUS.items() for code in codes}
+_ALL_CODES = sorted(code.value for code in (*ErrorCode, *HttpCode))
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a request failed; `retry_after_s` stands with every 429 and 503."""
+class Problem(BaseModel):
+    """Why a request failed."""
 
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_serialization_defaults_required=True
+    )
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
     status: int
-    code: ErrorCode | HttpCode
     detail: str
-    is_retryable: bool
-    retry_after_s: float | None = None
+    code: str = Field(json_schema_extra={"enum": _ALL_CODES})
+    retryable: bool
+    retry_after_s: float | None = Field(default=None, exclude=True)  # set with every 503
+
+    @classmethod
+    def of(
+        cls,
+        status: int,
+        code: ErrorCode | HttpCode,
+        detail: str,
+        *,
+        retry_after_s: float | None = None,
+    ) -> Self:
+        """A problem; a long `detail` is cut, and lone surrogates are escaped."""
+        # The detail may quote the request: UTF-8 has no lone surrogates.
+        shortened = detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}…"
+        return cls(
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=shortened.encode("utf-8", "backslashreplace").decode(),
+            code=code.value,
+            retryable=isinstance(code, ErrorCode) and code.is_retryable,
+            retry_after_s=retry_after_s,
+        )
 
     def response(self) -> web.Response:
-        """The answer to the caller."""
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "detail": self.detail,
-            "code": self.code.value,
-            "retryable": self.is_retryable,
-        }
+        """The response, with `Retry-After` in whole seconds if a retry may help."""
         response = web.Response(
-            body=orjson.dumps(body), status=self.status, content_type=CONTENT_TYPE
+            body=self.model_dump_json().encode(), status=self.status, content_type=CONTENT_TYPE
         )
         if self.retry_after_s is not None:
             response.headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
@@ -104,33 +115,20 @@ class Problem:
 
 
 def problem_of_code(code: ErrorCode, detail: str) -> Problem:
-    """The problem that an error code stands for."""
+    """The problem of an error code; codes without a status of their own are a 500."""
     status = _STATUSES.get(code, 500)
-    return Problem(
-        status=status,
-        code=code,
-        detail=_printable(detail),
-        is_retryable=code.is_retryable,
-        retry_after_s=RETRY_AFTER_S if status == 503 else None,
-    )
+    return Problem.of(status, code, detail, retry_after_s=RETRY_AFTER_S if status == 503 else None)
 
 
 def problem_of_error(error: SidelookError) -> Problem:
-    """The problem that one of our errors stands for."""
-    problem = problem_of_code(error.code, error.detail)
-    if not isinstance(error, Overloaded):
-        return problem
-    return Problem(503, problem.code, problem.detail, problem.is_retryable, error.retry_after_s)
+    """The problem of one of Sidelook's errors; an `Overloaded` brings its own delay."""
+    if isinstance(error, Overloaded):
+        return Problem.of(503, error.code, error.detail, retry_after_s=error.retry_after_s)
+    return problem_of_code(error.code, error.detail)
 
 
 def problem_of_http(error: web.HTTPException) -> Problem:
-    """The problem that an error of aiohttp's stands for."""
+    """The problem of an aiohttp error."""
     code = _CODES.get(error.status, HttpCode.BAD_HTTP)
     detail = error.text if error.text != f"{error.status}: {error.reason}" else error.reason
-    return Problem(error.status, code, _printable(detail or error.reason), is_retryable=False)
-
-
-def _printable(detail: str) -> str:
-    # What the caller sent may stand in it: bounded, and without lone surrogates, which UTF-8 lacks.
-    shortened = detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}…"
-    return shortened.encode("utf-8", "backslashreplace").decode()
+    return Problem.of(error.status, code, detail or error.reason)

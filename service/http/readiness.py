@@ -1,6 +1,6 @@
-"""Whether the service may take lookups now, and if not, why.
+"""Readiness: whether the service accepts lookups now, and if not, why.
 
-Not whether the process lives: that is seen by its answering at all.
+Liveness is not decided here; a reply to `/livez` shows it.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ MEMORY_RETRY_AFTER_S = 1.0
 
 
 class Readiness:
-    """Ready once every dimension was described by its store, until the drain begins.
+    """Ready once every dimension is described and started, until the drain begins.
 
-    One that is to be held whole must have been loaded, too, or have been waited for long enough.
+    A dimension in full mode is started once its table was loaded, or its maximal wait is over.
     """
 
     def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
@@ -25,11 +25,11 @@ class Readiness:
 
     @property
     def is_draining(self) -> bool:
-        """Whether new lookups are refused while those under way are finished."""
+        """Whether new lookups are refused while running ones are answered."""
         return self._is_draining
 
     def start_draining(self) -> None:
-        """Refuse new lookups from now on; there is no way back."""
+        """Refuse new lookups from now on; this cannot be undone."""
         self._is_draining = True
 
     def check_not_draining(self) -> None:
@@ -42,7 +42,7 @@ class Readiness:
             )
 
     def allow_requests(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
-        """Whether there is memory for more requests; those under way go on."""
+        """Set whether there is memory for more requests; running ones are not affected."""
         self._has_memory = is_allowed
 
     def check_has_memory(self) -> None:
@@ -50,27 +50,31 @@ class Readiness:
         if not self._has_memory:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                "memory is used up; send less at once, or raise limits.memory",
+                "memory is used up; send fewer requests at once, or raise limits.memory",
                 retry_after_s=MEMORY_RETRY_AFTER_S,
             )
 
     def cold(self) -> dict[str, str]:
-        """The dimensions that have not started yet, with what each waits for; never again after."""
+        """The dimensions that have not started yet, each with what it waits for."""
         undescribed = self.undescribed()
-        reasons = {}
-        # Asked all, as each counts as started from the first answer on that says so.
-        for name, dimension in self._dimensions.items():
-            reason = dimension.cold_reason()
-            if reason is not None:
-                reasons[name] = undescribed[name].detail if name in undescribed else reason
-        return reasons
+        # Every dimension is checked: one counts as started from its first check that finds it so.
+        reasons = {name: each.cold_reason() for name, each in self._dimensions.items()}
+        return {
+            name: undescribed[name].detail if name in undescribed else reason
+            for name, reason in reasons.items()
+            if reason is not None
+        }
+
+    def not_ready(self) -> dict[str, str]:
+        """The dimensions that have not started or are not described, each with the reason."""
+        return self.cold() | {name: error.detail for name, error in self.undescribed().items()}
 
     def undescribed(self) -> dict[str, BackendError]:
-        """The dimensions that can not be looked up yet, with the reason of each."""
+        """The dimensions whose backend has not described them yet, each with the error."""
         reasons = {}
         for name, dimension in self._dimensions.items():
             try:
-                dimension.schema  # noqa: B018  # asked for the error alone
+                dimension.schema  # noqa: B018  # only its error matters
             except BackendError as error:
                 reasons[name] = error
         return reasons

@@ -1,6 +1,6 @@
-"""Follows requests for rows, each as one span from before its admission to its last byte.
+"""Tracing middleware: one span per row request, from before its admission to its last byte.
 
-A middleware only where a tracer is on: elsewhere no request pays for it. Reads no body.
+It is installed only if tracing is on.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from lookup_core.answer import Outcome
 from lookup_core.protocol.trace_parent import TraceParent
 from service.engine.tracer import CallerSpan, TracedRequest, Tracer
 
-# Of who is followed, until it is taken along into the engine.
+# The span of a traced request, until the engine takes it.
 _SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
 _TRACEPARENT, _TRACESTATE = istr("traceparent"), istr("tracestate")
 _HIT = np.array([Outcome.HIT], np.uint8)
@@ -24,15 +24,15 @@ _HIT = np.array([Outcome.HIT], np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class RequestSpans:
-    """The middleware around all others, of one application."""
+    """The outermost middleware of one application."""
 
     tracer: Tracer
-    routes: Mapping[web.AbstractRoute, str]  # {what is followed: its pattern}
-    dimensions: frozenset[str]  # those that there are: other names are the callers' inventions
+    routes: Mapping[web.AbstractRoute, str]  # {traced route: its pattern}
+    dimensions: frozenset[str]  # the configured ones; others are not recorded
 
     @web.middleware
-    async def lead(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Pass the request on, and tell of it if it is followed."""
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Run the handler, within a span if the request is traced."""
         span = self._begun(request)
         if span is None:
             return await handler(request)
@@ -42,10 +42,10 @@ class RequestSpans:
             response = await handler(request)
             status = response.status
             if status == HTTPStatus.OK and _SPAN in request:
-                # The one key was a hit before the engine was asked: nobody else has to note it.
+                # The engine did not take the span: the key was a hit of the recent rows.
                 span.count_outcomes(_HIT)
             return response
-        finally:  # without a status its caller has gone, which cancels the handler
+        finally:  # without a status, the client disconnected and the handler was cancelled
             span.end(status=status, is_left=status is None)
 
     def _begun(self, request: web.Request) -> CallerSpan | None:
@@ -59,7 +59,7 @@ class RequestSpans:
 
 
 def trace_parent(request: web.Request) -> TraceParent | None:
-    """Whose trace the request says that it belongs to; None also for several."""
+    """The trace context of the request; None without exactly one `traceparent`."""
     headers = request.headers.getall(_TRACEPARENT, ())
     if len(headers) != 1:
         return None
@@ -67,6 +67,6 @@ def trace_parent(request: web.Request) -> TraceParent | None:
 
 
 def taken_span(request: web.Request) -> CallerSpan | None:
-    """The span of a request that goes on to the engine, which counts its outcomes; once."""
+    """The span of a traced request, for the engine to count its outcomes; None afterwards."""
     span: CallerSpan | None = request.pop(_SPAN, None)
     return span

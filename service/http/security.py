@@ -1,4 +1,4 @@
-"""Access control: Host, Origin, bearer tokens from files, and the peer's uid on a Unix socket."""
+"""Access control: audiences, Host, Origin, bearer tokens, and the peer's uid on a Unix socket."""
 
 import hashlib
 import hmac
@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Container
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,21 +16,20 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from lookup_core.errors import ErrorCode
-from service.http.route import Audience
 
 _Version = tuple[int, int, int]  # inode, modification time, size: a swapped symlink changes it
 
 
 class TokenFile:
-    """The token of one file; while the file cannot be read, the last one that was read counts."""
+    """The token in one file; while the file cannot be read, the last token read is valid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._version: _Version | None = None
-        self._digest = b""  # equals no digest: without a token nothing matches
+        self._digest = b""  # equals no digest, so nothing matches without a token
 
     def matches(self, presented: str) -> bool:
-        """Whether the token is this one; takes as long for a wrong one as for the right one."""
+        """Compare a token in constant time."""
         self._refresh()
         digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(digest, self._digest)
@@ -39,7 +39,8 @@ class TokenFile:
             status = self._path.stat()
             version = (status.st_ino, status.st_mtime_ns, status.st_size)
             if version != self._version:
-                self._digest = _digest(self._path.read_bytes().strip())
+                token = self._path.read_bytes().strip()
+                self._digest = hashlib.sha256(token).digest() if token else b""
                 self._version = version
         except OSError as error:
             structlog.get_logger().error(
@@ -47,37 +48,36 @@ class TokenFile:
             )
 
 
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest() if token else b""
+class Audience(Enum):
+    """Who may call a route, and when."""
+
+    PROBE = auto()  # everyone, always: an overload must not look like a dead process
+    PAGE = auto()  # everyone: it contains no data
+    READER = auto()  # holders of the token, if one is configured
+    CALLER = auto()  # as READER, but not during a drain
+    ADMIN = auto()  # holders of the admin token, or the owner of the process
 
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-_OPEN_TO_ANYONE = frozenset({Audience.PROBE, Audience.PAGE})
-_SEC_FETCH_SITE = istr("Sec-Fetch-Site")  # found in a fraction of the time that a plain text takes
+_PUBLIC = frozenset({Audience.PROBE, Audience.PAGE})
+_SEC_FETCH_SITE = istr("Sec-Fetch-Site")  # several times faster to look up than a str
 _OWN_FETCHES = frozenset({None, "same-origin", "none"})
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: Linux's struct ucred
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one listener asks of its callers; without tokens everyone may read."""
+    """Access rules of one listener; without tokens everyone may read."""
 
-    hosts: Container[str] | None = None  # None: any, as on a Unix socket, where it names nothing
+    hosts: Container[str] | None = None  # None: any, because Host means nothing on a Unix socket
     reader_token: TokenFile | None = None
     admin_token: TokenFile | None = None
 
-
-class Security:
-    """Holds the access rules of one listener."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
     def check(self, request: web.Request, audience: Audience) -> None:
-        """Raise 421, 403 or 401 for a request that must not be answered."""
+        """Raise 421 (Host), 403 (Origin) or 401 (token) for a request that is not allowed."""
         self._check_host(request)
         _check_origin(request, audience)
-        if audience not in _OPEN_TO_ANYONE and not self._is_allowed(request, audience):
+        if audience not in _PUBLIC and not self._is_allowed(request, audience):
             peer = request.remote or "unix"
             structlog.get_logger().warning(
                 "http.unauthorized", code=str(ErrorCode.UNAUTHORIZED), peer=peer
@@ -87,28 +87,28 @@ class Security:
             )
 
     def _remedy(self, audience: Audience) -> str:
-        if audience is Audience.ADMIN and self._access.admin_token is None:
+        if audience is Audience.ADMIN and self.admin_token is None:
             return (
-                "no admin token is configured: ask over the Unix socket as the service's own user, "
+                "no admin token is configured: use the Unix socket as the service's own user, "
                 "or set auth.admin_token_file"
             )
         return "this needs a valid token"
 
     def _check_host(self, request: web.Request) -> None:
-        # Against DNS rebinding: a page that resolves its own name to loopback sends that name.
-        hosts = self._access.hosts
+        # Against DNS rebinding: a page whose own name resolves to loopback sends that name.
+        hosts = self.hosts
         if hosts is None:
             return
-        # `request.host` is another one than the header's where the target is an absolute URL.
+        # `request.host` differs from the header if the request target is an absolute URL.
         for host in {request.headers.get(hdrs.HOST, ""), request.host}:
             name = _host_name(host)
             if name not in hosts and name != _local_address(request):
-                raise web.HTTPMisdirectedRequest(text="this service does not answer to that Host")
+                raise web.HTTPMisdirectedRequest(text="this service does not accept that Host")
 
     def _is_allowed(self, request: web.Request, audience: Audience) -> bool:
         presented = _bearer(request.headers.get(hdrs.AUTHORIZATION, ""))
-        reader, admin = self._access.reader_token, self._access.admin_token
-        # Both are always compared, so that the time tells nothing.
+        reader, admin = self.reader_token, self.admin_token
+        # Both are always compared, so that the time discloses nothing.
         is_reader = reader is not None and reader.matches(presented)
         is_admin = admin is not None and admin.matches(presented)
         may_read = reader is None or is_reader or is_admin
@@ -123,12 +123,12 @@ def _bearer(header: str) -> str:
 
 
 def _check_origin(request: web.Request, audience: Audience) -> None:
-    # Browsers send these when another site's page asks; the status page's own fetches do not.
+    # Browsers send these for requests of other sites' pages, not for those of the status page.
     if hdrs.ORIGIN in request.headers:
-        raise web.HTTPForbidden(text="requests of web pages are refused")
+        raise web.HTTPForbidden(text="requests by web pages are refused")
     is_own = request.headers.get(_SEC_FETCH_SITE) in _OWN_FETCHES
     if not is_own and audience is not Audience.PAGE:
-        raise web.HTTPForbidden(text="requests of other sites' web pages are refused")
+        raise web.HTTPForbidden(text="requests by web pages of other sites are refused")
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +139,7 @@ def _host_name(host: str) -> str:
 
 
 def _local_address(request: web.Request) -> str | None:
-    # An address cannot be rebound as a name can; so the one that was connected to is allowed.
+    # The address of the connection is allowed: unlike a name, it cannot be rebound.
     address = request.transport.get_extra_info("sockname") if request.transport else None
     return str(address[0]) if isinstance(address, tuple) else None
 

@@ -1,14 +1,16 @@
-"""Listening sockets: TCP, the Unix socket with its lock, and serving an application on them."""
+"""Listening sockets: TCP, TLS, the Unix socket with its lock, and runners of applications."""
 
 import asyncio
 import fcntl
 import os
 import socket
+import ssl
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
+import structlog
 from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
@@ -21,9 +23,9 @@ MAX_HEADERS = 128
 def listener(app: web.Application, limits: Limits, *, shutdown_timeout_s: float) -> web.AppRunner:
     """A runner without sites.
 
-    Its keep-alive limit is absolute from the last response on, so it ends silent connections and
-    headers that drip. Handlers are cancelled when their caller leaves. `shutdown_timeout_s` is how
-    long a clean-up waits for the requests under way.
+    The keep-alive timeout counts from the last response, so it ends idle connections and slow
+    headers. Handlers are cancelled when their client disconnects. A clean-up waits up to
+    `shutdown_timeout_s` for running requests.
     """
     return web.AppRunner(
         app,
@@ -39,14 +41,14 @@ def listener(app: web.Application, limits: Limits, *, shutdown_timeout_s: float)
     )
 
 
-# Connections not accepted yet; the kernel may allow fewer. With aiohttp's 128 a burst of callers
-# is lost, by TCP for a second and by a Unix socket for good, instead of being served or refused.
+# Connections not accepted yet; the kernel may allow fewer. With aiohttp's default of 128, a burst
+# of connections is delayed by a second over TCP, and fails over a Unix socket.
 BACKLOG = 4096
 
 
 @asynccontextmanager
 async def tcp_sockets(host: str, port: int) -> AsyncIterator[list[socket.socket]]:
-    """Sockets that listen until the block ends; raises OSError where one cannot be bound."""
+    """Sockets that listen until the block ends; raises OSError if one cannot be bound."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
@@ -63,9 +65,9 @@ MODE = 0o660  # owner and group: the executor shares the pod's fsGroup
 
 @contextmanager
 def unix_socket(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at `path`, removed in the end; a stale file there is replaced.
+    """A listening socket at `path`, removed when the block ends; a stale socket is replaced.
 
-    Raises ConfigurationError when another process serves it, or the folder does not take it.
+    Raises ConfigurationError if another process serves it, or the folder is not writable.
     """
     with _lock(path):
         bound = _bind(path)
@@ -78,7 +80,7 @@ def unix_socket(path: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    # The lock, not the socket file, says who serves: it goes with its process, however that ends.
+    # The lock shows whether a process serves the socket: the kernel releases it with the process.
     try:
         handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -100,7 +102,7 @@ def _bind(path: Path) -> socket.socket:
             [f"listen.unix: {path} is not a socket; remove it or choose another path"]
         )
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o777 & ~MODE)  # from the first moment on: no window for others
+    mask = os.umask(0o777 & ~MODE)  # set before the bind, so other users never have access
     try:
         path.unlink(missing_ok=True)
         bound.bind(str(path))
@@ -117,3 +119,79 @@ def _refusal(path: Path, error: OSError) -> str:
         f"listen.unix: {path}: {error.strerror or error}; the folder must exist and be writable "
         f"for uid {os.getuid()}, gid {os.getgid()}"
     )
+
+
+_ACCEPT_PAUSE_S = 1.0  # after a failed accept, such as without a free file descriptor
+# A TLS connection takes ten times the memory of a plain one, before the client is authorized. A
+# handshake takes milliseconds: beyond this number the oldest one is stuck, and is cancelled.
+MAX_HANDSHAKES = 256
+MAX_OPEN_FACTOR = 4  # open connections per admitted request
+
+
+class SecureAcceptor:
+    """Accepts TLS connections on one socket, each with the current certificate.
+
+    aiohttp's own sites cannot change their certificate.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        context: Callable[[], ssl.SSLContext],
+        limits: Limits,
+        *,
+        open_connections: Callable[[], int],
+    ) -> None:
+        self._factory = factory
+        self._context = context
+        self._limits = limits
+        self._open_connections = open_connections
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
+
+    async def run(self, listening: socket.socket) -> None:
+        """Accept until cancelled, which also cancels handshakes but keeps open connections."""
+        listening.settimeout(0)
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as handshakes:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(listening)
+                except OSError as error:
+                    structlog.get_logger().error("tls.accept_failed", code=type(error).__name__)
+                    await asyncio.sleep(_ACCEPT_PAUSE_S)
+                    continue
+                if self._open_connections() >= MAX_OPEN_FACTOR * self._limits.connections:
+                    structlog.get_logger().warning(
+                        "tls.too_many_connections", code="overloaded", peer=peer[0]
+                    )
+                    connection.close()
+                    continue
+                self._cancel_oldest()
+                task = handshakes.create_task(self._handshake(connection, peer[0]))
+                self._handshakes[task] = None
+                task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+
+    def _cancel_oldest(self) -> None:
+        if len(self._handshakes) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+
+    async def _handshake(self, connection: socket.socket, peer: str) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._factory,
+                connection,
+                ssl=self._context(),
+                ssl_handshake_timeout=self._limits.header_deadline_s,
+                ssl_shutdown_timeout=self._limits.linger_s,
+            )
+        except OSError as error:  # TLS and TCP errors, and the deadline
+            reason = getattr(error, "reason", None) or type(error).__name__
+            structlog.get_logger().warning(
+                "tls.handshake_failed", code=str(reason).lower(), peer=peer
+            )
+            connection.close()

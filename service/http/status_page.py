@@ -1,7 +1,4 @@
-"""`GET /`: a page for people, with what `/v1/status` tells to machines.
-
-One self-contained document; it fetches its figures by itself and asks nobody else for anything.
-"""
+"""`GET /`: the status page, one self-contained document that shows `/v1/status`."""
 
 import secrets
 from pathlib import Path
@@ -9,17 +6,14 @@ from pathlib import Path
 from aiohttp import web
 
 _FOLDER = Path(__file__).parent / "page"
-_STYLES = ("colours.css", "page.css")
-# One script for the browser: each file may use what those before it define.
+# Joined into one script, in this order: a file uses definitions of earlier files.
 _SCRIPTS = (
     "format.js",
     "elements.js",
     "words.js",
-    "figures.js",
     "rates.js",
-    "chart.js",
     "service_client.js",
-    "health.js",
+    "header.js",
     "refresh_part.js",
     "dimension_card.js",
     "channel_groups.js",
@@ -34,15 +28,16 @@ _POLICY = (
 
 
 class StatusPage:
-    """Handles people."""
+    """Handler of the page."""
 
     def __init__(self) -> None:
         page = (_FOLDER / "page.html").read_text()
-        page = page.replace("/*style*/", _joined(_STYLES))
-        self._page = page.replace("/*script*/", _joined(_SCRIPTS))
+        page = page.replace("/*style*/", (_FOLDER / "page.css").read_text())
+        scripts = (_FOLDER / name for name in _SCRIPTS)
+        self._page = page.replace("/*script*/", "\n".join(each.read_text() for each in scripts))
 
     async def get(self, _request: web.Request) -> web.Response:
-        """The page, whose script and style are the only ones that the browser may run."""
+        """The page; its security policy allows its own script and style only."""
         nonce = secrets.token_urlsafe(16)
         return web.Response(
             text=self._page.replace("{nonce}", nonce),
@@ -52,7 +47,3 @@ class StatusPage:
                 "Referrer-Policy": "no-referrer",
             },
         )
-
-
-def _joined(names: tuple[str, ...]) -> str:
-    return "\n".join((_FOLDER / name).read_text() for name in names)

@@ -1,1 +1,1 @@
-"""The streaming protocol over WebSocket: receive, translate, ask the engine, send."""
+"""Streaming protocol over WebSocket."""

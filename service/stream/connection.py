@@ -6,19 +6,22 @@ from dataclasses import dataclass, replace
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema, version_columns
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
 from lookup_core.keys.key_casts import check_key_types
 from lookup_core.keys.typed_keys import named_key
 from lookup_core.protocol import frames
+from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.server_channel import PingRateLimit, ServerChannel
+from lookup_core.protocol.lookup_scheduler import LearnedCosts
+from lookup_core.protocol.server_channel import PingRateLimit
+from service.engine.tracer import Tracer
 from service.stream.channel_lookups import ChannelLookups
+from service.stream.channel_registry import AdmittedChannel, ChannelRegistry
+from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import AnswerPiece, Outbox, Outgoing
-from service.stream.stream_lookup import Asker, ChannelSchema
-from service.stream.stream_parts import StreamParts
+from service.stream.stream_lookup import ChannelContext, ChannelSchema
 
 log = structlog.get_logger()
 
@@ -26,51 +29,71 @@ _MAX_REASON_BYTES = 120  # a close frame holds 123
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionEnd:
-    """What the peer is told."""
+class Timeouts:
+    """Timeouts of one connection."""
 
-    code: WSCloseCode
-    reason: str = ""
+    hello_s: float = 10.0  # until the first frame
+    describe_s: float = 2.0  # how long OPEN waits for the description by the backend
+    send_s: float = 30.0  # until the peer has taken one frame
+    close_s: float = 2.0  # until the peer has answered the close
+    heartbeat_s: float = 15.0  # of silence until a ping; half of it until the pong
 
-    @property
-    def message(self) -> bytes:
-        """The reason as it fits a close frame, cut between characters: it must be UTF-8."""
-        return self.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """What all connections of the process share."""
+
+    registry: ChannelRegistry
+    queue: LookupQueue
+    budget: AnswerBudget[int]  # by connection number
+    costs: LearnedCosts
+    agent: str
+    timeouts: Timeouts
+    tracer: Tracer
 
 
 class ConnectionEnded(Exception):
-    """Never leaves the tasks of one connection."""
+    """Ends the tasks of one connection; the peer gets code and reason."""
 
     def __init__(self, code: WSCloseCode, reason: str = "") -> None:
         super().__init__(reason)
-        self.end = ConnectionEnd(code, reason)
+        self.code = code
+        self.reason = reason
+
+    @property
+    def message(self) -> bytes:
+        """The reason, cut between characters to the size of a close frame."""
+        return self.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
 
 
-def connection_end(error: Exception, connection: int) -> ConnectionEnd:
-    """What the error of a connection's task means for its peer; logs what somebody should see."""
+def connection_end(error: Exception, connection: int) -> ConnectionEnded:
+    """Close code and reason for an error of a connection's task; logs violations and defects."""
     match error:
         case ConnectionEnded():
-            return error.end
+            return error
         case ProtocolViolation():
             log.warning(
-                "stream.violation", connection=connection, code=error.code, detail=str(error)
+                "stream.protocol_violation",
+                connection=connection,
+                code=error.code,
+                detail=str(error),
             )
-            return ConnectionEnd(WSCloseCode.PROTOCOL_ERROR, str(error))
+            return ConnectionEnded(WSCloseCode.PROTOCOL_ERROR, str(error))
         case TimeoutError():
-            return ConnectionEnd(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
+            return ConnectionEnded(WSCloseCode.TRY_AGAIN_LATER, "the peer reads nothing")
         case ConnectionError():
-            return ConnectionEnd(WSCloseCode.OK)
+            return ConnectionEnded(WSCloseCode.OK)
         case _:
-            log.error("stream.defect", connection=connection, exc_info=error)
-            return ConnectionEnd(WSCloseCode.INTERNAL_ERROR, "a defect of the service")
+            log.error("stream.internal_error", connection=connection, exc_info=error)
+            return ConnectionEnded(WSCloseCode.INTERNAL_ERROR, "internal error of the service")
 
 
-MAX_CHANNELS = 64  # of one connection: a task has one for each dimension that it looks up
+MAX_CHANNELS = 64  # of one connection; a task opens one per dimension
 _PINGS = {WSMsgType.PING, WSMsgType.PONG}
 
 
 class StreamConnection:
-    """Serves one WebSocket until it closes."""
+    """Serves one WebSocket until it is closed."""
 
     def __init__(self, socket: web.WebSocketResponse, number: int, parts: StreamParts) -> None:
         self._socket = socket
@@ -84,15 +107,15 @@ class StreamConnection:
             on_sending=self._on_sending,
             on_sent=self._on_sent,
         )
-        self._pings = PingRateLimit(parts.line.now())
-        self._opening: dict[int, asyncio.Task[None]] = {}  # {channel: waits for its dimension}
-        self._channels: dict[int, tuple[ChannelId, ChannelLookups]] = {}
-        self._is_welcome = False
+        self._pings = PingRateLimit(parts.queue.now())
+        self._opening: dict[int, asyncio.Task[None]] = {}  # {channel being opened: task}
+        self._channels: dict[int, ChannelLookups] = {}
+        self._is_greeted = False
         self._must_end = asyncio.Event()
-        self._why: Exception = ConnectionEnded(WSCloseCode.GOING_AWAY, "draining")
+        self._cause: Exception = ConnectionEnded(WSCloseCode.GOING_AWAY, "draining")
 
     async def serve(self) -> None:
-        """Run to the end of the connection; cancellation leaves no lookup and no credit behind."""
+        """Run until the connection ends; lookups and credit are released, even when cancelled."""
         self._parts.budget.open(self._number)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -100,7 +123,7 @@ class StreamConnection:
                 tasks.create_task(self._wait_for_end())
                 await self._receive(tasks)
         except ExceptionGroup as group:
-            # The border of the connection's tasks: a defect ends this connection only.
+            # Border of the connection's tasks: a defect ends this connection only.
             end = connection_end(group.exceptions[0], self._number)
         finally:
             # Before the close, which waits for the peer.
@@ -108,31 +131,31 @@ class StreamConnection:
                 self._drop(number)
             self._outbox.clear()
             self._parts.budget.close(self._number)
-            self._parts.line.on_room()
+            self._parts.queue.on_room()
         await self._close(end)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way to the peer."""
+        """Whether no frame is queued for the peer."""
         return self._outbox.is_idle
 
     def go_away(self, reason: str) -> None:
-        """Ask the peer to open nothing new here; end what has not begun."""
-        if self._is_welcome:
+        """Send GOAWAY, so that the peer opens nothing new; end a connection without HELLO."""
+        if self._is_greeted:
             self._outbox.put(frames.Goaway(reason))
         else:
             self.end()
 
     def end(self) -> None:
-        """Close for good, with code 1001; `serve` returns when that is done."""
+        """Close the connection with code 1001; `serve` returns once it is closed."""
         self._must_end.set()
 
     async def _wait_for_end(self) -> None:
         await self._must_end.wait()
-        raise self._why
+        raise self._cause
 
     def _end_for(self, error: Exception) -> None:
-        self._why = error
+        self._cause = error
         self._must_end.set()
 
     async def _receive(self, tasks: asyncio.TaskGroup) -> None:
@@ -146,7 +169,7 @@ class StreamConnection:
                     self._channel(frame.channel).on_lookup(frame)
                 case _:
                     self._control(frame)
-            # Frames that are here already come without a pause: let others in between.
+            # Buffered frames arrive without a pause: let other tasks run in between.
             await asyncio.sleep(0)
 
     async def _greet(self) -> None:
@@ -163,11 +186,11 @@ class StreamConnection:
                 f"this service ({self._parts.agent}) speaks {frames.PROTOCOL_VERSION}, "
                 f"the client ({frame.agent}) {list(frame.versions)}",
             )
-        self._is_welcome = True
+        self._is_greeted = True
         self._outbox.put(frames.Welcome(frames.PROTOCOL_VERSION, self._parts.agent))
 
     async def _next_frame(self) -> Frame:
-        # Who does not take what is there for it may not ask for more: not even for refusals.
+        # A peer that does not read its frames may not cause more of them, not even refusals.
         await self._outbox.wait_for_room()
         while (message := await self._socket.receive()).type in _PINGS:
             if message.type is WSMsgType.PING:
@@ -177,17 +200,17 @@ class StreamConnection:
             return decode_frame(message.data)
         if message.type is WSMsgType.TEXT:
             raise ProtocolViolation(ErrorCode.BAD_FRAME, "frames are binary messages")
-        raise ConnectionEnded(WSCloseCode.OK)  # closed or broken: there is nothing more to read
+        raise ConnectionEnded(WSCloseCode.OK)  # closed or broken
 
     async def _on_ping(self, content: bytes) -> None:
-        if not self._pings.take(self._parts.line.now()):
+        if not self._pings.take(self._parts.queue.now()):
             raise ConnectionEnded(WSCloseCode.POLICY_VIOLATION, "too many pings")
         async with asyncio.timeout(self._timeouts.send_s):
             await self._socket.pong(content)
 
     def _check_new(self, frame: frames.Open) -> None:
         if frame.channel in self._channels or frame.channel in self._opening:
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, f"channel {frame.channel} is open already")
+            raise ProtocolViolation(ErrorCode.BAD_FRAME, f"channel {frame.channel} is already open")
         if len(self._channels) + len(self._opening) >= MAX_CHANNELS:
             raise ConnectionEnded(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
 
@@ -197,8 +220,8 @@ class StreamConnection:
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
             select = schema.select_versions if frame.is_as_of else schema.select
-            promised = DimensionSchema(schema.key, select(frame.columns))
-            turn, book = self._registry.admit(frame, connection=self._number)
+            opened_schema = DimensionSchema(schema.key, select(frame.columns))
+            admitted = self._registry.admit(frame, connection=self._number)
         except SidelookError as error:
             self._outbox.put(
                 frames.Failure(frame.channel, error.code, error.detail, error.is_retryable)
@@ -206,41 +229,35 @@ class StreamConnection:
             return
         finally:
             self._opening.pop(frame.channel, None)
-        self._channels[frame.channel] = (
-            turn,
-            self._lookups(book, frame, promised=promised, turn=turn),
-        )
+        self._channels[frame.channel] = self._lookups(admitted, frame, schema=opened_schema)
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
-        credit = book.share.records, book.share.bytes
+        share = admitted.state.share
         waits = dimension.settings.wait_for_dimension_s > 0
         opened = frames.Opened(
-            frame.channel, *credit, promised.columns, names, versions=versions, waits=waits
+            *(frame.channel, share.records, share.bytes, opened_schema.columns, names),
+            versions=versions,
+            waits=waits,
         )
         self._outbox.put(opened)
 
     def _lookups(
-        self,
-        book: ServerChannel[ChannelId],
-        opened: frames.Open,
-        *,
-        promised: DimensionSchema,
-        turn: ChannelId,
+        self, admitted: AdmittedChannel, opened: frames.Open, *, schema: DimensionSchema
     ) -> ChannelLookups:
-        asker = Asker(
-            self._number,
-            opened.channel,
-            turn,
-            self._registry.dimension(opened.dimension),
-            ChannelSchema(opened.key, promised),
-            self._parts.budget,
-            self._parts.costs.newcomer(opened.dimension),
-            self._parts.tracer,
+        context = ChannelContext(
+            connection=self._number,
+            channel=opened.channel,
+            id=admitted.id,
+            dimension=self._registry.dimension(opened.dimension),
+            schema=ChannelSchema(opened.key, schema),
+            budget=self._parts.budget,
+            costs=self._parts.costs.newcomer(opened.dimension),
+            tracer=self._parts.tracer,
         )
         return ChannelLookups(
-            book,
+            admitted,
             opened,
-            asker=asker,
-            line=self._parts.line,
+            context=context,
+            queue=self._parts.queue,
             outbox=self._outbox,
             on_defect=self._end_for,
         )
@@ -258,32 +275,31 @@ class StreamConnection:
                 raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a client never sends {kind} here")
 
     def _on_event_time(self, frame: frames.Watermark | frames.Status) -> None:
-        book = self._channel(frame.channel).book
-        turn, _ = self._channels[frame.channel]
-        if book.is_closing:
+        channel = self._channel(frame.channel)
+        if channel.state.is_closing:
             kind = type(frame).__name__.upper()
             raise ProtocolViolation(
                 ErrorCode.UNKNOWN_CHANNEL, f"{kind} after CLOSE on {frame.channel}"
             )
         if isinstance(frame, frames.Watermark):
-            book.on_watermark(frame.watermark_ms)
-            self._registry.watermarks.on_watermark(turn, frame.watermark_ms)
+            channel.state.on_watermark(frame.watermark_ms)
+            self._registry.watermarks.on_watermark(channel.id, frame.watermark_ms)
         else:
-            book.is_idle = frame.is_idle
-            self._registry.watermarks.on_status(turn, is_idle=frame.is_idle)
+            channel.state.is_idle = frame.is_idle
+            self._registry.watermarks.on_status(channel.id, is_idle=frame.is_idle)
 
     def _on_cancel(self, frame: frames.Cancel) -> None:
-        # On its way it may have met the CLOSED or ERROR that ended the channel: harmless.
+        # The channel may have ended while CANCEL was on its way.
         if frame.channel in self._channels:
-            self._channel(frame.channel).on_cancel(frame.sequence)
+            self._channels[frame.channel].on_cancel(frame.sequence)
 
     def _on_close(self, frame: frames.Close) -> None:
         opening = self._opening.pop(frame.channel, None)
         if opening is not None:
             opening.cancel()
             self._outbox.put(frames.Closed(frame.channel))
-        elif frame.channel in self._channels:  # otherwise as for CANCEL
-            self._channel(frame.channel).on_close()
+        elif frame.channel in self._channels:  # otherwise it has ended, as for CANCEL
+            self._channels[frame.channel].on_close()
 
     def _on_sending(self, frame: Outgoing) -> None:
         match frame:
@@ -292,38 +308,38 @@ class StreamConnection:
             case frames.Closed():
                 self._drop(frame.channel)
             case _:
-                pass  # nothing depends on when the others go
+                pass  # other frames have no effect when they are sent
 
     def _on_sent(self, outgoing: Outgoing) -> None:
         if isinstance(outgoing, AnswerPiece):
             held_bytes = outgoing.held_bytes
             self._parts.budget.release(self._number, outgoing.channel, held_bytes)
-            self._parts.line.on_room()
+            self._parts.queue.on_room()
 
     def _channel(self, number: int) -> ChannelLookups:
         if number not in self._channels:
             raise ProtocolViolation(ErrorCode.UNKNOWN_CHANNEL, f"channel {number} is not open")
-        return self._channels[number][1]
+        return self._channels[number]
 
     def _drop(self, number: int) -> None:
         if number in self._channels:
-            turn, channel = self._channels.pop(number)
+            channel = self._channels.pop(number)
             channel.abandon()
-            self._registry.remove(turn)
+            self._registry.remove(channel.id)
 
-    async def _close(self, end: ConnectionEnd) -> None:
-        log.info("stream.ended", connection=self._number, code=end.code, reason=end.reason)
+    async def _close(self, end: ConnectionEnded) -> None:
+        log.info("stream.closed", connection=self._number, code=end.code, reason=end.reason)
         try:
             async with asyncio.timeout(self._timeouts.close_s):
-                # Not drained: a peer that reads nothing would hold it up.
+                # Not drained: a peer that reads nothing would block it.
                 await self._socket.close(code=end.code, message=end.message, drain=False)
         except TimeoutError:
-            log.info("stream.close_unanswered", connection=self._number)
+            log.info("stream.close_timeout", connection=self._number)
 
 
 def _with_named_key(frame: frames.Open, schema: DimensionSchema) -> frames.Open:
     if not len(frame.key):
-        return frame  # a channel that only describes the dimension
+        return frame  # the channel only describes the dimension
     key = named_key(frame.key, schema)
     check_key_types(key, schema)
     return replace(frame, key=key)

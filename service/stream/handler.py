@@ -1,7 +1,4 @@
-"""The route `/v1/stream`: upgrades a request and serves the connection; knows all that are open.
-
-What a connection does stands in `connection`.
-"""
+"""Handler of `/v1/stream`: upgrades requests, and drains all connections at shutdown."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,19 +9,17 @@ from aiohttp import WSCloseCode, web
 from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
 from lookup_core.protocol.frames import SUBPROTOCOL
 from lookup_core.protocol.lookup_scheduler import LearnedCosts
-from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.tracer import NullTracer, Tracer
 from service.stream.channel_registry import ChannelRegistry
-from service.stream.connection import StreamConnection
+from service.stream.connection import StreamConnection, StreamParts, Timeouts
 from service.stream.lookup_queue import LookupQueue
-from service.stream.stream_parts import StreamParts, Timeouts
 
 _POLL_S = 0.02
-_FIRST_RECORDS = 64  # of a dimension of which nothing is known, that all answers have room for
+_FIRST_RECORDS = 64  # records of an unknown dimension whose answers fit the budget together
 
 
 class StreamHandler:
-    """Serves streams until the drain; one for all listeners."""
+    """Serves streams until the drain; shared by all listeners."""
 
     def __init__(
         self,
@@ -36,7 +31,7 @@ class StreamHandler:
         timeouts: Timeouts | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self._registry = registry
+        self.registry = registry
         self._max_message_bytes = max_message_bytes
         self._timeouts = timeouts or Timeouts()
         self._parts = StreamParts(
@@ -53,17 +48,17 @@ class StreamHandler:
         self._is_draining = False
 
     async def run(self) -> None:
-        """Carry out lookups that have to wait for their turn, until cancelled."""
-        await self._parts.line.run()
+        """Run queued lookups, until cancelled."""
+        await self._parts.queue.run()
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """Serve one connection to its end."""
+        """Serve one connection until it ends."""
         socket = web.WebSocketResponse(
             timeout=self._timeouts.close_s,
             protocols=(SUBPROTOCOL,),
-            compress=False,  # answers are columns on a local socket: it would only cost time
+            compress=False,  # on a local socket it would cost time and save nothing
             heartbeat=self._timeouts.heartbeat_s,
-            autoping=False,  # pings are counted before they are answered
+            autoping=False,  # the connection limits the rate of pings
             max_msg_size=self._max_message_bytes,
         )
         await socket.prepare(request)
@@ -74,24 +69,12 @@ class StreamHandler:
         await self._serve(socket, transport=request.transport)
         return socket
 
-    def statistics(self) -> list[ChannelStatistics]:
-        """All open channels."""
-        return self._registry.statistics()
-
-    def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
-        """Whether there may be more channels and more credit than there are."""
-        self._registry.allow_growth(is_allowed)
-
-    def watermarks_ms(self) -> dict[str, int]:
-        """How far the event time of each dimension's streams is."""
-        return self._registry.watermarks.watermarks_ms()
-
     async def drain(self, timeout_s: float) -> None:
-        """Send GOAWAY, wait for what is in flight, then close all with code 1001."""
+        """Send GOAWAY, wait up to `timeout_s` for records in flight, then close with code 1001."""
         self._is_draining = True
         for connection in self._connections:
             connection.go_away("draining")
-        await _wait_until(self._is_quiet, timeout_s)  # the clients replay what was not answered
+        await _wait_until(self._is_quiet, timeout_s)  # clients repeat unanswered lookups elsewhere
         for connection in self._connections:
             connection.end()
         await _wait_until(lambda: not self._connections, self._timeouts.close_s)
@@ -101,17 +84,17 @@ class StreamHandler:
     ) -> None:
         connection = StreamConnection(socket, next(self._numbers), self._parts)
         self._connections.add(connection)
-        if self._is_draining:  # it was let in just before
+        if self._is_draining:  # it was admitted just before the drain
             connection.end()
         try:
             await connection.serve()
         finally:
             self._connections.discard(connection)
             if transport is not None and socket.close_code == WSCloseCode.ABNORMAL_CLOSURE:
-                transport.abort()  # what its peer does not read would keep it open
+                transport.abort()  # unread bytes would keep the connection open
 
     def _is_quiet(self) -> bool:
-        if any(each.in_flight_records for each in self._registry.statistics()):
+        if any(each.in_flight_records for each in self.registry.statistics()):
             return False
         return all(each.is_idle for each in self._connections)
 
@@ -119,8 +102,8 @@ class StreamHandler:
 async def _wait_until(is_so: Callable[[], bool], timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            # Polled once in a life: an event for it would cost every lookup something.
+            # Polled, because it happens once: an event would cost every lookup time.
             while not is_so():  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        pass  # whoever waits goes on without
+        pass  # the drain continues without it

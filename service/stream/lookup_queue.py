@@ -1,7 +1,7 @@
-"""The line of all lookups that streams have asked: carried out in fair turns, a part at a time.
+"""Queue of all stream lookups: runs them in fair turns, a part at a time.
 
-Between two parts the event loop is free for frames, queries and other requests. What is decided is
-decided by `LookupTurns` and `ChunkPace`; what a lookup is, is its own business.
+Between two parts the event loop serves frames, queries and other requests. `LookupScheduler`
+chooses the next part, `Quantum` its size.
 """
 
 import asyncio
@@ -15,107 +15,108 @@ from service.engine.pause import pause
 
 
 class QueuedLookup(Protocol):
-    """A lookup as the line sees it; nothing here waits, and only `carry_out` may fail."""
+    """What the queue needs of a lookup; no method waits, and only `carry_out` may raise."""
 
-    turn: ChannelId
+    channel: ChannelId
     records: int
     deadline_s: float
     pace: Quantum  # of its channel
 
     def records_that_fit(self, wanted: int) -> int:
-        """For how many of so many records, or of a part of them, there is room; 0 for too few."""
+        """How many of `wanted` records the byte budget admits now; possibly 0."""
 
     def carry_out(self, records: range, now: float) -> None:
-        """Ask for these records, by position."""
+        """Submit these records, by position."""
 
     def time_out(self, records: range) -> None:
-        """The time is over and these records were not asked for."""
+        """The deadline passed before these records were submitted."""
 
     def fail(self, error: Exception) -> None:
-        """To carry it out met a defect; its connection must end."""
+        """Report a defect of `carry_out`; the connection must end."""
 
 
 class LookupQueue:
-    """Carries lookups out while `run` runs; used by one event loop only."""
+    """Runs queued lookups while `run` is active; for one event loop."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        work_clock: Callable[[], float] = time.thread_time,  # others of the machine do not count
+        work_clock: Callable[[], float] = time.thread_time,  # other processes do not count
     ) -> None:
         self._clock = clock
         self._work_clock = work_clock
-        self._turns: LookupScheduler[ChannelId] = LookupScheduler()
+        self._scheduler: LookupScheduler[ChannelId] = LookupScheduler()
         self._lookups: dict[Ticket, QueuedLookup] = {}
         self._tickets: dict[QueuedLookup, Ticket] = {}
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many lookups are in line."""
-        return len(self._turns)
+        """The number of queued lookups."""
+        return len(self._scheduler)
 
     def now(self) -> float:
-        """The time that deadlines are measured by, in monotonic seconds."""
+        """The clock of the deadlines, in monotonic seconds."""
         return self._clock()
 
     async def run(self) -> None:
-        """Carry out what is in line and end what is overdue, until cancelled."""
+        """Run queued lookups and time out overdue ones, until cancelled."""
         while True:
             self._end_overdue()
             if self._step():
                 await asyncio.sleep(0)
             else:
-                await self._pause(self._turns.next_deadline())
+                await self._pause(self._scheduler.next_deadline())
 
     def put(self, lookup: QueuedLookup) -> None:
-        """Take a lookup of some records in; with nobody before it, it is begun at once."""
-        is_first = self._turns.head() is None
-        ticket = self._turns.add(lookup.turn, records=lookup.records, deadline_s=lookup.deadline_s)
+        """Queue a lookup of at least one record; if the queue is empty, a part runs at once."""
+        is_first = self._scheduler.head() is None
+        ticket = self._scheduler.add(
+            lookup.channel, records=lookup.records, deadline_s=lookup.deadline_s
+        )
         self._lookups[ticket] = lookup
         self._tickets[lookup] = ticket
         if is_first:
             self._step()
-        if self._turns:
+        if self._scheduler:
             self._wake.set()
 
     def remove(self, lookup: QueuedLookup) -> None:
-        """Nobody wants this lookup any more; harmless when it is not in line."""
+        """Remove a lookup; a no-op if it is not queued."""
         ticket = self._tickets.get(lookup)
         if ticket is not None:
-            self._turns.remove(ticket)
+            self._scheduler.remove(ticket)
             self._forget(ticket)
 
     def on_room(self) -> None:
-        """Bytes were given back: those that had no room may try again."""
-        if self._turns.resume():
+        """Bytes were released: resume stalled lookups."""
+        if self._scheduler.resume():
             self._wake.set()
 
     def _step(self) -> bool:
-        while (head := self._turns.head()) is not None:
+        while (head := self._scheduler.head()) is not None:
             lookup = self._lookups[head.ticket]
-            quantum = lookup.pace.records
             room = lookup.records_that_fit(len(head.records))
             if room:
-                part = self._turns.take(quantum=quantum, room=room)
+                part = self._scheduler.take(quantum=lookup.pace.records, room=room)
                 if part.records.stop == lookup.records:
                     self._forget(part.ticket)
                 self._carry_out(lookup, part.records)
                 return True
-            self._turns.stall()
+            self._scheduler.stall()
         return False
 
     def _carry_out(self, lookup: QueuedLookup, records: range) -> None:
         begun_at = self._work_clock()
         try:
             lookup.carry_out(records, self._clock())
-        except Exception as error:  # noqa: BLE001 -- it is not swallowed, see below
-            # The border of the line's task: a defect ends the connection that it concerns only.
+        except Exception as error:  # noqa: BLE001 -- reported, not swallowed
+            # Border of the queue's task: a defect ends the connection of this lookup only.
             lookup.fail(error)
         lookup.pace.on_chunk(len(records), self._work_clock() - begun_at)
 
     def _end_overdue(self) -> None:
-        for part in self._turns.pop_expired(self._clock()):
+        for part in self._scheduler.pop_expired(self._clock()):
             lookup = self._lookups[part.ticket]
             self._forget(part.ticket)
             lookup.time_out(part.records)

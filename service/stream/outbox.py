@@ -1,4 +1,4 @@
-"""Outgoing frames of one connection: one sender, in order, with a deadline on every send."""
+"""Outbox of one connection: sends frames in order, each with a deadline."""
 
 import asyncio
 from collections import deque
@@ -10,12 +10,12 @@ from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Credit, Frame, Result
 
-PIECE_BYTES = 1024 * 1024  # of rows in one RESULT: to encode it takes a millisecond or two
+PIECE_BYTES = 1024 * 1024  # of rows in one RESULT; encoding it takes 1 to 2 ms
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """What becomes one RESULT; `held_bytes` are free when it was sent."""
+    """The content of one RESULT frame; `held_bytes` are released once it is sent."""
 
     channel: int
     sequence: int
@@ -30,28 +30,28 @@ class AnswerPiece:
         return Result(self.channel, self.sequence, self.is_last, has_rows, payload)
 
     def pieces(self) -> Iterator["AnswerPiece"]:
-        """The same in frames of a size that peers take and that are sent soon."""
+        """The answer in pieces of at most `PIECE_BYTES`, unless one row is larger."""
         if self.held_bytes <= PIECE_BYTES:
             yield self
             return
         *pieces, last = self.answer.pieces(PIECE_BYTES)
         for piece in pieces:
-            # They are slices of the same rows, which are all held until the last of them is gone.
+            # All pieces are slices of the same rows, which stay in memory until the last is sent.
             yield replace(self, is_last=False, answer=piece, held_bytes=0)
         yield replace(self, answer=last)
 
 
 Outgoing = Frame | AnswerPiece
 
-MAX_QUEUED_FRAMES = 1024  # frames; a peer that lets more wait is not listened to for now
+MAX_QUEUED_FRAMES = 1024  # with more, the peer's frames are not read
 
 
 class Outbox:
-    """Accepts frames without waiting; `run` calls `on_sending` with each, and then sends it.
+    """Accepts frames without waiting; `run` sends them.
 
-    Before, because the peer may answer a frame while its send still waits for room. `on_sent`
-    follows when the frame is with the socket. The credit that stands behind an answer overtakes it:
-    a peer that has the answer alone asks at once for the little that it still has credit for.
+    `on_sending` is called before each send, because the peer may respond while the send still
+    waits; `on_sent` is called when the socket has the frame. Credit overtakes the answer before it:
+    otherwise the peer would use the answer for a small lookup with its remaining credit.
     """
 
     def __init__(
@@ -73,28 +73,28 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was put is with the socket."""
+        """Whether the socket has all frames."""
         return not self._has_frames.is_set()
 
     def put(self, outgoing: Outgoing) -> None:
-        """Queue a frame behind those that are already here."""
+        """Append a frame."""
         self._outgoing.append(outgoing)
         self._has_frames.set()
         if len(self._outgoing) > MAX_QUEUED_FRAMES:
             self._has_room.clear()
 
     async def wait_for_room(self) -> None:
-        """Wait while too many frames wait; whoever asks for more of them should."""
+        """Wait while more than `MAX_QUEUED_FRAMES` are queued, before reading from the peer."""
         await self._has_room.wait()
 
     def clear(self) -> None:
-        """Forget what was not sent; the peer is gone."""
+        """Drop all queued frames, because the peer is gone."""
         self._outgoing.clear()
 
     async def run(self) -> None:
-        """Send until cancelled; raises TimeoutError when the peer does not take a frame in time.
+        """Send until cancelled.
 
-        Raises ConnectionError when the peer is gone.
+        Raises TimeoutError for a peer that does not read in time, ConnectionError for a closed one.
         """
         while True:
             await self._has_frames.wait()
@@ -103,7 +103,7 @@ class Outbox:
             self._has_frames.clear()
 
     async def _send_next(self) -> None:
-        # Apart from the loop, whose names would hold an answer until the next one is here.
+        # A function of its own: names in the loop would keep an answer until the next one.
         outgoing = self._pop()
         if len(self._outgoing) <= MAX_QUEUED_FRAMES:
             self._has_room.set()

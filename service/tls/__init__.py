@@ -1,1 +1,1 @@
-"""TLS of the listeners: what a certificate is worth, and how another takes its place."""
+"""Server certificates of the TLS listener: validation and rotation."""

@@ -1,4 +1,4 @@
-"""Server certificate of a listener: its files, checked before anything connects."""
+"""Server certificate of a listener: loading and validation of its PEM files."""
 
 import ipaddress
 import ssl
@@ -13,14 +13,14 @@ _Version = tuple[int, int, int]  # inode, modification time, size: a swapped sym
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """A chain, its key and, if callers show certificates, the authorities of those; all PEM."""
+    """A chain, its key and, for mutual TLS, the authorities of client certificates; all PEM."""
 
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
 
     def versions(self) -> tuple[_Version | None, ...]:
-        """Another value whenever a file has changed; None stands for one that is not there."""
+        """The versions of the files, None for a missing one; they differ after a change."""
         files = (self.cert_file, self.key_file, self.client_ca_file)
         return tuple(_version(each) for each in files if each is not None)
 
@@ -29,62 +29,62 @@ def _version(path: Path) -> _Version | None:
     try:
         status = path.stat()
     except OSError:
-        return None  # told by whoever reads it
+        return None  # reading the file reports the error
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-_WANTED = "give a chain in PEM, the server's own certificate first"
+_REMEDY = "provide a PEM chain that begins with the server's certificate"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerCertificate:
-    """A context for a listener's sockets, and what its certificate says."""
+    """The TLS context of a listener, with names and expiry of its certificate."""
 
     context: ssl.SSLContext
-    names: frozenset[str]  # and addresses, in lower case; some begin with `*.`
+    names: frozenset[str]  # and addresses, in lower case; wildcards begin with `*.`
     expires_s: float  # since the epoch
 
     def is_for(self, host: str) -> bool:
-        """Whether callers who ask for this host would accept it; `*` stands for one label."""
+        """Whether clients accept the certificate for this host; `*` stands for one label."""
         _, dot, domain = host.partition(".")
         return host in self.names or (bool(dot) and f"*.{domain}" in self.names)
 
 
 def server_certificate(files: CertificateFiles) -> ServerCertificate:
-    """What the files hold now; raises ValueError that names the file, and the remedy."""
+    """Load the files; raises ValueError with the file and the remedy."""
     chain = _text(files.cert_file)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)  # TLS 1.2 or newer
-    caller = _caller(chain, files.cert_file)
+    client = _client_context(chain, files.cert_file)
     _load(context, files)
-    told = _told(context, caller, files.cert_file)
-    names = frozenset(_names(told))
+    certificate = _checked(context, client, files.cert_file)
+    names = frozenset(_names(certificate))
     if not names:
         raise ValueError(
-            f"{files.cert_file} names no host, so that no caller accepts it; "
-            "give one with a subjectAltName"
+            f"{files.cert_file} names no host, so clients reject it; "
+            "provide one with a subjectAltName"
         )
     if files.client_ca_file is not None:
-        _ask_for_certificates(context, files.client_ca_file)
-    return ServerCertificate(context, names, ssl.cert_time_to_seconds(told["notAfter"]))
+        _require_client_certificates(context, files.client_ca_file)
+    return ServerCertificate(context, names, ssl.cert_time_to_seconds(certificate["notAfter"]))
 
 
 def _text(path: Path) -> str:
     try:
-        # What is not ASCII can only stand in comments between the certificates.
+        # Only comments between the certificates may contain other characters.
         return path.read_text(encoding="ascii", errors="ignore")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _caller(chain: str, path: Path) -> ssl.SSLContext:
-    """A caller who trusts this very certificate, and so judges its dates and purpose alone."""
+def _client_context(chain: str, path: Path) -> ssl.SSLContext:
+    """A client that trusts this certificate itself, so it checks dates and purpose only."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=chain)
     except (ssl.SSLError, ValueError) as error:
-        raise ValueError(f"{path} holds no certificate; {_WANTED}") from error
+        raise ValueError(f"{path} contains no certificate; {_REMEDY}") from error
     return context
 
 
@@ -94,12 +94,11 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ValueError(
-                f"{files.key_file} is not the key of {files.cert_file}; give the two that were "
-                "made together"
+                f"{files.key_file} is not the key of {files.cert_file}; provide a matching pair"
             ) from error
         raise ValueError(
-            f"{files.key_file} holds no key that can be used with {files.cert_file} "
-            f"({_reason(error)}); give its key in PEM, without a password, of at least 2048 bits"
+            f"{files.key_file} contains no usable key for {files.cert_file} "
+            f"({_reason(error)}); provide a PEM key of at least 2048 bits, without a password"
         ) from error
     except OSError as error:
         raise ValueError(f"cannot read {files.key_file}: {error.strerror}") from error
@@ -110,30 +109,30 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _refuse_password() -> str:
-    return ""  # otherwise the library would ask for it at the terminal
+    return ""  # otherwise the library would prompt at the terminal
 
 
-def _told(server: ssl.SSLContext, caller: ssl.SSLContext, path: Path) -> Mapping[str, Any]:
-    """What the certificate says, in a handshake in memory that finds what callers would."""
-    to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
+def _checked(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> Mapping[str, Any]:
+    """The fields of the certificate, validated by a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
-        caller.wrap_bio(to_caller, to_server),
-        server.wrap_bio(to_server, to_caller, server_side=True),
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
     )
     try:
-        while not all([_has_shaken(end) for end in ends]):  # noqa: C419  # both go on each time
+        while not all([_is_finished(end) for end in ends]):  # noqa: C419  # both ends must take a step
             pass
     except ssl.SSLCertVerificationError as error:
         raise ValueError(
-            f"{path}: {error.verify_message}; callers would refuse it: renew it, "
-            "for use by a server, and look at this machine's clock"
+            f"{path}: {error.verify_message}; clients would reject it: renew it with the purpose "
+            "of a server, and check the clock of this machine"
         ) from error
     except ssl.SSLError as error:
-        raise ValueError(f"{path} is of no use to callers: {error.reason}") from error
+        raise ValueError(f"{path}: clients would fail the handshake: {error.reason}") from error
     return ends[0].getpeercert() or {}
 
 
-def _has_shaken(end: ssl.SSLObject) -> bool:
+def _is_finished(end: ssl.SSLObject) -> bool:
     try:
         end.do_handshake()
     except ssl.SSLWantReadError:
@@ -141,23 +140,27 @@ def _has_shaken(end: ssl.SSLObject) -> bool:
     return True
 
 
-def _names(told: Mapping[str, Any]) -> Iterator[str]:
-    for kind, name in told.get("subjectAltName", ()):
+def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    for kind, name in certificate.get("subjectAltName", ()):
         if kind == "DNS":
             yield name.lower()
         elif kind == "IP Address":
-            yield str(ipaddress.ip_address(name))  # the library writes ::1 in full
+            yield str(ipaddress.ip_address(name))  # the library does not abbreviate IPv6 addresses
 
 
-def _ask_for_certificates(context: ssl.SSLContext, path: Path) -> None:
+def _require_client_certificates(context: ssl.SSLContext, path: Path) -> None:
     authorities = _text(path)
     try:
         context.load_verify_locations(cadata=authorities)
     except (ssl.SSLError, ValueError) as error:
-        raise ValueError(f"{path} holds no certificate; give those of authorities") from error
+        raise ValueError(
+            f"{path} contains no certificate; provide those of the authorities"
+        ) from error
     ends_s = [ssl.cert_time_to_seconds(str(each["notAfter"])) for each in context.get_ca_certs()]
     if not ends_s:
-        raise ValueError(f"{path} holds no certificate of an authority, that may sign others")
+        raise ValueError(f"{path} contains no CA certificate; provide one that may sign others")
     if max(ends_s) < time.time():
-        raise ValueError(f"{path}: every certificate has expired; give the authority's newer one")
+        raise ValueError(
+            f"{path}: every certificate has expired; provide the new one of the authority"
+        )
     context.verify_mode = ssl.CERT_REQUIRED

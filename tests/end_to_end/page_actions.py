@@ -57,5 +57,5 @@ def hide(page: Page, *, hidden: bool) -> None:
 
 def enter_token(page: Page, token: str) -> None:
     """Give the page the token that it asks for, as a person does."""
-    page.get_by_label("This service asks for a token").fill(token)
+    page.get_by_label("This service requires a token").fill(token)
     page.get_by_role("button", name="Show").press("Enter")

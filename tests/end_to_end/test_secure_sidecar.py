@@ -183,7 +183,7 @@ def test_faulty_renewal_changes_nothing(secure: SecureSidecar, wrong: str, reaso
 
 def _last_refusal(secure: SecureSidecar) -> str:
     events = [json.loads(line) for line in log(secure).splitlines() if line.startswith("{")]
-    refused = [each for each in events if each["event"] == "tls.certificate_refused"]
+    refused = [each for each in events if each["event"] == "tls.certificate_rejected"]
     return str(refused[-1]["detail"])
 
 

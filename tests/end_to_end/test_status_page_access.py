@@ -20,10 +20,10 @@ from tools.processes.until import until
 NEWER_TOKEN = "newer-token-of-the-page"
 ASKS_FOR_TOKEN = [
     "Sidelook",
-    "A token is needed the figures are for who has it",
-    "This service asks for a token",
+    "A token is needed enter it to see the figures",
+    "This service requires a token",
     "Show",
-    "It is kept in the memory of this page only.",
+    "The token is kept in this page only, until it is closed.",
 ]
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -37,7 +37,7 @@ def test_page_before_the_token_asks_for_it_alone(page: Page, quiet: Watched) -> 
     texts = page.locator("body").inner_text().split("\n")
     assert [text.strip() for text in texts if text.strip()] == ASKS_FOR_TOKEN
     enter_token(page, "wrong")
-    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+    expect(page.locator("#state-reasons")).to_have_text(" this token was refused")
     expect(page.get_by_role("heading")).to_have_text(["Sidelook"])
     expect(page.get_by_role("link")).to_have_count(0)
 
@@ -58,7 +58,7 @@ def test_refused_token_may_be_entered_again(page: Page, quiet: Watched) -> None:
     """One that the sidecar learns of later is asked with again, when a person enters it again."""
     page.goto(quiet.url)
     enter_token(page, NEWER_TOKEN)
-    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+    expect(page.locator("#state-reasons")).to_have_text(" this token was refused")
 
     with _replaced_token(quiet):
         enter_token(page, NEWER_TOKEN)
@@ -71,7 +71,7 @@ def test_refused_token_is_asked_with_once(page: Page, quiet: Watched) -> None:
     """The page does not ask again by itself: each refusal stands in the sidecar's log."""
     page.goto(quiet.url)
     enter_token(page, "wrong")
-    expect(page.locator("#state-reasons")).to_have_text(" this one was refused")
+    expect(page.locator("#state-reasons")).to_have_text(" this token was refused")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 
@@ -104,7 +104,7 @@ def test_refusal_ends_the_tries(page: Page, quiet: Watched) -> None:
     enter_token(page, TOKEN)
     expect(page.locator(".card")).to_be_visible()
     page.route("**/v1/status", lambda route: route.abort())
-    expect(page.locator("#state-since")).to_contain_text("Next try in")
+    expect(page.locator("#state-since")).to_contain_text("Next attempt in")
 
     page.unroute_all()
     page.route("**/v1/status", lambda route: route.fulfill(status=401))
@@ -143,7 +143,7 @@ def test_forwarded_page_has_figures(page: Page, quiet: Watched, host: str) -> No
 
     expect(page.locator("#state-word")).to_have_text("Cannot be reached")
     expect(page.locator("#state-since")).to_contain_text(
-        re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below are from then")
+        re.compile(r"since \d\d:\d\d:\d\d, for \d+ s; the figures below date from then")
     )
     expect(page.locator(".card")).to_have_count(1)
 

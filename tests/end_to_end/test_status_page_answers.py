@@ -35,27 +35,26 @@ def test_counts_do_not_contradict(shown: Page) -> None:
 
 
 def test_names_that_objects_inherit_are_names(shown: Page) -> None:
-    """A dimension may be called `constructor`, and is as healthy as it says."""
+    """A dimension may be called `constructor`."""
     change_status(shown, _with_inherited_names)
 
     expect(shown.locator(".card h3")).to_have_text(INHERITED)
     expect(shown.locator("#state-word")).to_have_text("Healthy")
-    expect(shown.locator("#state-reasons")).to_have_text("all dimensions answer")
 
 
-def test_names_that_objects_inherit_have_reasons(shown: Page) -> None:
-    """Such a dimension tells its own reason when it is not ready."""
-    change_status(shown, _with_one_not_ready)
+def test_health_is_shown_as_reported(shown: Page) -> None:
+    """State and warnings are those of the service; information is left out."""
+    change_status(shown, _with_two_reasons)
 
-    expect(shown.locator("#state-reasons")).to_have_text("constructor: its table is loaded")
+    expect(shown.locator("#state-word")).to_have_text("Degraded")
+    expect(shown.locator("#state-reasons")).to_have_text("constructor, b: its table is loaded")
 
 
 def test_unknown_state_is_shown_by_its_name(shown: Page) -> None:
-    """A state of the breaker that only a newer sidecar knows is told as it is called."""
+    """A breaker state that only a newer sidecar knows is shown by its name."""
     change_status(shown, _with_isolated_breaker)
 
     expect(shown.locator(".card .mark").first).to_have_text("breaker isolated")
-    expect(shown.locator("#state-reasons")).to_have_text("places.of-2_kinds: breaker isolated")
 
 
 def _without_dimensions(status: Any) -> None:  # noqa: ANN401  # any JSON
@@ -98,7 +97,9 @@ def test_answer_of_something_else_is_told(shown: Page, body: str) -> None:
 def _expect_unreadable(page: Page) -> None:
     expect(page.locator("#state-word")).to_have_text("Cannot be read")
     expect(page.locator("#state-reasons")).to_contain_text("reloading the page may help")
-    expect(page.locator("#state-since")).to_have_text(re.compile(r"^(Next try in \d+ s\.|Trying)"))
+    expect(page.locator("#state-since")).to_have_text(
+        re.compile(r"^(Next attempt in \d+ s\.|Trying)")
+    )
     expect(page.locator("main")).to_be_hidden()
     expect(page.locator("#token-form")).to_be_hidden()
 
@@ -114,9 +115,14 @@ def _with_inherited_names(status: Any) -> None:  # noqa: ANN401  # any JSON
     status["dimensions"] = [dimension | {"name": name} for name in INHERITED]
 
 
-def _with_one_not_ready(status: Any) -> None:  # noqa: ANN401  # any JSON
-    _with_inherited_names(status)
-    status["not_ready"] = {"constructor": "its table is loaded"}
+def _with_two_reasons(status: Any) -> None:  # noqa: ANN401  # any JSON
+    warning = {"severity": "warning", "code": "not_ready", "text": "its table is loaded"}
+    info = {"severity": "info", "code": "feed_error", "text": "the change feed failed: cut"}
+    status["health"] = {
+        "state": "degraded",
+        "summary": "2 of 2 dimensions affected",
+        "reasons": [warning | {"dimensions": ["constructor", "b"]}, info | {"dimensions": ["b"]}],
+    }
 
 
 def _with_isolated_breaker(status: Any) -> None:  # noqa: ANN401  # any JSON

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from service.stream.stream_parts import Timeouts
+from service.stream.connection import Timeouts
 from tests.grace import GRACE_S
 from tests.integration import asking_client
 from tests.service.stream.streaming import Setting, Streaming, streaming, until
@@ -43,7 +43,7 @@ async def test_ended_client_frees_everything(end: signal.Signals) -> None:
 
 def in_flight(service: Streaming) -> int:
     """Records that wait, over all channels."""
-    return sum(channel.in_flight_records for channel in service.handler.statistics())
+    return sum(channel.in_flight_records for channel in service.handler.registry.statistics())
 
 
 async def _client() -> asyncio.subprocess.Process:

@@ -17,7 +17,7 @@ from service.connectors.memory.backend import FakeBackend
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
-from service.stream.stream_parts import Timeouts
+from service.stream.connection import Timeouts
 from tests.grace import GRACE_S
 from tests.integration.postgres_tables import put_table
 from tests.service.engine import running

@@ -93,7 +93,7 @@ async def secure_listener(
     listen = {"unix": None, "health": None, "http": f"127.0.0.1:{port}", "tls": section}
     settings = Settings({"listen": listen}, MINIMAL)
     assert settings.listen.tls is not None
-    certificate = CertificateRotation(settings.listen.tls.files(), look_every_s=0.02)
+    certificate = CertificateRotation(settings.listen.tls.files(), check_period_s=0.02)
     async with (
         served(Setting(limits=limits or Limits())) as service,
         listeners(settings, replace(service.parts, metrics=lambda: metrics), certificate),

@@ -273,13 +273,13 @@ def test_instruments_show_their_figures() -> None:
     streams = StreamHandler(registry, agent="a", max_message_bytes=1000, answer_bytes=1000)
     process = instruments.process_statistics(1_000_000)
 
-    resident = [process.told()["memory"]["resident_bytes"]]
+    resident = [process.resident_bytes()]
     guard.check()
-    resident.append(process.told()["memory"]["resident_bytes"])
+    resident.append(process.resident_bytes())
     text = instruments.exposition({}, Readiness({}), streams).render().decode()
 
     families = {family.name: family.samples for family in text_string_to_metric_families(text)}
-    assert resident == [None, 300]
+    assert resident == [0, 300]
     assert families["sidelook_memory_resident_bytes"][0].value == 300
     assert {"sidelook_channels", "sidelook_lookup_seconds"} <= families.keys()
     assert not families["sidelook_tls_certificate_expiry_seconds"]

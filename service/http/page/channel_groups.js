@@ -1,6 +1,6 @@
-// The open streams, one group for each dimension: its sums in a line, its channels below when it is open.
+// Open channels, grouped by dimension: the sums in one line, the channels below.
 
-const OPENED_UP_TO = 8; // more channels than this are shown when somebody opens their group
+const OPENED_UP_TO = 8; // channels; larger groups start closed
 
 const originOrder = new Intl.Collator("en", { numeric: true });
 
@@ -25,26 +25,13 @@ function recordsOf(channel) {
 }
 
 function addRecords(one, other) {
-  return {
-    inFlight: one.inFlight + other.inFlight,
-    backlog: one.backlog + other.backlog,
-    credit: one.credit + other.credit,
-    granted: one.granted + other.granted,
-  };
+  return Object.fromEntries(Object.keys(one).map((name) => [name, one[name] + other[name]]));
 }
 
-function setRecords(bar, words, { inFlight, backlog, credit, granted }) {
-  const told = `${count(inFlight)} in flight · ${count(backlog)} backlog · ${count(credit)} of ${count(granted)} credit unused`;
-  setText(words, told);
-  setBar(
-    bar,
-    [
-      ["in-flight", inFlight],
-      ["backlog", backlog],
-      ["credit", credit],
-    ],
-    told,
-  );
+function setRecords(bar, text, { inFlight, backlog, credit, granted }) {
+  const words = `${count(inFlight)} in flight · ${count(backlog)} backlog · ${count(credit)} of ${count(granted)} credit unused`;
+  setText(text, words);
+  setBar(bar, [["in-flight", inFlight], ["backlog", backlog], ["credit", credit]], words);
 }
 
 function updateLegend(legend, isShown) {
@@ -53,7 +40,7 @@ function updateLegend(legend, isShown) {
   legend.append(...LEGEND.map(([className, name]) => element("span", className, word(name))));
 }
 
-// Of those that count: an idle channel holds no watermark back.
+// Idle channels do not hold the watermark back.
 function slowest(channels) {
   const known = channels.filter((channel) => !channel.is_idle && channel.watermark_ms !== null);
   return known.length ? Math.min(...known.map((channel) => channel.watermark_ms)) : null;
@@ -65,23 +52,13 @@ function setLag(node, watermarkMs) {
 }
 
 function makeGroup({ name, channels }) {
-  const line = element(
-    "span",
-    "line",
-    element("b", "", name),
-    element("span", ""),
-    element("span", "lag"),
-    element("span", "records"),
-  );
-  const group = element(
-    "details",
-    "group",
-    element("summary", "", line, element("span", "bar")),
-    element("ul", "channels"),
-  );
+  const figures = ["", "lag", "records"].map((className) => element("span", className));
+  const line = element("span", "line", element("b", "", name), ...figures);
+  const summary = element("summary", "", line, element("span", "bar"));
+  const group = element("details", "group", summary, element("ul", "channels"));
   group.open = channels.length <= OPENED_UP_TO;
   const list = group.lastElementChild;
-  list.tabIndex = 0; // it scrolls, also by keys
+  list.tabIndex = 0; // scrollable by keyboard
   list.setAttribute("aria-label", `channels of ${name}`);
   return group;
 }
@@ -95,11 +72,10 @@ function updateGroup(group, { name, channels }) {
   setText(line.children[1], `${number}: ${count(channels.length - idle)} active, ${count(idle)} idle`);
   setLag(line.children[2], slowest(channels));
   setRecords(bar, line.children[3], channels.map(recordsOf).reduce(addRecords));
-  // What nobody sees is not kept up.
-  const shown = group.open ? channels : [];
+  // The channels of a closed group are not updated.
   keepChildren(
     list,
-    shown,
+    group.open ? channels : [],
     (channel) => `${channel.connection}/${channel.channel}`,
     makeChannel,
     updateChannel,
@@ -107,15 +83,8 @@ function updateGroup(group, { name, channels }) {
 }
 
 function makeChannel() {
-  return element(
-    "li",
-    "",
-    element("span", "origin"),
-    element("span", "mark"),
-    element("span", "bar"),
-    element("span", "records"),
-    element("span", "lag"),
-  );
+  const parts = ["origin", "mark", "bar", "records", "lag"].map((name) => element("span", name));
+  return element("li", "", ...parts);
 }
 
 function updateChannel(item, channel) {

@@ -1,20 +1,15 @@
-// One dimension: how its lookups end, what its store is asked, what its cache holds.
+// Card of one dimension: outcomes, queries, cache, change feed and full table.
 
 const BREAKERS = new Map([
-  ["closed", ["good", "store answers"]],
+  ["closed", ["good", "backend available"]],
   ["half_open", ["waiting", "breaker half open"]],
   ["open", ["bad", "breaker open"]],
 ]);
 
-function breakerMark(state) {
-  return BREAKERS.get(state) ?? ["waiting", `breaker ${state}`];
-}
-
 function makeCard(dimension) {
-  const title = `dimension ${dimension.name}`;
-  const made = element("article", "card");
-  made.setAttribute("aria-label", title);
-  made.append(
+  const card = element("article", "card");
+  card.setAttribute("aria-label", `dimension ${dimension.name}`);
+  card.append(
     element("div", "title", element("h3", "", dimension.name), element("span", "mark")),
     element("p", "schema"),
     element("p", "fault"),
@@ -25,62 +20,45 @@ function makeCard(dimension) {
     element("dl", "facts"),
     element("div", "refreshes"),
   );
-  return made;
+  return card;
 }
 
 function makeMeter(name) {
-  return element(
-    "div",
-    "meter",
-    element("p", "", element("span", "", word(name)), element("span", "")),
-    element("div", "bar"),
-  );
+  const title = element("p", "", element("span", "", word(name)), element("span", ""));
+  return element("div", "meter", title, element("div", "bar"));
 }
 
 function setMeter(meter, kind, [amount, of], words) {
-  setText(meter.firstElementChild.lastElementChild, words);
-  setBar(
-    meter.lastElementChild,
-    [
-      [kind, amount],
-      ["left", Math.max(0, of - amount)],
-    ],
-    `${meter.firstElementChild.firstElementChild.textContent}: ${words}`,
-  );
+  const [title, bar] = meter.children;
+  setText(title.lastElementChild, words);
+  const parts = [[kind, amount], ["left", Math.max(0, of - amount)]];
+  setBar(bar, parts, `${title.firstElementChild.textContent}: ${words}`);
 }
 
 function namesOf(fields) {
   return fields.map((field) => field.name).join(", ");
 }
 
-// For one dimension, and for the sums of all of them.
+// For one dimension, or for the sums of all dimensions.
 function trafficFigures(history, totals) {
   const { seconds, totals: recent } = history.recent();
-  const keys = keysIn(recent);
-  const all = keysIn(totals);
+  const [keys, all] = [keysIn(recent), keysIn(totals)];
   const perSecond = (number) => (seconds ? rate(number / seconds) : "–");
+  const hitRatio = all ? `${percent(hitsIn(totals), all)} overall` : "no keys yet";
+  const batch = totals.queries ? `${rate(totals.batch_keys / totals.queries)} overall` : "no queries yet";
   return [
-    ["keys/s", perSecond(keys), `${count(all)} in all`],
-    [
-      "hit ratio",
-      keys ? percent(hitsIn(recent), keys) : "–",
-      all ? `${percent(hitsIn(totals), all)} overall` : "no keys yet",
-    ],
-    ["queries/s", perSecond(recent.queries), `${count(totals.queries)} in all`],
-    [
-      "keys per query",
-      recent.queries ? rate(recent.batch_keys / recent.queries) : "–",
-      totals.queries ? `${rate(totals.batch_keys / totals.queries)} overall` : "no queries yet",
-    ],
+    ["keys/s", perSecond(keys), `${count(all)} in total`],
+    ["hit ratio", keys ? percent(hitsIn(recent), keys) : "–", hitRatio],
+    ["queries/s", perSecond(recent.queries), `${count(totals.queries)} in total`],
+    ["keys per query", recent.queries ? rate(recent.batch_keys / recent.queries) : "–", batch],
   ];
 }
 
 function updateOutcomes(list, history, totals) {
   const { seconds, totals: recent } = history.recent();
-  const seen = OUTCOMES.filter((name) => totals[name] > 0);
   keepChildren(
     list,
-    seen,
+    OUTCOMES.filter((name) => totals[name] > 0),
     (name) => name,
     (name) => element("li", `swatch ${name}`),
     (item, name) => {
@@ -90,35 +68,28 @@ function updateOutcomes(list, history, totals) {
   );
 }
 
-// What has never happened takes no room.
+// Hides figures that are still zero.
 function someOf(number) {
   return number ? count(number) : null;
 }
 
 function updateMeters(meters, { cache, backend }) {
   const [cached, queries] = meters.children;
-  setMeter(
-    cached,
-    "filled",
-    [cache.bytes, cache.max_bytes],
-    `${plural(cache.rows, "entry", "entries")}, ${size(cache.bytes)} of ${size(cache.max_bytes)}`,
-  );
-  const outOf = backend.concurrency_limit < backend.max_in_flight ? ` of ${backend.max_in_flight}` : "";
-  setMeter(
-    queries,
-    "asked",
-    [backend.queries_in_flight, backend.concurrency_limit],
-    `${backend.queries_in_flight} in flight, limit ${backend.concurrency_limit}${outOf}`,
-  );
+  const { queries_in_flight: inFlight, concurrency_limit: limit, max_in_flight: most } = backend;
+  const entries = plural(cache.rows, "entry", "entries");
+  const bytes = `${size(cache.bytes)} of ${size(cache.max_bytes)}`;
+  setMeter(cached, "filled", [cache.bytes, cache.max_bytes], `${entries}, ${bytes}`);
+  const bound = limit < most ? ` of ${most}` : "";
+  setMeter(queries, "queried", [inFlight, limit], `${inFlight} in flight, limit ${limit}${bound}`);
 }
 
 function updateCard(card, dimension, history) {
   const [title, schema, fault, figures, chart, outcomes, meters, facts, refreshes] = card.children;
-  const { unavailable, backend, cache } = dimension;
-  const { staleness_s: staleness } = dimension.freshness;
+  const { unavailable, backend, cache, freshness } = dimension;
+  const { staleness_s: staleness } = freshness;
   const totals = totalsOf(dimension);
-  const [kind, words] = unavailable ? ["bad", "unavailable"] : breakerMark(backend.breaker);
-  setMark(title.lastElementChild, kind, words);
+  const breaker = BREAKERS.get(backend.breaker) ?? ["waiting", `breaker ${backend.breaker}`];
+  setMark(title.lastElementChild, ...(unavailable ? ["bad", "unavailable"] : breaker));
   show(fault, unavailable !== null);
   setText(fault, unavailable ? `${unavailable.code}: ${unavailable.detail}` : "");
   show(schema, unavailable === null);
@@ -134,9 +105,9 @@ function updateCard(card, dimension, history) {
     ["unanswered keys", count(dimension.waiting_keys)],
     ["queued keys", count(backend.queued_keys)],
     ["coalesced keys", someOf(dimension.coalesced_keys)],
-    ["further tries", someOf(backend.retries)],
+    ["retries", someOf(backend.retries)],
     ["evicted for size", someOf(cache.evictions.size)],
-    ["index", backend.uses_index === false ? "none: reads all rows" : null],
+    ["index", backend.uses_index === false ? "none: each query reads the whole table" : null],
   ]);
-  updateRefresh(refreshes, dimension.freshness);
+  updateRefresh(refreshes, freshness);
 }

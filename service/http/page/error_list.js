@@ -1,27 +1,17 @@
-// What failed lately, of all dimensions, the latest first. Neither keys nor values of rows are told to this page.
+// Recent errors of all dimensions, latest first. The service sends neither keys nor row values.
 
 const MAX_ERRORS = 30;
 
 function makeError() {
-  return element(
-    "li",
-    "",
-    element("time", ""),
-    element("b", ""),
-    element("code", ""),
-    element("span", "count"),
-    element("p", ""),
-  );
+  const parts = ["time", "b", "code"].map((tag) => element(tag, ""));
+  return element("li", "", ...parts, element("span", "count"), element("p", ""));
 }
 
 function updateError(item, error) {
   const [time, dimension, code, number, detail] = item.children;
   setText(time, ago(error.last_ago_s));
-  setAttribute(
-    time,
-    "title",
-    `from ${clockTime(Date.now() - 1000 * error.first_ago_s)} to ${clockTime(Date.now() - 1000 * error.last_ago_s)}`,
-  );
+  const [first, last] = [error.first_ago_s, error.last_ago_s].map((s) => clockTime(Date.now() - 1000 * s));
+  setAttribute(time, "title", `from ${first} to ${last}`);
   setText(dimension, error.dimension);
   setText(code, error.code);
   const counts = [
@@ -37,7 +27,7 @@ function updateErrors(status) {
     dimension.recent_errors.map((error) => ({ dimension: dimension.name, ...error })),
   );
   all.sort((one, other) => one.last_ago_s - other.last_ago_s);
-  // The moment when it began is its name: as whole seconds of the service's life, which do not waver.
+  // The key holds the start of the error in seconds of uptime, which is the same in every reply.
   const key = (error) =>
     `${error.dimension} ${error.code} ${Math.round(status.uptime_s - error.first_ago_s)}`;
   keepChildren(byId("errors"), all.slice(0, MAX_ERRORS), key, makeError, updateError);

@@ -1,4 +1,4 @@
-// What to do next where there is nothing to see yet: the first lookup, and the first stream.
+// Examples for an idle sidecar: the first lookup, and the first stream.
 
 const EXAMPLES = {
   int: 1,
@@ -32,22 +32,20 @@ function curlOf(dimension) {
 
 function joinOf(dimension) {
   const on = dimension.key.map((field) => JSON.stringify(field.name)).join(", ");
-  const columns = dimension.columns
-    .slice(0, 2)
-    .map((field) => JSON.stringify(field.name))
-    .join(", ");
+  const key = dimension.key.length === 1 ? on : `[${on}]`;
+  const columns = dimension.columns.slice(0, 2).map((field) => JSON.stringify(field.name));
   return [
     "from spark_client import Sidecar",
     `dims = Sidecar("${location.origin}")`,
-    '# or, in the same pod, by listen.unix: Sidecar("unix:///run/sidelook/sidelook.sock")',
-    `df.transform(dims.lookup_join("${dimension.name}", on=${dimension.key.length === 1 ? on : `[${on}]`}, columns=[${columns}]))`,
+    '# or, in the same pod, through listen.unix: Sidecar("unix:///run/sidelook/sidelook.sock")',
+    `df.transform(dims.lookup_join("${dimension.name}", on=${key}, columns=[${columns.join(", ")}]))`,
   ].join("\n");
 }
 
 function advise(box, words, code) {
   if (!box.childElementCount) {
     const example = element("pre", "", element("code", ""));
-    example.tabIndex = 0; // it scrolls, also by keys
+    example.tabIndex = 0; // scrollable by keyboard
     box.append(element("p", ""), example);
   }
   setText(box.firstElementChild, words);
@@ -60,10 +58,10 @@ function updateFirstSteps(status) {
   show(byId("first-lookup"), known !== undefined && !hasLookups);
   show(byId("first-channel"), known !== undefined && status.channels.length === 0);
   if (known === undefined) return;
-  advise(byId("first-lookup"), "No lookups yet. Try one, with a key of yours:", curlOf(known));
+  advise(byId("first-lookup"), "No lookups yet. Look up one of your keys:", curlOf(known));
   advise(
     byId("first-channel"),
-    "No stream is open. A Spark job opens one for each task and lookup join, while it runs:",
+    "No stream is open. A running Spark job opens one per task and lookup join:",
     joinOf(known),
   );
 }

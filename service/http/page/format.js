@@ -1,8 +1,8 @@
 "use strict";
 
-// Figures as people read them: short, with their units. Knows nothing of the page.
+// Formats of figures: short texts with units.
 
-const END_OF_INPUT_MS = 2 ** 63; // the maximal watermark, 2^63 - 1, as a number of this language
+const END_OF_INPUT_MS = 2 ** 63; // the maximal watermark, 2^63 - 1, as a double
 const wholeNumber = new Intl.NumberFormat("en");
 const shortNumber = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -21,7 +21,7 @@ function rate(perSecond) {
     : shortNumber.format(Math.round(perSecond));
 }
 
-// Rounded, but 100 % only for the whole and 0 % only for nothing: the little that is missing may be what somebody looks for.
+// Rounded, but 100 % only for the whole and 0 % only for nothing, so small remainders stay visible.
 function percent(part, whole) {
   if (part <= 0) return "0 %";
   if (part >= whole) return "100 %";
@@ -67,7 +67,7 @@ function clockTime(milliseconds) {
 
 function eventTime(milliseconds) {
   if (milliseconds >= END_OF_INPUT_MS) return "end of input";
-  const moment = new Date(milliseconds); // invalid beyond the years that this language knows
+  const moment = new Date(milliseconds); // invalid beyond the range of Date
   if (Number.isNaN(moment.getTime())) return `${wholeNumber.format(milliseconds)} ms`;
   return moment.toISOString().replace("T", " ").replace(".000Z", "Z");
 }

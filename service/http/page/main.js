@@ -1,10 +1,10 @@
-// Reads the service's status each second and shows it; stops while nobody looks, and asks less while it is away.
+// Polls the status each second and shows it; pauses in a hidden tab, and slows down during an outage.
 
 const PERIOD_MS = 1_000;
 const LONGEST_PAUSE_MS = 10_000;
-const histories = new Map(); // {dimension: History}; null is the sum of all
+const histories = new Map(); // {dimension: History}; the key null has the sum of all
 let failures = 0; // in a row
-let seenAt = null; // when the service answered last, as the clock says
+let seenAt = null; // wall-clock time of the last status
 let nextAt = 0;
 let timer = null;
 let isRunning = false;
@@ -20,25 +20,21 @@ function updateOverview(status, at) {
   const totals = summed(status.dimensions.map(totalsOf));
   const history = remember(null, totals, at);
   const perQuery = totals.queries ? keysIn(totals) / totals.queries : 0;
-  const channels = status.channels.length;
+  const idle = status.channels.filter((each) => each.is_idle).length;
   setFigures(byId("overview"), [
     ...trafficFigures(history, totals),
-    ["answers per query", perQuery ? rate(perQuery) : "–", "overall"],
-    [
-      "channels",
-      count(channels),
-      channels ? `${count(status.channels.filter((each) => each.is_idle).length)} idle` : "no stream is open",
-    ],
+    ["keys answered per query", perQuery ? rate(perQuery) : "–", "overall"],
+    ["channels", count(status.channels.length), status.channels.length ? `${count(idle)} idle` : "no stream is open"],
   ]);
 }
 
 function updatePage(status) {
   const at = performance.now();
-  sayHealth(healthOf(status));
-  saySince("");
+  showHealth(healthOf(status));
+  showSince("");
   document.body.classList.remove("is-old", "is-empty");
   show(byId("token-form"), false);
-  updateVitals(status);
+  updateProcess(status);
   updateOverview(status, at);
   keepChildren(
     byId("dimensions"),
@@ -52,60 +48,57 @@ function updatePage(status) {
   updateErrors(status);
 }
 
-function askForToken() {
+function requestToken() {
   show(byId("token-form"), true);
-  document.body.classList.add("is-empty"); // also of what was shown: it is for who has a token
+  document.body.classList.add("is-empty"); // figures shown before are hidden, too
   seenAt = null;
-  failures = 0; // it is there, and not asked again until there is a token
-  saySince("");
-  sayHealth({
+  failures = 0; // the service responds; the page waits for a token
+  showSince("");
+  showHealth({
     kind: "waiting",
     word: "A token is needed",
-    reasons: [token ? "this one was refused" : "the figures are for who has it"],
+    reasons: [token ? "this token was refused" : "enter it to see the figures"],
   });
 }
 
-function sayAway(error) {
+function showOutage(error) {
   failures += 1;
-  const why =
-    error.name === "TimeoutError"
-      ? "no answer in time"
-      : error instanceof TypeError
-        ? "no connection"
-        : error.message;
-  sayHealth({ kind: "bad", word: "Cannot be reached", reasons: [why] });
+  let reason = error.message;
+  if (error.name === "TimeoutError") reason = "the request timed out";
+  else if (error instanceof TypeError) reason = "no connection";
+  showHealth({ kind: "bad", word: "Cannot be reached", reasons: [reason] });
   document.body.classList.toggle("is-old", seenAt !== null);
 }
 
-// A tab that is older than the service, say. Nothing is left of the figures: some may be new and some old.
-function sayUnreadable() {
+// Happens in a tab that is older than the service. All figures are hidden: they may be half updated.
+function showUnreadable() {
   failures += 1;
   seenAt = null;
   document.body.classList.add("is-empty");
   show(byId("token-form"), false);
-  sayHealth({
+  showHealth({
     kind: "bad",
     word: "Cannot be read",
-    reasons: ["the service answers, but not as this page expects", "reloading the page may help"],
+    reasons: ["the response is not what this page expects", "reloading the page may help"],
   });
 }
 
-function tellAway() {
+function showNextAttempt() {
   if (failures === 0) return;
   const next = Math.max(0, Math.round((nextAt - Date.now()) / 1000));
   const since =
     seenAt === null
       ? ""
-      : `since ${clockTime(seenAt)}, for ${span(Math.round((Date.now() - seenAt) / 1000))}; the figures below are from then. `;
-  saySince(`${since}${next ? `Next try in ${next} s.` : "Trying again …"}`);
+      : `since ${clockTime(seenAt)}, for ${span(Math.round((Date.now() - seenAt) / 1000))}; the figures below date from then. `;
+  showSince(`${since}${next ? `Next attempt in ${next} s.` : "Trying again …"}`);
 }
 
 function showAnswer(status) {
   try {
     updatePage(status);
   } catch (error) {
-    console.info(error); // for who mends the page
-    sayUnreadable();
+    console.info(error); // for debugging the page
+    showUnreadable();
     return;
   }
   failures = 0;
@@ -118,16 +111,16 @@ async function refresh() {
   try {
     status = await fetchStatus();
   } catch (error) {
-    if (error instanceof Refused) askForToken();
-    else if (error instanceof SyntaxError) sayUnreadable();
-    else sayAway(error);
+    if (error instanceof Refused) requestToken();
+    else if (error instanceof SyntaxError) showUnreadable();
+    else showOutage(error);
     return;
   }
   showAnswer(status);
 }
 
 async function run() {
-  if (isRunning || document.hidden) return; // `visibilitychange` goes on
+  if (isRunning || document.hidden) return; // `visibilitychange` resumes
   isRunning = true;
   clearTimeout(timer);
   try {
@@ -137,7 +130,7 @@ async function run() {
     const pauseMs = Math.min(LONGEST_PAUSE_MS, PERIOD_MS * 2 ** Math.max(0, failures - 1));
     nextAt = Date.now() + pauseMs;
     timer = setTimeout(run, pauseMs);
-    tellAway();
+    showNextAttempt();
   }
 }
 
@@ -149,7 +142,7 @@ byId("token-form").addEventListener("submit", (event) => {
   useToken(byId("token").value);
   run();
 });
-// At once, not with the next answer: an empty group would flash.
+// Updated at once: until the next response an opened group would be empty.
 byId("channels").addEventListener(
   "toggle",
   () => {
@@ -157,5 +150,5 @@ byId("channels").addEventListener(
   },
   true,
 );
-setInterval(tellAway, PERIOD_MS);
+setInterval(showNextAttempt, PERIOD_MS);
 run();

@@ -1,4 +1,4 @@
-// How a dimension is followed and loaded: its feed, its whole table, and their splits as cells.
+// Change feed and full table of a dimension, with their splits as cells.
 
 const MAX_SPLITS = 100;
 
@@ -16,28 +16,21 @@ function splitTitle(split) {
 }
 
 function makeRefreshPart(name) {
-  const bar = element("div", "bar");
   const title = element("p", "title", element("b", "", word(name)), element("span", "mark"), element("small", ""));
-  return element(
-    "div",
-    "refresh",
-    title,
-    bar,
-    element("div", "cells"),
-    element("p", "legend"),
-    element("p", "fault"),
-  );
+  const rest = [element("div", "cells"), element("p", "legend"), element("p", "fault")];
+  return element("div", "refresh", title, element("div", "bar"), ...rest);
 }
 
 function updateSplits(cells, legend, splits) {
   const counts = new Map(); // {look: splits}
   for (const split of splits) counts.set(lookOf(split), (counts.get(lookOf(split)) ?? 0) + 1);
-  const told = [...counts].map(([look, number]) => `${count(number)} ${look.replace("-", " ")}`).join(", ");
+  const shown = [...counts].map(([look, number]) => `${count(number)} ${look.replace("-", " ")}`);
+  const words = `splits: ${shown.join(", ")}`;
   show(cells, splits.length > 0);
   show(legend, splits.length > 0);
-  setText(legend, `splits: ${told}`);
+  setText(legend, words);
   setAttribute(cells, "role", "img");
-  setAttribute(cells, "aria-label", `splits: ${told}`);
+  setAttribute(cells, "aria-label", words);
   keepChildren(
     cells,
     splits.slice(0, MAX_SPLITS),
@@ -50,69 +43,59 @@ function updateSplits(cells, legend, splits) {
   );
 }
 
-function updateRefreshPart(part, { kind, word, told, progress, splits, fault }) {
+function updateRefreshPart(part, { kind, state, detail, progress, splits, fault }) {
   const [title, bar, cells, legend, faultLine] = part.children;
-  setMark(title.children[1], kind, word);
-  setText(title.children[2], told);
+  setMark(title.children[1], kind, state);
+  setText(title.children[2], detail);
   show(bar, progress !== null);
-  if (progress)
-    setBar(
-      bar,
-      [
-        ["fetched", progress.rows],
-        ["left", Math.max(0, progress.of - progress.rows)],
-      ],
-      told,
-    );
+  if (progress) {
+    const { rows, of } = progress;
+    setBar(bar, [["fetched", rows], ["left", Math.max(0, of - rows)]], detail);
+  }
   updateSplits(cells, legend, splits);
   show(faultLine, fault !== null);
   setText(faultLine, fault ?? "");
 }
 
-function feedView(feed) {
-  const failing = feed.splits.find((split) => split.last_error !== null);
+function feedView({ state, watermark_ms: watermark, splits, last_error: error }) {
+  const failing = splits.find((split) => split.last_error !== null);
   return {
-    kind: { live: "good", silent: "bad" }[feed.state] ?? "waiting",
-    word: feed.state,
-    told:
-      feed.watermark_ms === null
-        ? "no event time yet"
-        : `${behind(feed.watermark_ms)}, up to ${eventTime(feed.watermark_ms)}`,
+    kind: { live: "good", silent: "bad" }[state] ?? "waiting",
+    state,
+    detail: watermark === null ? "no event time yet" : `${behind(watermark)}, up to ${eventTime(watermark)}`,
     progress: null,
-    splits: feed.splits,
-    fault: feed.last_error ?? (failing ? `${failing.id}: ${failing.last_error}` : null),
+    splits,
+    fault: error ?? (failing ? `${failing.id}: ${failing.last_error}` : null),
   };
 }
 
-function loadView(load) {
-  const about = load.expected_rows === null ? "" : ` of about ${count(load.expected_rows)}`;
-  const last = load.last_seconds === null ? "" : `${plural(load.rows, "row", "rows")} in ${span(load.last_seconds)}`;
-  const share = load.expected_rows ? `, ${percent(load.rows, load.expected_rows)}` : "";
-  const begun = load.is_loading ? "Loading fails so far." : "The last load failed.";
+function loadView({ is_loading, is_whole, rows, expected_rows: expected, last_seconds: last, splits, last_error }) {
+  const common = { splits, fault: last_error };
+  if (is_loading) {
+    const about = expected === null ? "" : ` of about ${count(expected)}`;
+    const share = expected ? `, ${percent(rows, expected)}` : "";
+    return {
+      ...common,
+      kind: "waiting",
+      state: is_whole ? "reloading" : "loading",
+      detail: `${count(rows)}${about} rows read${share}`,
+      progress: expected ? { rows, of: expected } : null,
+    };
+  }
   return {
-    kind: load.is_whole && !load.is_loading ? "good" : load.is_loading ? "waiting" : "bad",
-    word: load.is_loading
-      ? load.is_whole
-        ? "loading anew"
-        : "loading"
-      : load.is_whole
-        ? "whole"
-        : "not whole",
-    told: load.is_loading ? `${count(load.rows)}${about} rows read${share}` : last,
-    progress: load.is_loading && load.expected_rows ? { rows: load.rows, of: load.expected_rows } : null,
-    splits: load.splits,
-    fault: load.last_error === null ? null : `${begun} ${load.last_error}`,
+    ...common,
+    kind: is_whole ? "good" : "bad",
+    state: is_whole ? "loaded" : "not loaded",
+    detail: last === null ? "" : `${plural(rows, "row", "rows")} in ${span(last)}`,
+    progress: null,
   };
 }
 
 function updateRefresh(box, { feed, load }) {
-  const parts = [
-    ["changes", feed && feedView(feed)],
-    ["whole table", load && loadView(load)],
-  ].filter(([, view]) => view);
+  const parts = [["change feed", feed && feedView(feed)], ["full table", load && loadView(load)]];
   keepChildren(
     box,
-    parts,
+    parts.filter(([, view]) => view),
     ([name]) => name,
     ([name]) => makeRefreshPart(name),
     (part, [, view]) => updateRefreshPart(part, view),

@@ -1,8 +1,8 @@
-// Asks the service, with the token if there is one. The token stays in here, and dies with the page.
+// Client of `/v1/status`. The token is kept in this module only, until the page is closed.
 
-const ANSWER_TIMEOUT_MS = 5_000;
+const TIMEOUT_MS = 5_000;
 let token = "";
-let refusedToken = null; // not asked with again by itself: each refusal stands in the service's log
+let refusedToken = null; // not sent again by itself, because the service logs each refusal
 
 class Refused extends Error {}
 
@@ -10,24 +10,24 @@ function isRefused() {
   return token === refusedToken;
 }
 
-// Also the one that was refused: the service may know it by now.
+// Also accepts a refused token: the service may accept it by now.
 function useToken(text) {
   token = text;
   refusedToken = null;
 }
 
 async function fetchStatus() {
-  const asked = token; // another may be entered before the answer
-  const headers = asked ? { Authorization: `Bearer ${asked}` } : {};
-  const answer = await fetch("/v1/status", {
+  const sent = token; // another one may be entered before the response
+  const headers = sent ? { Authorization: `Bearer ${sent}` } : {};
+  const response = await fetch("/v1/status", {
     headers,
     cache: "no-store",
-    signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   });
-  if (answer.status === 401) {
-    refusedToken = asked;
+  if (response.status === 401) {
+    refusedToken = sent;
     throw new Refused();
   }
-  if (!answer.ok) throw new Error(`it answered ${answer.status}`);
-  return answer.json();
+  if (!response.ok) throw new Error(`the service returned ${response.status}`);
+  return response.json();
 }

@@ -1,41 +1,41 @@
-// What the words of the page mean. Each is a button that tells it, so that keys and fingers find it, too.
+// Glossary of the page. Each term is a button, so that it works by keyboard and touch, too.
 
 const MEANINGS = {
-  "event loop lag": "How late the sidecar came to its work, at worst in the last 15 seconds. All lookups wait so long.",
-  memory: "What the process takes. What lookups and caches add to it is bounded by limits.memory.",
+  "event loop lag": "The largest delay of the sidecar's event loop in the last 15 seconds. It delays every lookup.",
+  memory: "Resident memory of the process. limits.memory bounds the part of lookups and caches.",
 
   "keys/s":
-    "Keys that were asked for and have their answer, each second. A plain request counts all of its keys, a batch of a stream each distinct key once: so one key may stand for many records.",
+    "Keys answered per second. An HTTP request counts all of its keys; a stream batch counts each distinct key once, so one key may stand for many records.",
   "hit ratio":
-    "The share of the keys whose row came from the cache, without a query. Keys without a row count as missing, also where the cache knew.",
-  "queries/s": "Queries to the store each second, further tries included.",
-  "keys per query": "How many distinct keys one query asks the store for. Keys that the cache lacks are gathered into batches.",
-  "answers per query": "How many keys were answered for each query to a store: what cache and batches save together.",
+    "The share of keys whose row came from the cache, without a query. Keys without a row count as missing, even if the cache knew that.",
+  "queries/s": "Queries to the backend per second, retries included.",
+  "keys per query": "Distinct keys per query. Keys that are not cached are collected into batches.",
+  "keys answered per query": "Keys answered per query to a backend: the saving by cache and batches together.",
   channels:
-    "A channel is one stream of lookups of one task to one dimension. A Spark job opens one for each task and lookup join. An idle one has nothing to ask for now.",
+    "A channel is one stream of lookups of one task to one dimension. A Spark job opens one per task and lookup join. An idle channel has no input at present.",
 
-  cache: "What it holds: rows, and keys that are known to have none.",
-  queries: "Queries that are at the store now. How many may be follows how quick the store is, up to max_in_flight.",
-  staleness: "How far the rows that are held may lag behind the table, at most.",
-  "unanswered keys": "Keys that were asked for and have no answer yet. A key that three ask for counts three times.",
+  cache: "Cached rows, and keys that are known to have no row.",
+  queries: "Queries that run now. The limit adapts to the backend's latency, up to max_in_flight.",
+  staleness: "How far the cached rows may lag behind the table, at most.",
+  "unanswered keys": "Requested keys without an answer yet. A key requested three times counts three times.",
   "queued keys":
-    "Distinct keys in line for a query. Those whose askers have all given up leave the line when it is their turn, without a query: so there may be some while no key is unanswered.",
-  "coalesced keys": "Keys that somebody asked for while they were being fetched already: they share that query, and cost none.",
-  "further tries": "Queries made again after a failure, and keys asked for again because they had no row yet.",
-  "evicted for size": "What the cache dropped to make room. If it is much, and the hit ratio low, the cache is too small.",
-  changes: "The feed that tells of changes of the table. Splits are its parts, as the partitions of a topic.",
-  "whole table": "All rows are held here. Splits are the parts that it is loaded in.",
+    "Distinct keys that wait for a query. A key whose requests have all ended leaves the queue at its turn, without a query. So keys may be queued although no key is unanswered.",
+  "coalesced keys": "Keys that were already being fetched when they were requested: they share that query.",
+  retries: "Queries repeated after a failure, and lookups of missing keys repeated.",
+  "evicted for size": "Entries dropped to make room. If there are many and the hit ratio is low, the cache is too small.",
+  "change feed": "The feed of changes to the table. A split is one part of it, such as a partition of a topic.",
+  "full table": "All rows of the table are cached. A split is one part of a load.",
 
-  "in flight": "Records that a task has asked for, and whose answers are on their way.",
+  "in flight": "Records of a task whose answers are not sent yet.",
   backlog: "Records that a task has ready and may not send yet, because its credit is used up.",
   "unused credit":
-    "How many records more a task may send now. The sidecar grants it, so that its memory stays bounded; answers give it back.",
+    "Records that a task may still send now. Credit bounds the memory of the sidecar; answers return it.",
   watermark:
-    "What a task has promised: no record with an earlier event time will follow. Shown by how far that time is behind the clock of this browser.",
+    "The event time of a task: no record with an earlier one will follow. Shown is how far it is behind the clock of this browser.",
 };
-const MARGIN = 8; // to the word, and to the border of the window
+const MARGIN = 8; // pixels to the term, and to the edge of the window
 
-// The word as a button, if there is something to tell; else as it is.
+// The term as a button that shows its definition; a plain text if it has none.
 function word(name) {
   if (!Object.hasOwn(MEANINGS, name)) return name;
   const made = element("button", "word", name);
@@ -45,18 +45,18 @@ function word(name) {
   return made;
 }
 
-function explain(asked) {
+function explain(term) {
   const meaning = byId("meaning");
-  const isShown = meaning.matches(":popover-open") && meaning.textContent === asked.title;
+  const isShown = meaning.matches(":popover-open") && meaning.textContent === term.title;
   meaning.hidePopover();
   if (isShown) return;
-  setText(meaning, asked.title);
+  setText(meaning, term.title);
   meaning.showPopover();
-  placeBeside(meaning, asked.getBoundingClientRect());
+  placeNextTo(meaning, term.getBoundingClientRect());
 }
 
-// Below the word, or above it where there is no room.
-function placeBeside(box, { left, top, bottom }) {
+// Below the term, or above it if there is no room.
+function placeNextTo(box, { left, top, bottom }) {
   const room = document.documentElement;
   const isBelow = bottom + box.offsetHeight + 2 * MARGIN <= room.clientHeight;
   const x = Math.max(MARGIN, Math.min(left, room.clientWidth - box.offsetWidth - MARGIN));

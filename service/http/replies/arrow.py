@@ -1,7 +1,4 @@
-"""Arrow streams as request and response bodies; bytes of a caller are never trusted.
-
-Not the frames of the streaming protocol, though the same checks hold for both.
-"""
+"""Arrow streams as bodies of lookups; request bytes are validated before use."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,30 +13,29 @@ RESULT_FIELDS = (
     pa.field("age_ms", pa.uint32(), nullable=False),
     pa.field("error", pa.utf8()),
 )
-MAX_BATCHES = 1_000  # each costs time whatever its size
+MAX_BATCHES = 1_000  # even an empty one costs time
 _LABELS = np.array([outcome.label for outcome in Outcome], object)
 
 
 def arrow_keys(body: bytes) -> pa.RecordBatch:
-    """The keys in a stream, all its batches as one; raises InvalidRequest (`bad_arrow`)."""
+    """The keys of all batches of a stream; raises InvalidRequest (`bad_arrow`)."""
     try:
         return _keys(pa.ipc.MessageReader.open_stream(body))
     except ProtocolViolation as error:
         raise _bad_arrow(error.detail) from error
     except (pa.ArrowException, OSError) as error:
-        raise _bad_arrow("the body is not a whole Arrow stream") from error
+        raise _bad_arrow("the body is not a complete Arrow stream") from error
 
 
 def arrow_reply(result: LookupResult) -> bytes:
     """The result as a stream of one record batch: `RESULT_FIELDS`, then the row's columns.
 
-    A dimension's column may be called like one of the first three; by position they are distinct.
+    A column may have the name of a result field; positions tell them apart.
     """
-    fields: list[pa.Field] = list(RESULT_FIELDS)
-    fields += [field.with_nullable(True) for field in result.rows.schema]  # noqa: FBT003  # Arrow's
+    fields = [field.with_nullable(True) for field in result.rows.schema]  # noqa: FBT003  # Arrow's
+    schema = pa.schema([*RESULT_FIELDS, *fields])
     outcomes = pa.array(_LABELS[result.outcomes], pa.utf8())
     columns = [outcomes, pa.array(result.ages_ms), _errors(result), *result.rows.columns]
-    schema = pa.schema(fields)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.record_batch(columns, schema=schema))
@@ -58,11 +54,7 @@ def _keys(messages: pa.MessageReader) -> pa.RecordBatch:
             raise _bad_arrow(f"a schema and up to {MAX_BATCHES} plain record batches are expected")
     if schema is None:
         raise _bad_arrow("the body has no schema")
-    return pa.concat_batches(batches or [_empty(schema)])
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)])
 
 
 def _errors(result: LookupResult) -> pa.Array:

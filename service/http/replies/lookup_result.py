@@ -1,7 +1,4 @@
-"""The answers of one lookup brought together, in the order of the request, in columns.
-
-Not how it travels: `arrow` and `json_rows` write it.
-"""
+"""Result of one lookup: its answers merged into columns, in the order of the request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +15,16 @@ _HAS_ROW = np.array([outcome.has_row for outcome in Outcome])
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What became of n keys, duplicates included."""
+    """The results of n keys, duplicates included."""
 
     outcomes: npt.NDArray[np.uint8]  # [n] values of `Outcome`
     ages_ms: npt.NDArray[np.uint32]  # [n]
-    rows: pa.RecordBatch  # [n], or without columns; nulls where the key has no row
+    rows: pa.RecordBatch  # [n], or without columns; nulls for a key without a row
     errors: dict[int, ErrorCode]  # {position: code}
 
     @property
     def has_row(self) -> npt.NDArray[np.bool_]:
-        """Which keys have a row, be it one of nulls only."""
+        """Whether each key has a row, which may consist of nulls."""
         return np.asarray(_HAS_ROW[self.outcomes])
 
 
@@ -46,7 +43,9 @@ def lookup_result(answers: Sequence[Answer], size: int, columns: pa.Schema) -> L
 def _rows(answers: Sequence[Answer], size: int, columns: pa.Schema) -> pa.RecordBatch:
     with_rows = [(answer.positions, answer.rows) for answer in answers if answer.rows is not None]
     if not with_rows or not len(columns):
-        return _nulls(size, columns)
+        fields = [field.with_nullable(True) for field in columns]  # noqa: FBT003  # Arrow's
+        nulls = [pa.nulls(size, field.type) for field in fields]
+        return pa.record_batch(nulls, schema=pa.schema(fields))
     places = np.concatenate([positions for positions, _ in with_rows])
     rows = pa.concat_batches([rows for _, rows in with_rows])
     if len(places) == size and np.array_equal(places, np.arange(size)):
@@ -54,9 +53,3 @@ def _rows(answers: Sequence[Answer], size: int, columns: pa.Schema) -> pa.Record
     at = np.full(size, -1, np.int32)
     at[places] = np.arange(len(places), dtype=np.int32)
     return rows.take(pa.array(at, pa.int32(), mask=at < 0))
-
-
-def _nulls(size: int, columns: pa.Schema) -> pa.RecordBatch:
-    fields = [field.with_nullable(True) for field in columns]  # noqa: FBT003  # Arrow's signature
-    arrays = [pa.nulls(size, field.type) for field in fields]
-    return pa.record_batch(arrays, schema=pa.schema(fields))

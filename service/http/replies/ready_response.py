@@ -1,6 +1,6 @@
-"""JSON answers whose head is written as one text, where nothing else about it is to be decided.
+"""Successful JSON responses with a cached head.
 
-Says byte for byte what aiohttp's own response would, in a third of the time. Not for errors.
+The bytes are those of aiohttp's own response, written in a third of the time.
 """
 
 import time
@@ -17,55 +17,55 @@ FIXED_HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-_MOST_HEADS = 1_024
+_MAX_HEADS = 1_024
 
 Headers = tuple[tuple[str, str], ...]
 
 
 class ReadyResponse(web.StreamResponse):
-    """A 200 with this body, for a caller who takes HTTP/1.1 and stays connected."""
+    """A 200 with this body, for an HTTP/1.1 connection that is kept alive."""
 
     def __init__(self, body: bytes, headers: Headers) -> None:
         super().__init__()
-        self._whole = _head(headers, len(body), int(time.time())) + body
+        self._bytes = _head(headers, len(body), int(time.time())) + body
         self._writer: AbstractStreamWriter | None = None
 
     @property
     def prepared(self) -> bool:
-        """Whether it was handed to the connection."""
+        """Whether the response was written to the transport."""
         return self._writer is not None
 
     @property
     def keep_alive(self) -> bool:
-        """The connection stays open."""
+        """Always: the connection stays open."""
         return True
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Hand it to the connection, if that has not been done; raises ConnectionError."""
+        """Write the response to the transport, once; raises ConnectionError if it is closed."""
         if self._writer is None:
             if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("the caller left")
-            request.transport.write(self._whole)
+                raise ConnectionResetError("the client disconnected")
+            request.transport.write(self._bytes)
             self._writer = request.writer
         return self._writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Wait until the kernel has it; there is no more `data`."""
+        """Wait until the kernel has the bytes; `data` must be empty."""
         assert self._writer is not None
         assert not data
         await self._writer.drain()
 
 
 def json_response(request: web.Request, body: bytes, headers: Headers = ()) -> web.StreamResponse:
-    """A 200 with a JSON body and these headers besides those that every answer has."""
-    # Not with TLS: there it would be taken in as a whole, whether its caller reads or not.
+    """A 200 with a JSON body and these headers, in addition to the fixed ones."""
+    # Not with TLS, which buffers the whole response even if the client does not read.
     is_plain = request.keep_alive and request.version == HttpVersion11 and not request.secure
     if is_plain and request.method != hdrs.METH_HEAD:
         return ReadyResponse(body, headers)
     return web.Response(body=body, content_type=MediaType.JSON.value, headers=headers)
 
 
-@lru_cache(maxsize=_MOST_HEADS)  # the answers of one second have few lengths and ages
+@lru_cache(maxsize=_MAX_HEADS)  # few lengths and ages occur within a second
 def _head(headers: Headers, body_bytes: int, second: int) -> bytes:
     lines = [
         *headers,

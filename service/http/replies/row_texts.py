@@ -1,27 +1,62 @@
-"""JSON texts of recently requested rows, answered without decoding the request."""
+"""JSON texts of cached rows, kept by request path for repeated requests."""
 
 from dataclasses import dataclass
 
-from lookup_core.answer import MOST_AGE_MS
-from lookup_core.cache.row_cache import Bookmark, Hit
-from service.engine.dimension import Dimension
-from service.http.replies.json_rows import RowWriters
+import numpy as np
+import orjson
+import pyarrow as pa
 
-MOST_ROWS = 1_024
-MOST_BYTES = 4_096  # of a row, and of what asks for it: eight megabytes if all are so large
+from lookup_core.answer import MOST_AGE_MS
+from lookup_core.cache.row_cache import Bookmark
+from lookup_core.cache.row_store import StoredRow
+from lookup_core.dimension_schema import DimensionSchema
+from service.engine.dimension import Dimension
+from service.http.replies.json_reply import is_plain, json_rows, text_of
+
+MAX_ROWS = 1_024
+MAX_BYTES = 4_096  # of a path, and of a row: 8 MiB for all rows
+_ONE = np.ones(1, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class RowText:
-    """A row that was a hit."""
+    """The JSON text of a cached row."""
 
     text: bytes
     age_s: float
 
     @property
     def age_ms(self) -> int:
-        """The age as it is told."""
+        """The age in milliseconds, bounded as in every reply."""
         return min(int(self.age_s * 1000), MOST_AGE_MS)
+
+    def lookup_reply(self) -> bytes:
+        """The body of a lookup of this key alone."""
+        return b'{"outcomes":["hit"],"rows":[%b],"ages_ms":[%d]}' % (self.text, self.age_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Writes single rows of one schema."""
+
+    schema: DimensionSchema
+    names: list[str]
+    is_plain: bool
+
+    @classmethod
+    def of(cls, schema: DimensionSchema) -> "RowWriter":
+        """A writer of all columns."""
+        return cls(schema, schema.columns.names, all(is_plain(field) for field in schema.columns))
+
+    def text(self, row: StoredRow) -> bytes:
+        """The row as a JSON object."""
+        columns = row.columns[len(row.columns) - len(self.names) :]
+        if self.is_plain:
+            values = [column[row.at].as_py() for column in columns]
+            return orjson.dumps(dict(zip(self.names, values, strict=True)), default=text_of)
+        alone = [column.slice(row.at, 1) for column in columns]
+        rows = pa.record_batch(alone, schema=self.schema.columns)
+        return b"".join(json_rows(rows, _ONE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,53 +66,47 @@ class _Recent:
     text: bytes
 
 
-class RecentRows:
-    """So many of them; who came first goes first."""
+class RowTexts:
+    """Finds cached rows of all dimensions as JSON; keeps the latest `max_rows` by path.
 
-    def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        self._rows: dict[str, _Recent] = {}
-        self._most_rows = most_rows
+    A path or row of more than `max_bytes` is not kept.
+    """
 
-    def find(self, question: str) -> RowText | None:
-        """The row that is the answer, which counts as a hit; None if a dimension has to say."""
-        recent = self._rows.get(question)
+    def __init__(self, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._writers: dict[str, RowWriter] = {}  # {dimension: writer of its latest schema}
+        self._recent: dict[str, _Recent] = {}  # {path: row}, oldest first
+
+    def repeated(self, path: str) -> RowText | None:
+        """The row that an earlier request of this path found, if it is still cached: a hit."""
+        recent = self._recent.get(path)
         if recent is None:
             return None
         age_s = recent.dimension.revisit(recent.bookmark)
         return None if age_s is None else RowText(recent.text, age_s)
 
-    def keep(self, question: str, dimension: Dimension, hit: Hit, *, text: bytes) -> None:
-        """Answer by this text from now on, as long as the row is where it was hit."""
-        if max(len(question), len(text)) > MOST_BYTES:
-            return
-        self._rows.pop(question, None)
-        if len(self._rows) == self._most_rows:
-            del self._rows[next(iter(self._rows))]
-        self._rows[question] = _Recent(dimension, hit.bookmark, text)
-
-
-class RowTexts:
-    """Finds and writes them, for all dimensions."""
-
-    def __init__(self) -> None:
-        self._writers = RowWriters()
-        self._recent = RecentRows()
-
-    def again(self, question: str) -> RowText | None:
-        """What `find` found for this question, if it would find the same; else None."""
-        return self._recent.find(question)
-
     def find(
-        self, dimension: Dimension, value: object, *, question: str | None = None
+        self, dimension: Dimension, value: object, *, path: str | None = None
     ) -> RowText | None:
-        """The row of the key with this value; None, if a lookup has to find out.
+        """The cached row of the key with this value; None if a lookup is needed.
 
-        `question`, if any, is a text that always asks for this.
+        The row is kept for `path`, which must stand for all columns of this key.
         """
         hit = dimension.hit(value)
         if hit is None:
             return None
-        text = self._writers.of(dimension.name, dimension.schema).text(hit.row)
-        if question is not None:
-            self._recent.keep(question, dimension, hit, text=text)
+        text = self.writer(dimension.name, dimension.schema).text(hit.row)
+        if path is not None and max(len(path), len(text)) <= self._max_bytes:
+            self._recent.pop(path, None)
+            if len(self._recent) == self._max_rows:
+                del self._recent[next(iter(self._recent))]
+            self._recent[path] = _Recent(dimension, hit.bookmark, text)
         return RowText(text, hit.age_s)
+
+    def writer(self, name: str, schema: DimensionSchema) -> RowWriter:
+        """The writer of a dimension; replaced if the schema changed."""
+        writer = self._writers.get(name)
+        if writer is None or writer.schema is not schema:
+            writer = self._writers[name] = RowWriter.of(schema)
+        return writer

@@ -1,8 +1,9 @@
-"""`POST …/lookup`: many keys at once, as JSON or as Arrow."""
+"""`POST …/lookup`: many keys at once, as JSON or Arrow."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -14,9 +15,9 @@ from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
 from service.http.body import MediaType, body, json_body, sent_media_type, wanted_media_type
-from service.http.limits import ANSWER_HOLD, AnswerReservation, BodyByteBudget, Limits
+from service.http.limits import ANSWER_RESERVATION, AnswerReservation, BodyByteBudget, Limits
 from service.http.replies.arrow import arrow_keys, arrow_reply
-from service.http.replies.json_reply import json_hit, json_reply
+from service.http.replies.json_reply import json_reply
 from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowTexts
@@ -27,27 +28,27 @@ from service.http.routes.lookup_request import LookupRequest, from_json, from_qu
 
 async def engine_lookup(
     dimension: Dimension,
-    asked: LookupRequest,
+    lookup: LookupRequest,
     *,
     typed: Callable[[DimensionSchema], TypedKeys],
-    hold: AnswerReservation,
+    reservation: AnswerReservation,
     span: CallerSpan | None = None,
 ) -> LookupResult:
-    """Bring the keys into their types by `typed`, and look them up.
+    """Look up the keys that `typed` makes for the schema of the dimension.
 
-    The timeout covers the wait for a store that has not described itself yet. Raises BackendError
-    if it still has not, InvalidRequest and Overloaded, also for answers without room in `hold`.
-    Cancellation leaves shared work to others.
+    The timeout includes the wait for a dimension that is not described yet. Raises BackendError if
+    it is still not described, InvalidRequest, and Overloaded; the latter two also if `reservation`
+    refuses the answers. A cancellation does not affect queries that other lookups share.
     """
     clock = asyncio.get_running_loop().time
-    timeout_s = dimension.settings.timeout_s if asked.timeout_s is None else asked.timeout_s
+    timeout_s = dimension.settings.timeout_s if lookup.timeout_s is None else lookup.timeout_s
     deadline_s = clock() + timeout_s
     schema = await dimension.wait_until_described(timeout_s)
-    columns = schema.select(asked.columns)
+    columns = schema.select(lookup.columns)
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
     answers = await dimension.lookup(
-        keys, columns=asked.columns, timeout_s=left_s, take=hold.take, span=span
+        keys, columns=lookup.columns, timeout_s=left_s, take=reservation.take, span=span
     )
     result = lookup_result(answers, keys.size, columns)
     if span is not None:
@@ -56,19 +57,8 @@ async def engine_lookup(
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    asked: LookupRequest
-    typed: Callable[[DimensionSchema], TypedKeys]
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether it is for all columns of one key."""
-        return len(self.asked.keys) == 1 and self.asked.columns is None
-
-
-@dataclass(frozen=True, slots=True)
 class Lookup:
-    """Handles lookups; cancelled when the caller leaves, which leaves shared work to others."""
+    """Handler of lookups; cancelled when the client disconnects."""
 
     catalogue: Catalogue
     limits: Limits
@@ -76,49 +66,44 @@ class Lookup:
     row_texts: RowTexts
 
     async def post(self, request: web.Request) -> web.StreamResponse:
-        """Answer every key of the body, in its order."""
+        """Answer every key of the body, in request order."""
         dimension = self.catalogue.named(request)
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
         content = await body(request, self.limits, self.body_budget)
+        typed: Callable[[DimensionSchema], TypedKeys]
         if sent is MediaType.ARROW:
-            question = self._arrow_question(content, from_query(request.query))
+            lookup, keys = from_query(request.query), arrow_keys(content)
+            check_key_count(keys.num_rows, self.limits)
+            typed = partial(typed_keys_from_arrow, keys)
         else:
             refuse_query(request.query_string)
-            question = self._json_question(content)
-        hold = request[ANSWER_HOLD]
-        is_single = question.is_simple and wanted is MediaType.JSON
-        row = self.row_texts.find(dimension, question.asked.keys[0]) if is_single else None
-        if row is not None:
-            reply = json_hit(row)
+            lookup = from_json(LookupRequest, json_body(content))
+            check_key_count(len(lookup.keys), self.limits)
+            typed = partial(typed_keys_from_json, lookup.keys)
+        reservation = request[ANSWER_RESERVATION]
+        is_single = len(lookup.keys) == 1 and lookup.columns is None and wanted is MediaType.JSON
+        if is_single and (row := self.row_texts.find(dimension, lookup.keys[0])):
+            reply = row.lookup_reply()
         else:
-            asked, span = question.asked, taken_span(request)
+            span = taken_span(request)
             result = await engine_lookup(
-                dimension, asked, typed=question.typed, hold=hold, span=span
+                dimension, lookup, typed=typed, reservation=reservation, span=span
             )
             reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
         if is_single:
-            hold.take_text(reply)
+            reservation.take_text(reply)
         else:
-            hold.only(len(reply))
+            reservation.hold(len(reply))
         if wanted is MediaType.ARROW:
             return web.Response(body=reply, content_type=wanted.value)
         return json_response(request, reply)
-
-    def _json_question(self, content: bytes) -> _Question:
-        asked = from_json(LookupRequest, json_body(content))
-        check_key_count(len(asked.keys), self.limits)
-        return _Question(asked, lambda schema: typed_keys_from_json(asked.keys, schema))
-
-    def _arrow_question(self, content: bytes, asked: LookupRequest) -> _Question:
-        keys = arrow_keys(content)
-        check_key_count(keys.num_rows, self.limits)
-        return _Question(asked, lambda schema: typed_keys_from_arrow(keys, schema))
 
 
 def check_key_count(count: int, limits: Limits) -> None:
     """Raise InvalidRequest (`too_many_keys`) for more keys than one request may have."""
     if count > limits.request_keys:
         raise InvalidRequest(
-            ErrorCode.TOO_MANY_KEYS, f"{count} keys; a request may have {limits.request_keys}"
+            ErrorCode.TOO_MANY_KEYS,
+            f"{count} keys; a request may have at most {limits.request_keys}",
         )

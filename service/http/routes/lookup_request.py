@@ -1,6 +1,6 @@
-"""What a lookup or an invalidation asks for, as it stands in JSON bodies and query strings.
+"""Requests for lookups and invalidations, in JSON bodies and query strings.
 
-Only its form: whether keys and columns fit the dimension is decided when they meet its schema.
+Keys and columns are checked later, against the schema of the dimension.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 
-MAX_TOLD_FAULTS = 5
-_MAX_PATH = 100
+MAX_FAULTS = 5
+_MAX_PATH = 100  # characters
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -22,15 +22,15 @@ class LookupRequest(BaseModel):
 
     keys: list[Any] = Field(description="One value per key; a list of values per composite key.")
     columns: list[str] | None = Field(
-        default=None, description="The columns wanted; all that the dimension offers by default."
+        default=None, description="The wanted columns; by default all columns of the dimension."
     )
     timeout_ms: Annotated[int, Field(gt=0, le=3_600_000)] | None = Field(
-        default=None, description="For the whole lookup; the dimension's own timeout by default."
+        default=None, description="Timeout of the whole lookup; by default that of the dimension."
     )
 
     @property
     def timeout_s(self) -> float | None:
-        """The timeout in seconds; none where the caller gave none."""
+        """The timeout in seconds; None if the request has none."""
         return None if self.timeout_ms is None else self.timeout_ms / 1000
 
 
@@ -39,18 +39,18 @@ class InvalidateRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    keys: list[Any] | None = Field(default=None, description="The keys to forget, as in a lookup.")
-    all: bool | None = Field(default=None, description="True to forget the whole dimension.")
+    keys: list[Any] | None = Field(default=None, description="The keys to drop, as in a lookup.")
+    all: bool | None = Field(default=None, description="True to drop all keys.")
 
     @model_validator(mode="after")
     def _names_either(self) -> Self:
         if (self.keys is None) == (self.all is not True):
-            raise ValueError("either keys or all: true is needed")
+            raise ValueError("either keys or all: true is required")
         return self
 
 
 def from_json(model: type[_Model], value: object) -> _Model:
-    """The request in a parsed JSON body; raises InvalidRequest naming the path of each fault."""
+    """The request in a parsed JSON body; raises InvalidRequest with the path of each fault."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -58,7 +58,7 @@ def from_json(model: type[_Model], value: object) -> _Model:
 
 
 def from_query(query: Mapping[str, str]) -> LookupRequest:
-    """What a query string says besides the keys: `columns` parted by commas, and `timeout_ms`."""
+    """`columns`, separated by commas, and `timeout_ms` of a query string."""
     unknown = [name for name in query if name not in {"columns", "timeout_ms"}]
     columns = query.get("columns")
     timeout_ms = query.get("timeout_ms")
@@ -74,18 +74,18 @@ def from_query(query: Mapping[str, str]) -> LookupRequest:
 
 
 def refuse_query(query_string: str) -> None:
-    """Raise InvalidRequest for a query that would have no effect: the body says it all."""
+    """Raise InvalidRequest for a query string, which would have no effect with a JSON body."""
     if query_string:
         raise InvalidRequest(
-            ErrorCode.BAD_REQUEST, "columns and timeout_ms stand in the body, beside the keys"
+            ErrorCode.BAD_REQUEST, "columns and timeout_ms belong in the body, next to the keys"
         )
 
 
 def _faults(error: ValidationError) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults[:MAX_TOLD_FAULTS]]
-    more = len(faults) - len(told)
-    return "; ".join([*told, f"and {more} more"] if more else told)
+    texts = [f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults[:MAX_FAULTS]]
+    more = len(faults) - len(texts)
+    return "; ".join([*texts, f"and {more} more"] if more else texts)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

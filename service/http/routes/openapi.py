@@ -1,42 +1,54 @@
-"""`GET /openapi.json`: the HTTP surface as OpenAPI 3.1.
-
-Describes the routes of `application`; a test calls each of them and holds the two together.
-"""
+"""`GET /openapi.json`: the HTTP interface as OpenAPI 3.1, generated from the pydantic models."""
 
 from typing import Any
 
 import orjson
 from aiohttp import web
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.http.body import MediaType
-from service.http.problem import CONTENT_TYPE
+from service.http.problem import CONTENT_TYPE, Problem
+from service.http.replies import models
 from service.http.replies.arrow import RESULT_FIELDS
-from service.http.routes.openapi_schemas import openapi_schemas, reference
+from service.http.routes.lookup_request import InvalidateRequest, LookupRequest
 
-_Operation = dict[str, Any]
+_Object = dict[str, Any]
+_Model = type[BaseModel]
 
-_ANONYMOUS_OR_TOKEN: list[dict[str, list[str]]] = [{}, {"token": []}]
+_REFERENCE = "#/components/schemas/{model}"
 _RESULT_NAMES = ", ".join(field.name for field in RESULT_FIELDS)
 _ARROW_NOTE = (
-    f"As an Arrow stream the answer is one record batch: {_RESULT_NAMES}, then the row's columns. "
-    "For keys that come as an Arrow stream, and for no others, `columns` and `timeout_ms` stand in "
-    "the query."
+    f"The Arrow reply is one record batch: {_RESULT_NAMES}, then the columns of the row. The query "
+    "parameters `columns` and `timeout_ms` are for keys in an Arrow stream only."
 )
+_MODELS: list[tuple[_Model, JsonSchemaMode]] = [
+    *((model, "validation") for model in (LookupRequest, InvalidateRequest)),
+    *(
+        (model, "serialization")
+        for model in (
+            *(models.LookupAnswer, models.Row, models.DimensionNames, models.Dimension),
+            *(models.Explanation, models.Invalidated, models.ReloadAsked, models.Channels),
+            *(models.Status, Problem),
+        )
+    ),
+]
 
 
 class OpenApi:
-    """Handles the question what the service offers."""
+    """Handler of the document."""
 
     def __init__(self, version: str) -> None:
         self._body = orjson.dumps(openapi_document(version))
 
     async def get(self, _request: web.Request) -> web.Response:
-        """The document, which never changes while the service runs."""
+        """The document; it does not change while the service runs."""
         return web.Response(body=self._body, content_type=MediaType.JSON.value)
 
 
-def openapi_document(version: str) -> dict[str, Any]:
+def openapi_document(version: str) -> _Object:
     """The whole document."""
+    _, schemas = models_json_schema(_MODELS, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -47,143 +59,120 @@ def openapi_document(version: str) -> dict[str, Any]:
         },
         "paths": {**_dimension_paths(), **_service_paths()},
         "components": {
-            "schemas": openapi_schemas(),
+            "schemas": schemas["$defs"],
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        "security": _ANONYMOUS_OR_TOKEN,
+        "security": [{}, {"token": []}],
     }
 
 
-def _dimension_paths() -> dict[str, Any]:
-    name, key = _path_parameter("name", "A configured dimension."), _key_parameter()
+def _dimension_paths() -> _Object:
+    name = _path_parameter("name", "A configured dimension.")
+    key = _path_parameter(
+        "key", "A key; commas separate the percent-encoded parts of a composite key."
+    )
+    query = _query_parameters()
     one = "/v1/dimensions/{name}"
     return {
-        "/v1/dimensions": {"get": _reading("listDimensions", "DimensionNames", errors=())},
-        one: {"parameters": [name], "get": _reading("getDimension", "Dimension")},
-        f"{one}/lookup": {"parameters": [name, *_query_parameters()], "post": _lookup()},
+        "/v1/dimensions": {"get": _operation("listDimensions", models.DimensionNames, 401)},
+        one: {
+            "parameters": [name],
+            "get": _operation("getDimension", models.Dimension, 401, 404),
+        },
+        f"{one}/lookup": {"parameters": [name, *query], "post": _lookup()},
         f"{one}/rows/{{key}}": {
-            "parameters": [name, key, *_query_parameters()],
-            "get": _reading("getRow", "Row", errors=(400, 404, 409, 422, 502, 503, 504)),
+            "parameters": [name, key, *query],
+            "get": _operation("getRow", models.Row, 400, 401, 404, 409, 422, 502, 503, 504),
         },
         f"{one}/explain/{{key}}": {
             "parameters": [name, key],
-            "get": _reading("explainKey", "Explanation", errors=(400, 404, 503)),
+            "get": _operation("explainKey", models.Explanation, 400, 401, 404, 503),
         },
         f"{one}/invalidate": {"parameters": [name], "post": _invalidate()},
         f"{one}/reload": {"parameters": [name], "post": _reload()},
     }
 
 
-def _service_paths() -> dict[str, Any]:
-    text, html = "text/plain", "text/html"
+def _service_paths() -> _Object:
+    text, loaded = "text/plain", "All full tables are loaded."
     return {
-        "/v1/channels": {"get": _reading("listChannels", "Channels", errors=())},
-        "/v1/status": {"get": _reading("getStatus", "Status", errors=())},
-        "/v1/stream": {"get": _stream()},
+        "/v1/channels": {"get": _operation("listChannels", models.Channels, 401)},
+        "/v1/status": {"get": _operation("getStatus", models.Status, 401)},
+        "/v1/stream": {
+            "get": {
+                "operationId": "openStream",
+                "summary": "The streaming protocol: a WebSocket with the subprotocol sidelook.v1.",
+                "responses": {"101": {"description": "Upgraded."}, **_problems(400, 401, 503)},
+            }
+        },
         "/livez": {"get": _plain("isAlive", "The event loop runs.", text)},
-        "/readyz": {"get": _plain("isReady", "Lookups may come.", text, errors=(503,))},
-        "/startupz": {"get": _plain("isStarted", "Whole tables are loaded.", text, errors=(503,))},
-        "/metrics": {"get": _plain("getMetrics", "Prometheus text format.", text, errors=(401,))},
-        "/openapi.json": {"get": _plain("getOpenApi", "This.", MediaType.JSON.value)},
-        "/": {"get": _plain("getStatusPage", "A page for people.", html)},
+        "/readyz": {"get": _plain("isReady", "Lookups are accepted.", text, 503)},
+        "/startupz": {"get": _plain("isStarted", loaded, text, 503)},
+        "/metrics": {"get": _plain("getMetrics", "Prometheus text format.", text, 401)},
+        "/openapi.json": {"get": _plain("getOpenApi", "This document.", MediaType.JSON.value)},
+        "/": {"get": _plain("getStatusPage", "The status page.", "text/html")},
     }
 
 
-def _lookup() -> _Operation:
-    arrow: dict[str, Any] = {}
+def _lookup() -> _Object:
+    statuses = 400, 401, 404, 406, 408, 413, 415, 422, 502, 503, 504
+    operation = _operation("lookup", models.LookupAnswer, *statuses)
+    arrow: _Object = {MediaType.ARROW.value: {}}
+    operation["responses"]["200"]["content"] |= arrow
     return {
-        "operationId": "lookup",
+        **operation,
         "summary": "Look up many keys at once; failures of single keys are outcomes.",
         "description": _ARROW_NOTE,
-        "requestBody": _body("LookupRequest", also={MediaType.ARROW.value: arrow}),
-        "responses": {
-            "200": _answer("LookupAnswer", also={MediaType.ARROW.value: arrow}),
-            **_problems(400, 401, 404, 406, 408, 413, 415, 422, 502, 503, 504),
-        },
+        "requestBody": {"required": True, "content": _json(LookupRequest) | arrow},
     }
 
 
-def _invalidate() -> _Operation:
+def _invalidate() -> _Object:
+    statuses = 400, 401, 404, 408, 413, 415, 422, 503
     return {
-        "operationId": "invalidate",
-        "summary": "Forget rows that may have changed; needs the admin token.",
-        "requestBody": _body("InvalidateRequest"),
-        "responses": {
-            "200": _answer("Invalidated"),
-            **_problems(400, 401, 404, 408, 413, 415, 422, 503),
-        },
+        **_operation("invalidate", models.Invalidated, *statuses),
+        "summary": "Drop cached rows that may have changed; requires the admin token.",
+        "requestBody": {"required": True, "content": _json(InvalidateRequest)},
     }
 
 
-def _reload() -> _Operation:
+def _reload() -> _Object:
     return {
-        "operationId": "reload",
-        "summary": "Load a table that is held whole anew; needs the admin token.",
-        "description": "Answered at once; `freshness.load` of the dimension tells how it goes.",
-        "responses": {"202": _answer("ReloadAsked"), **_problems(401, 404, 422, 503)},
+        **_operation("reload", models.ReloadAsked, 401, 404, 422, 503, success="202"),
+        "summary": "Load the full table again; requires the admin token.",
+        "description": "Returns at once; `freshness.load` shows the progress.",
     }
 
 
-def _stream() -> _Operation:
-    return {
-        "operationId": "openStream",
-        "summary": "The streaming protocol: a WebSocket with the subprotocol sidelook.v1.",
-        "responses": {"101": {"description": "Upgraded."}, **_problems(400, 401, 503)},
-    }
+def _operation(name: str, model: _Model, *errors: int, success: str = "200") -> _Object:
+    answer = {"description": model.__name__, "content": _json(model)}
+    return {"operationId": name, "responses": {success: answer, **_problems(*errors)}}
 
 
-def _reading(operation: str, schema: str, *, errors: tuple[int, ...] = (404,)) -> _Operation:
-    return {
-        "operationId": operation,
-        "responses": {"200": _answer(schema), **_problems(401, *errors)},
-    }
-
-
-def _plain(
-    operation: str, summary: str, media_type: str, *, errors: tuple[int, ...] = ()
-) -> _Operation:
+def _plain(name: str, summary: str, media_type: str, *errors: int) -> _Object:
     answer = {"description": summary, "content": {media_type: {}}}
-    return {"operationId": operation, "responses": {"200": answer, **_problems(*errors)}}
+    return {"operationId": name, "responses": {"200": answer, **_problems(*errors)}}
 
 
-def _body(schema: str, *, also: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"required": True, "content": _content(schema, also)}
+def _json(model: _Model, media_type: str = MediaType.JSON.value) -> _Object:
+    return {media_type: {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
 
 
-def _answer(schema: str, *, also: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"description": schema, "content": _content(schema, also)}
-
-
-def _content(schema: str, also: dict[str, Any] | None) -> dict[str, Any]:
-    return {MediaType.JSON.value: {"schema": reference(schema)}, **(also or {})}
-
-
-def _problems(*statuses: int) -> dict[str, Any]:
-    content = {CONTENT_TYPE: {"schema": reference("Problem")}}
-    problem = {"description": "RFC 9457 problem.", "content": content}
-    # By default those that have nothing to do with the operation: Host, Origin, overload, a bug.
+def _problems(*statuses: int) -> _Object:
+    problem = {"description": "RFC 9457 problem.", "content": _json(Problem, CONTENT_TYPE)}
+    # The default stands for Host, Origin, overload and bugs, which any operation may return.
     return {**{str(status): problem for status in sorted(statuses)}, "default": problem}
 
 
-def _path_parameter(name: str, description: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": description,
-        "schema": {"type": "string"},
-    }
+def _path_parameter(name: str, description: str) -> _Object:
+    place = {"name": name, "in": "path", "required": True}
+    return {**place, "description": description, "schema": {"type": "string"}}
 
 
-def _key_parameter() -> dict[str, Any]:
-    return _path_parameter(
-        "key", "A key; the percent-encoded parts of a composite key are parted by commas."
-    )
-
-
-def _query_parameters() -> list[dict[str, Any]]:
-    columns = {"type": "array", "items": {"type": "string"}}
-    timeout = {"type": "integer", "minimum": 1, "maximum": 3_600_000}
+def _query_parameters() -> list[_Object]:
+    fields = LookupRequest.model_json_schema()["properties"]
+    # The first alternative is the value's type, the second is null: a query has no null.
+    columns, timeout = (fields[name]["anyOf"][0] for name in ("columns", "timeout_ms"))
     return [
         {"name": "columns", "in": "query", "style": "form", "explode": False, "schema": columns},
         {"name": "timeout_ms", "in": "query", "schema": timeout},

@@ -1,11 +1,10 @@
-"""`GET …/rows/{key}` and `GET …/explain/{key}`: one key, named in the path."""
+"""`GET …/rows/{key}` and `GET …/explain/{key}`: one key, given in the path."""
 
 import re
 from dataclasses import asdict, dataclass
 from functools import partial
 from urllib.parse import unquote
 
-import orjson
 import pyarrow as pa
 from aiohttp import web
 from pyarrow import types
@@ -16,10 +15,10 @@ from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
-from service.http.body import MediaType
-from service.http.limits import ANSWER_HOLD
+from service.http.limits import ANSWER_RESERVATION
 from service.http.problem import HttpCode, Problem, problem_of_code
-from service.http.replies.json_rows import json_rows
+from service.http.replies import models
+from service.http.replies.json_reply import json_rows
 from service.http.replies.lookup_result import LookupResult
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowText, RowTexts
@@ -33,11 +32,10 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def path_key(raw_path: str, schema: DimensionSchema) -> TypedKeys:
-    """The one key that the last segment of a path names, in its exact type.
+    """The key in the last segment of a path, in its exact type.
 
-    `raw_path` is the path as it was sent: decoded, a comma would no longer tell what it parts.
-
-    Raises InvalidRequest (`type`, `invalid_text`) for what is not of the key's type.
+    `raw_path` is percent-encoded, so that encoded commas do not separate key parts. Raises
+    InvalidRequest (`type`, `invalid_text`) for a key of another type.
     """
     segment = raw_path.rpartition("/")[2]
     fields = list(schema.key)
@@ -52,9 +50,9 @@ def path_key(raw_path: str, schema: DimensionSchema) -> TypedKeys:
 
 
 def path_value(raw_path: str, schema: DimensionSchema) -> object:
-    """The value of the key that a path names, where it has one column; else None.
+    """The value of a single-column key in a path, of any type; None for a composite key.
 
-    It may be of another type than the key. Raises InvalidRequest (`invalid_text`).
+    Raises InvalidRequest (`invalid_text`).
     """
     if len(schema.key) > 1:
         return None
@@ -75,7 +73,7 @@ def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
 
 def _refused(code: ErrorCode, schema: DimensionSchema) -> InvalidRequest:
     key = ", ".join(f"{field.name}: {field.type}" for field in schema.key)
-    return InvalidRequest(code, f"the path does not name a key ({key})")
+    return InvalidRequest(code, f"the path has no valid key ({key})")
 
 
 _HIT = Outcome.HIT.label
@@ -83,41 +81,40 @@ _HIT = Outcome.HIT.label
 
 @dataclass(frozen=True, slots=True)
 class SingleRow:
-    """Handles requests for one key."""
+    """Handlers of requests for one key."""
 
     catalogue: Catalogue
     row_texts: RowTexts
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """The row; 404 `missing` without one, and the error's status if the lookup failed."""
-        row = self.row_texts.again(request.raw_path)
+        """The row; 404 `missing` without one, or the status of the error if the lookup failed."""
+        row = self.row_texts.repeated(request.raw_path)
         if row is not None:
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
         dimension = self.catalogue.named(request)
         if not request.query_string and (row := self._cached(request, dimension)):
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
-        asked = from_query(request.query)
-        typed = partial(path_key, request.rel_url.raw_path)
-        hold = request[ANSWER_HOLD]
-        span = taken_span(request)
-        result = await engine_lookup(dimension, asked, typed=typed, hold=hold, span=span)
+        result = await engine_lookup(
+            dimension,
+            from_query(request.query),
+            typed=partial(path_key, request.rel_url.raw_path),
+            reservation=request[ANSWER_RESERVATION],
+            span=taken_span(request),
+        )
         return _response(request, result)
 
     async def explain(self, request: web.Request) -> web.Response:
-        """Where this key's answer would come from now, and why."""
+        """Where the answer for this key would come from now, and why."""
         dimension = self.catalogue.named(request)
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
-        return web.Response(
-            body=orjson.dumps({"dimension": dimension.name, **asdict(explanation)}),
-            content_type=MediaType.JSON.value,
-        )
+        return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
 
     def _cached(self, request: web.Request, dimension: Dimension) -> RowText | None:
         try:
             value = path_value(request.rel_url.raw_path, dimension.schema)
-        except BackendError:  # no schema yet: the lookup waits for it
+        except BackendError:  # not described yet; the lookup waits
             return None
-        return self.row_texts.find(dimension, value, question=request.raw_path)
+        return self.row_texts.find(dimension, value, path=request.raw_path)
 
 
 def _response(request: web.Request, result: LookupResult) -> web.StreamResponse:
@@ -130,14 +127,14 @@ def _response(request: web.Request, result: LookupResult) -> web.StreamResponse:
 
 
 def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> web.StreamResponse:
-    request[ANSWER_HOLD].take_text(text)
+    request[ANSWER_RESERVATION].take_text(text)
     headers = (("Age", str(age_ms // 1000)), ("Sidelook-Outcome", outcome))
     return json_response(request, text, headers)
 
 
 def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:
     if outcome is Outcome.MISSING:
-        return Problem(404, HttpCode.MISSING, "the dimension has no such row", is_retryable=False)
+        return Problem.of(404, HttpCode.MISSING, "the dimension has no such row")
     fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
     code = code or fallback
     return problem_of_code(code, f"the lookup of this key failed: {code.meaning}")

@@ -51,7 +51,13 @@ CHANNEL:
   in_flight_records: 300, watermark_ms: 60000, is_idle: false}
 STATUS:
   {version: "1.2", uptime_s: 90.0, memory: {resident_bytes: 1048576, limit_bytes: 536870912},
-  event_loop_lag_s: 0.002, is_draining: false, not_ready: {}}
+  event_loop_lag_s: 0.002, is_draining: false, not_ready: {},
+  health: {state: healthy, summary: the dimension is available, reasons: []}}
+DEGRADED:
+  {state: degraded, summary: 2 of 2 dimensions affected, reasons: [
+  {severity: warning, code: lookups_fail, dimensions: [airports],
+  text: lookups fail (backend_unavailable)},
+  {severity: warning, code: not_ready, dimensions: [airports, idle], text: "a\\n\\e[2Jb"}]}
 IDLE:
   {name: idle, lookups: {hit: 0, missing: 0},
   freshness: {feed: null, load: {is_whole: false, is_loading: true, rows: 1234, last_error: null}}}
@@ -75,7 +81,7 @@ STATUSES = {  # {name: status}
     "busy": STATUS
     | {
         "version": "\x1b[2J",
-        "not_ready": {"idle": "a\n\x1b[2Jb"},
+        "health": _ANSWERS["DEGRADED"],
         "memory": {"resident_bytes": None, "limit_bytes": 2**29},
         "dimensions": [
             DIMENSION | {"recent_errors": [ERROR], "freshness": _ANSWERS["WHOLE"]},

@@ -1,4 +1,4 @@
-"""The command `status`: health and its reasons, and figures for people.
+"""The command `status`: health, and figures as tables.
 
 The whole output stands in `transcripts/status.txt`.
 """
@@ -6,7 +6,6 @@ The whole output stands in `transcripts/status.txt`.
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
-from service.commands import status as status_health
-from service.commands.status import health_lines
-from service.commands.status_tables import (
+from service.commands.status import (
+    backends_table,
     caches_table,
     errors_table,
+    health_lines,
     keys_table,
-    stores_table,
 )
 from service.commands.tables import (
     shown_ago,
@@ -30,41 +28,25 @@ from service.commands.tables import (
     shown_span,
     shown_watermark,
 )
-from service.http import status_page
-from tests.service.case_tables import cases
 from tests.service.commands.fake_sidecar import DIMENSION, ERROR, STATUS, FakeSidecar
-from tests.service.config.configuration import parsed
 from tests.shown_shares import SHOWN_SHARES
 
-HEALTH = Path(__file__).with_name("health.txt")
-PAGE = Path(status_page.__file__).parent / "page" / "health.js"
 Printed = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(("changes", "expected"), [*cases(HEALTH)])
-def test_health_has_these_lines(changes: str, expected: list[str]) -> None:
-    """One word for the sidecar, its reasons, and the errors of feeds and loads."""
-    change = dict(parsed(changes))
-    status, count = change.pop("status", {}), change.pop("count", 1)
-    if "error" in change:
-        change["recent_errors"] = [ERROR | change.pop("error")]
-    dimensions = [DIMENSION | {"name": name} | change for name in ("airports", "b", "c")[:count]]
+def test_health_is_shown_as_reported() -> None:
+    """State and summary are followed by the reasons, each with its dimensions."""
+    reason = {"severity": "warning", "code": "breaker_open", "text": "queries are paused"}
+    health = {
+        "state": "shutting_down",
+        "summary": "new lookups are refused",
+        "reasons": [reason | {"dimensions": ["a", "b"]}],
+    }
 
-    assert list(health_lines(STATUS | {"dimensions": dimensions} | status)) == expected
-
-
-def test_words_are_those_of_the_page() -> None:
-    """The command and the status page use the same words and bound."""
-    page = PAGE.read_text()
-    words = [
-        *status_health.FAULTS_OF_KEYS,
-        *status_health.BREAKER_REASONS.values(),
-        *(status_health.SILENT, status_health.NOT_LOADED, status_health.SHUTTING_DOWN),
-        *status_health.ALL_ANSWER.values(),
-        f"LATELY_S = {status_health.LATELY_S};",
+    assert list(health_lines(health)) == [
+        "Shutting down: new lookups are refused",
+        "  a, b: queries are paused",
     ]
-
-    assert [each for each in words if each not in page] == []
 
 
 def test_errors_are_bounded() -> None:
@@ -72,7 +54,7 @@ def test_errors_are_bounded() -> None:
     assert errors_table([DIMENSION | {"recent_errors": [ERROR] * 31}]).row_count == 30
 
 
-@pytest.mark.parametrize("make", [keys_table, stores_table, caches_table, errors_table])
+@pytest.mark.parametrize("make", [keys_table, backends_table, caches_table, errors_table])
 def test_small_terminal_cuts_no_name(make: Callable[[list[Any]], Table]) -> None:
     """At 80 columns a long name is folded, and no figure is cut."""
     console = Console(width=80, record=True, file=io.StringIO())
@@ -89,7 +71,7 @@ def test_small_terminal_cuts_no_name(make: Callable[[list[Any]], Table]) -> None
         {"ok": True},
         STATUS | {"memory": {}},
         STATUS | {"memory": 3},
-        STATUS | {"not_ready": ["a"]},
+        STATUS | {"health": ["a"]},
         STATUS | {"dimensions": [{}]},
     ],
 )

@@ -1,4 +1,4 @@
-"""The HTTP surface as most tests want it: one service for all tests of a file."""
+"""Fixtures of the HTTP tests: one service for all tests of a file."""
 
 from collections.abc import AsyncIterator
 

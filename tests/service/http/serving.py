@@ -1,7 +1,4 @@
-"""The real HTTP surface over the real engine and fake backends, on sockets of its own.
-
-Only the backends are fakes.
-"""
+"""The real HTTP interface and engine over fake backends, on sockets of its own."""
 
 import asyncio
 import tempfile
@@ -61,7 +58,7 @@ PATIENCE_S = 10.0  # a test that waits longer has failed
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response that was read whole."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -106,14 +103,14 @@ class Served:
         headers: Mapping[str, str] | None = None,
         data: bytes | str | None = None,
     ) -> Reply:
-        """A request to one of the listeners; the path is sent as it stands."""
+        """Send a request to one of the listeners, with the path unchanged."""
         client: aiohttp.ClientSession = getattr(self, over)
         target = URL(path, encoded=True)
         async with client.request(method, target, headers=headers, data=data) as response:
             return Reply(response.status, response.headers, await response.read())
 
     async def post(self, path: str, body: bytes | str, **headers: str) -> Reply:
-        """A JSON body, if the headers do not say otherwise, to a route of `customers`."""
+        """Post a body, JSON by default, to a route of `customers`."""
         sent = {**JSON_TYPE, **{name.replace("_", "-"): each for name, each in headers.items()}}
         return await self.get(f"{ONE}/{path}", method="POST", headers=sent, data=body)
 
@@ -138,7 +135,7 @@ class Served:
             await each.wait_until_described(PATIENCE_S)
 
     def reset(self) -> None:
-        """Forget cached rows and recorded queries; nothing may be in flight."""
+        """Drop cached rows and recorded queries; nothing may be in flight."""
         self.parts.readiness.allow_requests(is_allowed=True)
         for name, backend in self.backends.items():
             backend.release()
@@ -149,7 +146,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a test wants otherwise."""
+    """Settings that a test changes."""
 
     limits: Limits = field(default_factory=Limits)
     access: Access = field(default_factory=Access)
@@ -159,12 +156,12 @@ class Setting:
     tracer: Tracer = field(default_factory=NullTracer)
     change_parts: Callable[[ServiceParts], ServiceParts] = lambda parts: parts
     prepare: Callable[[Mapping[str, FakeBackend]], None] = lambda _: None
-    # {dimension: what follows and loads it}; one with a table is in full mode
+    # {dimension: its change feed and table}; one with a table is in full mode
     sources: Mapping[str, RefreshSources] = field(default_factory=dict)
 
 
 def with_parts(**parts: Any) -> Setting:  # noqa: ANN401 -- as `ServiceParts` has them
-    """A service in which these parts are others."""
+    """A service with these parts replaced."""
     return Setting(change_parts=lambda each: replace(each, **parts))
 
 
@@ -210,7 +207,7 @@ async def served(setting: Setting | None = None) -> AsyncIterator[Served]:
 
 
 async def refuse_stream(_request: web.Request) -> web.StreamResponse:
-    """The handler of `/v1/stream` where no test streams."""
+    """The handler of `/v1/stream` in tests without streams."""
     raise web.HTTPBadRequest(text="not a WebSocket")
 
 
@@ -228,7 +225,7 @@ async def connected(
 
 
 async def exchanged(service: Served, sent: bytes) -> bytes:
-    """All that the service sends after these bytes until it closes the connection."""
+    """The bytes that the service sends after these, until it closes the connection."""
     async with connected(service) as (reader, writer):
         writer.write(sent)
         return await reader.read()
@@ -251,14 +248,14 @@ def whole_customers() -> FakeSource:
 
 
 def followed_customers() -> RefreshSources:
-    """The same, and their changes, of which there are none up to now."""
+    """All rows of `customers`, and a change feed without changes."""
     changes = FakeSource(is_bounded=False)
     changes.add("partition 0", SplitPiece("", 0, watermark_ms=int(time.time() * 1000)))
     return RefreshSources(changes=lambda: changes, table=whole_customers())
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let others run until this holds; no event reports it."""
+    """Let other tasks run until this holds; no event reports it."""
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Bytes and time of bodies and answers: what is refused, given up, or cut off."""
+"""Byte budgets and deadlines of request bodies and answers."""
 
 import asyncio
 import gzip
@@ -129,7 +129,7 @@ async def until_status(service: Served, status: int) -> None:
 
 
 async def test_stalled_body_holds_its_bytes() -> None:
-    """While a body drips, others beyond the budget are a 503; when it ends they are read."""
+    """While a slow body holds the budget, others are a 503; when it ends they are read."""
     async with served(with_parts(body_budget=BodyByteBudget(500))) as service:
         async with connected(service) as (_, writer):
             writer.write(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 400)
@@ -141,7 +141,7 @@ async def test_stalled_body_holds_its_bytes() -> None:
 
 
 def answer(keys: int) -> Answer:
-    """Rows of 1,000 bytes; a little more with what belongs to each."""
+    """Rows of 1,000 bytes, plus a small overhead."""
     rows = pa.record_batch([pa.array(["x" * 1000] * keys)], names=["name"])
     outcomes = np.full(keys, Outcome.HIT, np.uint8)
     positions = np.arange(keys, dtype=np.int32)
@@ -149,15 +149,15 @@ def answer(keys: int) -> Answer:
 
 
 def test_answers_hold_bytes_until_sent() -> None:
-    """Answers count as they come, then the response by its own size, then nothing."""
+    """Answers count as they arrive, then the response by its size, then nothing."""
     room = AnswerByteBudget(10_000)
     hold = AnswerReservation(room)
     hold.take(answer(3))
     hold.take(answer(4))
     taken = room.used_bytes
-    hold.only(20_000)
+    hold.hold(20_000)
     sending = room.used_bytes
-    hold.only(0)
+    hold.hold(0)
 
     assert taken == answer(3).total_bytes + answer(4).total_bytes
     assert (sending, room.used_bytes) == (20_000, 0)
@@ -183,7 +183,7 @@ def test_too_large_answer_names_what_fits(
 
 
 def test_answers_of_others_are_an_overload() -> None:
-    """An answer that would fit alone may be retried while others hold the bytes."""
+    """An answer that would fit alone is retryable while others hold the bytes."""
     room = AnswerByteBudget(answer(8).total_bytes + answer(2).total_bytes)
     AnswerReservation(room).take(answer(8))
     AnswerReservation(room).take(answer(2))
@@ -195,7 +195,7 @@ def test_answers_of_others_are_an_overload() -> None:
 
 
 def test_written_row_counts_by_its_text() -> None:
-    """A row that is written holds the bytes of its text instead of those before."""
+    """A written row holds the bytes of its text instead of those of its answer."""
     room = AnswerByteBudget(1_000)
     hold = AnswerReservation(room)
     hold.take_text(b"x" * 500)
@@ -234,7 +234,7 @@ async def test_cached_rows_count_in_parts() -> None:
 
 @pytest.mark.parametrize(("budget", "status"), [(180, 413), (400, 200)])
 async def test_row_is_refused_fetched_or_cached(budget: int, status: int) -> None:
-    """A row whose text is too large is refused however it was found."""
+    """A row with too large a text is refused, fetched or cached."""
     # Each character has one byte in Arrow, and two in JSON.
     rows = CUSTOMERS.set_column(1, "name", pa.array(["\n" * 100] * 3))
     schema = DimensionSchema(rows.select(["id"]).schema, rows.select(["name", "tier"]).schema)
@@ -250,7 +250,7 @@ async def test_row_is_refused_fetched_or_cached(budget: int, status: int) -> Non
         assert service.parts.answer_budget.used_bytes == 0
 
 
-# Callers that do not read
+# Clients that do not read
 
 LARGE = b"x" * 16_000_000  # more than any socket buffer takes
 
@@ -266,7 +266,7 @@ def large(parts: ServiceParts) -> ServiceParts:
 
 
 def is_closed(caller: socket.socket) -> bool:
-    """Whether the connection is reset; without reading, whatever is in the buffers."""
+    """Whether the connection is reset; reads nothing from the buffers."""
     poll = select.poll()
     poll.register(caller, select.POLLRDHUP)
     return poll.poll(PATIENCE_S * 1000) != []
@@ -292,14 +292,14 @@ async def test_deaf_callers_are_cut_off(path: str) -> None:
 
 
 async def test_large_answers_arrive_whole() -> None:
-    """A caller that reads gets a large answer whole, again and again."""
+    """A client that reads gets large answers in full, again and again."""
     async with served(Setting(change_parts=large)) as service:
         for path in ("/metrics", "/v1/stream", "/v1/stream"):
             assert len((await service.get(path, over="tcp")).body) == len(LARGE)
 
 
 async def test_caller_may_leave_during_an_answer() -> None:
-    """A caller that disconnects while it is answered leaves its slot to others."""
+    """A client that disconnects during its response releases its admission."""
     setting = Setting(limits=Limits(connections=1), change_parts=large)
     async with served(setting) as service:
         _, writer = await asyncio.open_unix_connection(str(service.path))
@@ -311,7 +311,7 @@ async def test_caller_may_leave_during_an_answer() -> None:
 
 
 async def test_begun_response_is_left_alone() -> None:
-    """A handler that sends its response by itself, as streams do, is not interfered with."""
+    """A response that the handler has sent itself, as streams do, is left unchanged."""
 
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

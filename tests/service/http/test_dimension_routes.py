@@ -1,4 +1,4 @@
-"""What people and scripts read and change: catalogue, status, invalidation, reload, the page."""
+"""Routes of dimensions, status, invalidation and reload, and the status page."""
 
 import re
 from dataclasses import asdict, replace
@@ -20,7 +20,8 @@ from lookup_core.statistics import (
 )
 from service.engine.recent_errors import RecentErrors
 from service.http import status_page
-from service.http.routes.dimensions import freshness, recent_errors
+from service.http.replies.models import Freshness
+from service.http.routes.dimensions import recent_errors
 from service.http.routes.status import ProcessStatistics
 from tests.service.http.serving import (
     ARROW_TYPE,
@@ -95,7 +96,7 @@ async def test_undescribed_dimension_shows_why() -> None:
 @in_shared_service
 @pytest.mark.parametrize("name", ["customer", "%00", "..%2F..%2Fetc", "a" * 5000])
 async def test_unknown_dimension_names_the_known(service: Served, name: str) -> None:
-    """An unknown name, of which little is echoed, gets the configured names."""
+    """An unknown name gets a bounded error with the configured names."""
     reply = await service.get(f"/v1/dimensions/{name}")
 
     assert reply.problem == (404, "unknown_dimension")
@@ -158,14 +159,15 @@ def test_freshness_shows_feed_and_load(
     statistics: RefreshStatistics, shown: dict[str, Any]
 ) -> None:
     """Feed and load are shown with each split; null where there is none."""
-    assert freshness(statistics) == shown
+    assert Freshness.model_validate(statistics).model_dump(mode="json") == shown
 
 
 def test_absent_watermarks_are_null() -> None:
     """Without a watermark a feed and its splits show null."""
-    feed = freshness(RefreshStatistics(feed=STARTING))["feed"]
+    feed = Freshness.model_validate(RefreshStatistics(feed=STARTING)).feed
 
-    assert (feed["watermark_ms"], feed["splits"][0]["watermark_ms"]) == (None, None)
+    assert feed is not None
+    assert (feed.watermark_ms, feed.splits[0].watermark_ms) == (None, None)
 
 
 def test_recent_errors_have_ages() -> None:
@@ -175,7 +177,7 @@ def test_recent_errors_have_ages() -> None:
     for _ in range(2):
         errors.on_query_failed(BackendError(ErrorCode.TIMEOUT, "customers: too slow"))
 
-    assert recent_errors(errors) == [
+    assert [each.model_dump() for each in recent_errors(errors)] == [
         {
             "code": "timeout",
             "detail": "customers: too slow",
@@ -214,7 +216,7 @@ async def test_status_shows_everything_at_once() -> None:
 
 
 async def test_status_names_what_is_not_ready() -> None:
-    """A dimension that is not ready is named with its reason, also during a drain."""
+    """A dimension that is not ready is named with its reason, even during a drain."""
     async with served(away()) as service:
         service.parts.readiness.start_draining()
         status = (await service.get("/v1/status")).json
@@ -224,18 +226,17 @@ async def test_status_names_what_is_not_ready() -> None:
     assert (status["is_draining"], channels) == (True, {"channels": []})
 
 
-def test_process_statistics_are_of_now() -> None:
+@pytest.mark.parametrize(("resident_bytes", "shown"), [(300, 300), (0, None)])
+async def test_status_shows_the_process(resident_bytes: int, shown: int | None) -> None:
     """Uptime counts from the start; memory is null before it is known."""
-    vitals = ProcessStatistics(
-        1_000, resident_bytes=lambda: 300, lag_s=lambda: 0.25, clock=lambda: 12.5, started_at=10.0
+    process = ProcessStatistics(
+        *(1_000, lambda: resident_bytes, lambda: 0.25), clock=lambda: 12.5, started_at=10.0
     )
+    async with served(with_parts(process=process)) as service:
+        status = (await service.get("/v1/status")).json
 
-    assert vitals.told() == {
-        "uptime_s": 2.5,
-        "memory": {"resident_bytes": 300, "limit_bytes": 1_000},
-        "event_loop_lag_s": 0.25,
-    }
-    assert ProcessStatistics().told()["memory"]["resident_bytes"] is None
+    assert (status["uptime_s"], status["event_loop_lag_s"]) == (2.5, 0.25)
+    assert status["memory"] == {"resident_bytes": shown, "limit_bytes": 1_000}
 
 
 # Invalidation and reload

@@ -1,195 +1,99 @@
-"""Probes, readiness and admission: which requests are served during a start, drain or overload."""
+"""Health of dimensions and of the sidecar: the cases of `health.txt`, and their summary."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from aiohttp import web
 
-from lookup_core.errors import ErrorCode
-from lookup_core.statistics import InvalidationOrigin
-from service.config.settings import Limits as ConfiguredLimits
-from service.connectors.memory.source import FakeSource
-from service.engine.refresher import RefreshSources
-from service.http.limits import Limits
-from tests.service.http.serving import (
-    ONE,
-    Served,
-    Setting,
-    away,
-    followed_customers,
-    served,
-    until_started,
-    whole_customers,
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.statistics import FeedStatistics, LoadStatistics, RefreshStatistics
+from service.http.health import dimension_health, sidecar_health
+from service.http.replies.models import (
+    Dimension,
+    Freshness,
+    HealthReason,
+    RecentError,
+    Unavailable,
 )
+from tests.service.case_tables import cases
+from tests.service.config.configuration import parsed
 
-PROBES = ("/livez", "/readyz", "/startupz")
-ROW = f"{ONE}/rows/1"
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
-
-
-async def statuses(service: Served, *paths: str, over: str = "health") -> list[int]:
-    """The status of each path."""
-    return [(await service.get(path, over=over)).status for path in paths]
+HEALTH = Path(__file__).with_name("health.txt")
+CLOSED = "closed"
 
 
-# Probes
-
-
-@in_shared_service
-@pytest.mark.parametrize("over", ["health", "tcp", "unix"])
-async def test_probes_pass_when_all_is_described(service: Served, over: str) -> None:
-    """With all dimensions described every probe is a plain ok on every listener."""
-    replies = [await service.get(path, over=over) for path in PROBES]
-
-    assert {(each.status, each.body) for each in replies} == {(200, b"ok\n")}
-
-
-async def test_dead_backend_ends_readiness_only() -> None:
-    """A backend that is away neither restarts the service nor delays its executor."""
-    async with served(away(ErrorCode.FORBIDDEN)) as service:
-        assert await statuses(service, *PROBES) == [200, 503, 200]
-        reply = await service.get("/readyz", over="health")
-
-    assert (reply.problem, reply.headers["Retry-After"]) == ((503, "forbidden"), "1")
-    assert reply.json["detail"] == "customers: customers: the reason"
-
-
-async def test_drain_ends_readiness_and_lookups() -> None:
-    """During a drain no lookup or stream begins; probes, figures and metrics are served."""
-    async with served() as service:
-        await service.described()
-        for _ in range(2):
-            service.parts.readiness.start_draining()
-
-        assert await statuses(service, *PROBES) == [200, 503, 200]
-        assert await statuses(service, "/v1/dimensions", "/metrics", over="unix") == [200, 200]
-        for path in (ROW, "/v1/stream"):
-            reply = await service.get(path)
-            assert (reply.problem, reply.headers["Retry-After"]) == ((503, "draining"), "5")
-
-
-@in_shared_service
-async def test_metrics_are_prometheus_text(service: Served) -> None:
-    """The scrape is the rendered text in the format's content type."""
-    reply = await service.get("/metrics", over="health")
-
-    assert (reply.body, reply.headers["Content-Type"]) == (
-        b"# metrics\n",
-        "text/plain; version=0.0.4; charset=utf-8",
+def health_of(facts: dict[str, Any]) -> list[HealthReason]:
+    """The health of a dimension with these facts; all others are without fault."""
+    feed, load, missing = facts.get("feed"), facts.get("load"), facts.get("unavailable")
+    refresh = RefreshStatistics(
+        feed=feed and FeedStatistics(FeedState(feed["state"]), last_error=feed.get("last_error")),
+        load=load and LoadStatistics(**load),
+    )
+    errors = [
+        RecentError(code=code, detail="", queries=1, keys=1, first_ago_s=70.0, last_ago_s=ago_s)
+        for code, ago_s in facts.get("errors", {}).items()
+    ]
+    return dimension_health(
+        unavailable=missing and Unavailable(**missing),
+        not_ready=facts.get("not_ready"),
+        breaker=BreakerState[facts.get("breaker", CLOSED).upper()],
+        freshness=Freshness.model_validate(refresh),
+        recent_errors=errors,
     )
 
 
-def loading(table: FakeSource) -> Setting:
-    """A service whose table of `customers` is not read before its gate is opened."""
-    table.hold("read")
-    return Setting(sources={"customers": RefreshSources(table=table)})
+@pytest.mark.parametrize(("facts", "expected"), [*cases(HEALTH)])
+def test_dimension_has_these_reasons(facts: str, expected: list[str]) -> None:
+    """The facts of a dimension have these reasons, warnings first."""
+    reasons = health_of(dict(parsed(facts)))
+
+    assert [f"{each.severity} {each.code}: {each.text}" for each in reasons] == expected
 
 
-async def test_load_holds_the_start() -> None:
-    """Until its table is loaded a dimension is not started; later doubts take nothing back."""
-    table = whole_customers()
-    async with served(loading(table)) as service:
-        assert await statuses(service, *PROBES) == [200, 503, 503]
-        reply = await service.get("/startupz", over="health")
-        assert list(service.parts.readiness.cold()) == ["customers"]
-        table.release("read")
-        await until_started(service)
-        service.dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
-
-        assert await statuses(service, "/startupz") == [200]
-    assert (reply.problem, reply.headers["Retry-After"]) == ((503, "table_unavailable"), "1")
-    assert reply.json["detail"].startswith("customers: ")
+OPEN = {"breaker": "open"}
+FAILED_FEED = {"feed": {"state": "live", "last_error": "cut"}}
+PAUSED = "the backend does not respond; queries are paused"
+CUT = "the change feed failed: cut"
 
 
-async def test_cold_dimension_names_its_backend() -> None:
-    """If the backend does not describe the table, that is why its load has not begun."""
-    setting = replace(away(), sources={"customers": followed_customers()})
-    async with served(setting) as service:
-        reply = await service.get("/startupz", over="health")
+@pytest.mark.parametrize(
+    ("dimensions", "is_draining", "expected"),
+    [
+        ([{}], False, ("healthy", "the dimension is available", {})),
+        ([{}, {}], False, ("healthy", "both dimensions are available", {})),
+        ([{}, {}, {}], False, ("healthy", "all dimensions are available", {})),
+        ([FAILED_FEED], False, ("healthy", "the dimension is available", {CUT: ["a"]})),
+        (
+            [FAILED_FEED, OPEN, OPEN],
+            False,
+            ("degraded", "2 of 3 dimensions affected", {PAUSED: ["b", "c"], CUT: ["a"]}),
+        ),
+        (
+            [OPEN | FAILED_FEED],
+            True,
+            (
+                "shutting_down",
+                "running requests are answered; new lookups are refused",
+                {CUT: ["a"]},
+            ),
+        ),
+    ],
+)
+def test_sidecar_sums_up_its_dimensions(
+    dimensions: list[dict[str, Any]],
+    expected: tuple[str, str, dict[str, list[str]]],
+    *,
+    is_draining: bool,
+) -> None:
+    """One warning degrades the sidecar; equal reasons are merged, and a drain hides warnings."""
+    described = [
+        Dimension.model_construct(name=name, health=health_of(facts))
+        for name, facts in zip("abc", dimensions, strict=False)
+    ]
 
-    assert (reply.status, reply.json["detail"]) == (503, "customers: customers: the reason")
+    health = sidecar_health(described, is_draining=is_draining)
 
-
-@in_shared_service
-async def test_short_memory_refuses_lookups_only(service: Served) -> None:
-    """Without memory lookups and streams are refused; figures and metrics are served."""
-    service.parts.readiness.allow_requests(is_allowed=False)
-
-    paths = (ROW, "/v1/stream", "/v1/dimensions", "/metrics")
-    assert await statuses(service, *paths, over="unix") == [503, 503, 200, 200]
-
-
-# Admission
-
-ONE_SLOT = Setting(limits=Limits(connections=1))
-
-
-@asynccontextmanager
-async def busy() -> AsyncIterator[Served]:
-    """A service whose only slot of the Unix socket is taken until the block ends."""
-    async with served(ONE_SLOT) as service, asyncio.TaskGroup() as tasks:
-        service.customers.hold()
-        tasks.create_task(service.lookup('{"keys": [1]}'))
-        await service.customers.wait_for_fetches(1)
-        yield service
-        service.customers.release()
-
-
-async def test_requests_beyond_the_limit_are_refused() -> None:
-    """While all slots of a listener are taken, requests are refused at once; probes are not."""
-    async with busy() as service:
-        refused = await service.lookup('{"keys": [2]}')
-        probes = await statuses(service, *PROBES, over="unix")
-        other = await statuses(service, "/v1/dimensions", over="tcp")
-
-    assert (refused.problem, refused.headers["Retry-After"]) == ((503, "overloaded"), "1")
-    assert (probes, other) == ([200] * 3, [200])
-
-
-async def test_slots_come_back() -> None:
-    """A request that ended, well, with a problem or a bug, gives its slot and bytes back."""
-
-    async def fail(_request: web.Request) -> web.StreamResponse:
-        raise KeyError("4711")
-
-    setting = replace(ONE_SLOT, change_parts=lambda parts: replace(parts, stream=fail))
-    async with served(setting) as service:
-        replies = [await service.lookup(body) for body in ("{", '{"keys": [1]}')]
-        replies += [await service.get(path) for path in ("/v1/stream", ROW)]
-
-    assert [each.status for each in replies] == [400, 200, 500, 200]
-    assert service.parts.answer_budget.used_bytes == 0
-
-
-async def test_open_stream_takes_a_slot() -> None:
-    """A stream takes a slot until it is closed."""
-    opened, closed = asyncio.Event(), asyncio.Event()
-
-    async def stream(_request: web.Request) -> web.Response:
-        opened.set()
-        await closed.wait()
-        return web.Response()
-
-    setting = replace(ONE_SLOT, change_parts=lambda parts: replace(parts, stream=stream))
-    async with served(setting) as service, asyncio.TaskGroup() as tasks:
-        tasks.create_task(service.get("/v1/stream"))
-        await opened.wait()
-        assert (await service.lookup('{"keys": []}')).status == 503
-        closed.set()
-
-
-def test_default_limits_are_the_configured_ones() -> None:
-    """Bounds without settings are those of the configuration, deadlines those of the docs."""
-    limits, configured = Limits(), ConfiguredLimits()
-
-    assert limits == Limits(
-        configured.connections,
-        configured.request_keys,
-        configured.request_bytes,
-        header_deadline_s=10.0,
-        body_deadline_s=30.0,
-        send_deadline_s=30.0,
-    )
+    reasons = {each.text: each.dimensions for each in health.reasons}
+    assert (health.state, health.summary, reasons) == expected
+    assert [*reasons] == [*expected[2]]

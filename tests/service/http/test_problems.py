@@ -1,4 +1,4 @@
-"""Every failure is an RFC 9457 problem, and every answer is as the OpenAPI document says."""
+"""Failures are RFC 9457 problems; replies match the OpenAPI document."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,17 +41,17 @@ INTERNAL = {*OF_STREAMS, "internal"}
 
 @pytest.mark.parametrize("code", [*ErrorCode])
 def test_every_code_has_its_status(code: ErrorCode) -> None:
-    """Only codes of streams and of bugs are a 500; a 503, and nothing else, has `Retry-After`."""
+    """Only codes of streams and defects are a 500; only a 503 has `Retry-After`."""
     problem = problem_of_code(code, "why")
 
     assert (problem.status == 500) == (code.value in INTERNAL)
     assert (problem.retry_after_s is not None) == (problem.status == 503)
-    assert problem.is_retryable == code.is_retryable
+    assert problem.retryable == code.is_retryable
 
 
 def test_problem_has_all_members() -> None:
     """The body has the members of RFC 9457, `code` and `retryable`."""
-    response = Problem(404, HttpCode.MISSING, "no such row", is_retryable=False).response()
+    response = Problem.of(404, HttpCode.MISSING, "no such row").response()
 
     assert response.content_type == "application/problem+json"
     assert orjson.loads(response.body) == {  # type: ignore[arg-type]  # bytes, as we made it
@@ -74,7 +74,7 @@ def test_overload_has_its_own_time(seconds: float, header: str) -> None:
 
 
 def test_detail_is_short_and_printable() -> None:
-    """A detail with text of a caller has at most 500 characters, without lone surrogates."""
+    """A detail that quotes the request has at most 500 characters, without lone surrogates."""
     problem = problem_of_code(ErrorCode.BAD_REQUEST, "\ud800" + "a" * 10_000)
 
     assert problem.detail == "\\ud800" + "a" * 499 + "…"
@@ -95,7 +95,7 @@ def test_detail_is_short_and_printable() -> None:
 async def test_handler_error_becomes_a_problem(
     error: Exception, problem: tuple[int, str], *, is_logged: bool
 ) -> None:
-    """Whatever a handler raises is a problem; only a bug is logged, and not shown."""
+    """Every error of a handler becomes a problem; only a defect is logged, and not disclosed."""
 
     async def fail(_request: web.Request) -> web.StreamResponse:
         raise error
@@ -156,7 +156,7 @@ def test_document_has_every_code() -> None:
 
 
 async def test_answers_are_as_documented() -> None:
-    """Every operation has a documented status, type and body when all is well."""
+    """Successful replies of every operation have a documented status, type and body."""
     async with served(WHOLE) as service:
         await until_started(service)
         for path, method in OPERATIONS:

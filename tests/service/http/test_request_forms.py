@@ -1,4 +1,4 @@
-"""Bodies, paths and rows in JSON and Arrow: exact values in, exact texts out, faults named."""
+"""Bodies, paths and rows in JSON and Arrow: exact values, exact texts, named faults."""
 
 import asyncio
 import struct
@@ -23,10 +23,9 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.http.body import json_body
 from service.http.replies.arrow import MAX_BATCHES, arrow_keys, arrow_reply
-from service.http.replies.json_reply import json_hit, json_reply
-from service.http.replies.json_rows import CHUNK_ROWS, RowWriter, RowWriters, json_rows
+from service.http.replies.json_reply import CHUNK_ROWS, json_reply, json_rows
 from service.http.replies.lookup_result import LookupResult, lookup_result
-from service.http.replies.row_texts import RowText
+from service.http.replies.row_texts import RowText, RowTexts, RowWriter
 from service.http.routes.lookup_request import (
     InvalidateRequest,
     LookupRequest,
@@ -72,14 +71,14 @@ def test_json_values_stay_exact() -> None:
     ],
 )
 def test_bad_json_is_refused_with_its_place(body: bytes, detail: str) -> None:
-    """A body that is not JSON by RFC 8259 is refused with the fault and its place."""
+    """A body that is not JSON by RFC 8259 is refused with the fault and its position."""
     error = refused(lambda: json_body(body))
 
     assert (error.code, error.detail) == (ErrorCode.BAD_JSON, detail)
 
 
 def test_lookup_request_is_read() -> None:
-    """Columns and timeout are optional; without them those of the dimension count."""
+    """Columns and timeout are optional; the defaults are those of the dimension."""
     whole = from_json(LookupRequest, {"keys": [1, None], "columns": ["a"], "timeout_ms": 1500})
     bare = from_json(LookupRequest, {"keys": []})
 
@@ -120,10 +119,10 @@ def test_faults_of_a_request_name_their_path(value: object, detail: str) -> None
 
 @pytest.mark.parametrize("value", [{}, {"all": False}, {"keys": [1], "all": True}])
 def test_invalidation_names_keys_or_all(value: object) -> None:
-    """An invalidation names keys, maybe none, or says `all: true`."""
+    """An invalidation has keys, possibly none, or `all: true`."""
     error = refused(lambda: from_json(InvalidateRequest, value))
 
-    assert error.detail == "body: Value error, either keys or all: true is needed"
+    assert error.detail == "body: Value error, either keys or all: true is required"
     assert from_json(InvalidateRequest, {"keys": []}).keys == []
     assert from_json(InvalidateRequest, {"all": True}).keys is None
 
@@ -174,7 +173,7 @@ def schema_of(kind: pa.DataType) -> DimensionSchema:
     ],
 )
 def test_path_is_read_in_the_key_type(kind: pa.DataType, text: str, value: object) -> None:
-    """The type of the key says what the text of a path means; a single key may hold commas."""
+    """The key type defines the meaning of a path; a single-column key may contain commas."""
     keys = path_key(f"/v1/dimensions/x/rows/{text}", schema_of(kind))
 
     assert keys.columns.to_pylist() == [{"key": value}]
@@ -197,7 +196,7 @@ def test_path_of_another_type_is_refused(kind: pa.DataType, text: str, code: Err
 
 
 def test_path_value_may_have_another_type() -> None:
-    """The value of a key of one column is read without a check; several columns have no value."""
+    """A single-column key has an unchecked value; a composite key has none."""
     values = [
         path_value(f"/rows/{text}", schema_of(kind))
         for kind, text in [
@@ -245,7 +244,7 @@ def written(rows: pa.RecordBatch, has_row: list[bool] | None = None) -> list[Any
     ],
 )  # fmt: skip
 def test_values_have_exact_texts(column: pa.Array, texts: list[Any]) -> None:
-    """Each value has one exact text, alone as among others."""
+    """Each value has one exact text, in a single row and in a batch."""
     rows = pa.record_batch([column, pa.array(range(len(column)))], ["value", "number"])
     writer = RowWriter.of(DimensionSchema(KEY, rows.schema))
 
@@ -256,7 +255,7 @@ def test_values_have_exact_texts(column: pa.Array, texts: list[Any]) -> None:
 
 
 def test_uuids_are_texts() -> None:
-    """Sixteen bytes of a uuid are written as a uuid, alone as among others."""
+    """Sixteen bytes of a UUID are written as a UUID, in a single row and in a batch."""
     column = pa.array([bytes(range(16)), None], pa.binary(16))
     rows = pa.record_batch([column], schema=pa.schema([UUID]))
     writer = RowWriter.of(DimensionSchema(KEY, rows.schema))
@@ -275,7 +274,7 @@ def test_missing_rows_are_null() -> None:
 
 
 def test_many_rows_come_in_chunks() -> None:
-    """Rows are written in chunks of 1,000, which together are one list."""
+    """Rows are written in chunks of 1,000 that form one list."""
     size = 2 * CHUNK_ROWS + 1
     rows = pa.record_batch({"value": pa.array(range(size))})
 
@@ -292,13 +291,13 @@ def test_row_writer_follows_the_schema() -> None:
         return DimensionSchema(KEY, pa.schema([(name, pa.utf8()) for name in names]))
 
     stored = StoredRow([pa.array([b"key"]), pa.array(["Ada"])], 0)
-    writers, before, after = RowWriters(), schema("name"), schema("tier")
-    first = writers.of("customers", before)
+    texts, before, after = RowTexts(), schema("name"), schema("tier")
+    first = texts.writer("customers", before)
 
     assert first.text(stored) == b'{"name":"Ada"}'
     assert RowWriter.of(schema()).text(StoredRow(stored.columns[:1], 0)) == b"{}"
-    assert writers.of("customers", before) is first
-    assert writers.of("customers", after).names == ["tier"]
+    assert texts.writer("customers", before) is first
+    assert texts.writer("customers", after).names == ["tier"]
 
 
 # Results
@@ -307,7 +306,7 @@ COLUMNS = pa.schema([pa.field("name", pa.utf8(), nullable=False), ("tier", pa.in
 
 
 def hits(positions: list[int]) -> Answer:
-    """Rows named and aged after their positions."""
+    """Rows with names and ages by position."""
     names = [str(at) for at in positions]
     rows = pa.record_batch([pa.array(names), pa.array(positions, pa.int32())], schema=COLUMNS)
     ages = np.array([100 + at for at in positions], np.uint32)
@@ -322,7 +321,7 @@ def missing(positions: list[int]) -> Answer:
 
 @given(data=st.data(), size=st.integers(0, 30))
 def test_result_is_in_request_order(data: st.DataObject, size: int) -> None:
-    """However the keys are divided among answers, each position gets its own."""
+    """Each position gets its own result, however the keys are divided among answers."""
     order = data.draw(st.permutations(range(size)))
     cuts = sorted(data.draw(st.lists(st.integers(0, size), max_size=4)))
     parts = [order[start:end] for start, end in pairwise([0, *cuts, size])]
@@ -342,7 +341,7 @@ def test_result_is_in_request_order(data: st.DataObject, size: int) -> None:
 
 
 def test_errors_of_all_answers_are_kept() -> None:
-    """Each position keeps the code of its own answer; without columns outcomes are enough."""
+    """Each position keeps the error code of its answer, even without columns."""
     positions = np.array([1], np.int32)
     failed = rowless_answer(positions, Outcome.ERROR, error=ErrorCode.TYPE)
     late = rowless_answer(positions - 1, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
@@ -375,11 +374,11 @@ async def test_json_answer_has_errors_by_position() -> None:
             "2": {"code": "backend_unavailable", "retryable": True},
         },
     }
-    assert await json_reply(hit) == json_hit(RowText(b'{"value":0}', 0.0009))
+    assert await json_reply(hit) == RowText(b'{"value":0}', 0.0009).lookup_reply()
 
 
 async def test_long_answers_let_others_run() -> None:
-    """While a long answer is written other tasks run between its chunks."""
+    """Other tasks run between the chunks of a long answer."""
     reply = asyncio.ensure_future(json_reply(result_of(*[Outcome.HIT] * (3 * CHUNK_ROWS))))
     await asyncio.sleep(0)
 
@@ -435,7 +434,7 @@ WILD_OFFSETS = TEXTS.replace(struct.pack("<3i", 0, 1, 2), struct.pack("<3i", 0, 
     ],
 )
 def test_other_bytes_are_no_keys(body: bytes, part_of_detail: str) -> None:
-    """A body that is not a whole, plain and small Arrow stream is refused."""
+    """A body that is not a complete, uncompressed and bounded Arrow stream is refused."""
     error = refused(lambda: arrow_keys(body))
 
     assert error.code is ErrorCode.BAD_ARROW

@@ -1,4 +1,4 @@
-"""Lookups of many keys, in JSON or Arrow, of single rows, cached or not, and their traces."""
+"""Lookups of many keys and of single rows, in JSON and Arrow, and their traces."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ from service.engine.dimension import Dimension
 from service.engine.tracer import TracedRequest
 from service.http.limits import Limits
 from service.http.replies.ready_response import json_response
-from service.http.replies.row_texts import MOST_BYTES, RecentRows, RowTexts
+from service.http.replies.row_texts import RowTexts
 from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import queried
 from tests.service.http.serving import (
@@ -54,7 +54,7 @@ def stream(column: pa.Array) -> bytes:
 
 @in_shared_service
 async def test_keys_are_answered_in_order(service: Served) -> None:
-    """Duplicates, NULLs, unknown keys and keys of a wrong type have outcomes at their places."""
+    """Duplicates, NULLs, unknown keys and keys of a wrong type have outcomes by position."""
     reply = await service.lookup('{"keys": [1, 9, null, "1", 1]}')
 
     answer = reply.json
@@ -67,7 +67,7 @@ async def test_keys_are_answered_in_order(service: Served) -> None:
             "errors": {"3": {"code": "type", "retryable": False}},
         },
     )
-    # As old as the query, however long that took; what was not queried has no age.
+    # The age counts from the query; a key without a query has no age.
     assert (len(ages_ms), ages_ms[2:4], ages_ms[0]) == (5, [0, 0], ages_ms[4])
 
 
@@ -95,7 +95,7 @@ async def test_no_keys_need_no_query(service: Served) -> None:
 
 @in_shared_service
 async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
-    """A cached key alone has the answer that it has among others, with or without columns."""
+    """A cached key has the same answer alone and among others, with or without columns."""
     await service.lookup('{"keys": [1, 2]}')
 
     alone = (await service.lookup('{"keys": [1]}')).json
@@ -108,7 +108,7 @@ async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
 
 @in_shared_service
 async def test_arrow_is_answered_with_arrow(service: Served) -> None:
-    """A stream of keys comes back as one batch of outcomes and the columns of the query string."""
+    """The reply to an Arrow stream is one batch: outcomes, then the columns of the query string."""
     keys = stream(pa.array([3, 9, None], pa.int32()))
 
     reply = await service.post("lookup?columns=name,tier", keys, Content_Type=ARROW)
@@ -128,7 +128,7 @@ async def test_arrow_is_answered_with_arrow(service: Served) -> None:
 
 @in_shared_service
 async def test_json_may_be_answered_with_arrow(service: Served) -> None:
-    """A JSON key is answered in Arrow if that is accepted, fetched or cached."""
+    """The reply to JSON keys is Arrow if the client accepts it, fetched or cached."""
     replies = [await service.post("lookup", '{"keys": [1]}', Accept=ARROW) for _ in range(2)]
 
     assert [each.rows.select(["outcome", "name"]).to_pylist() for each in replies] == [
@@ -152,7 +152,7 @@ async def test_json_may_be_answered_with_arrow(service: Served) -> None:
 async def test_media_types_are_negotiated(
     service: Served, sent: str, accepted: str, status: int, answered: str
 ) -> None:
-    """The body's own type is answered where it is accepted, else the other one."""
+    """The reply has the type of the body if the client accepts it, else the other type."""
     reply = await service.post("lookup", '{"keys": []}', Content_Type=sent, Accept=accepted)
 
     assert (reply.status, reply.headers["Content-Type"]) == (status, answered)
@@ -172,7 +172,7 @@ async def test_media_types_are_negotiated(
     ],
 )
 async def test_bad_body_is_a_problem(service: Served, body: str, problem: tuple[int, str]) -> None:
-    """A fault of the whole body is a problem with its code, never a 500."""
+    """A fault of the whole body is a problem with a code, never a 500."""
     assert (await service.lookup(body)).problem == problem
 
 
@@ -196,7 +196,7 @@ async def test_keys_of_a_request_are_bounded() -> None:
         assert (await service.lookup('{"keys": [1, 2]}')).status == 200
 
     assert [each.problem for each in replies] == [(413, "too_many_keys")] * 3
-    assert {each.json["detail"] for each in replies} == {"3 keys; a request may have 2"}
+    assert {each.json["detail"] for each in replies} == {"3 keys; a request may have at most 2"}
 
 
 @in_shared_service
@@ -216,7 +216,7 @@ async def test_failed_keys_are_outcomes(service: Served) -> None:
 
 
 async def test_overload_fails_the_request() -> None:
-    """More keys than may wait fail the request before any query, with `Retry-After`."""
+    """More keys than may be queued fail the request before any query, with `Retry-After`."""
     async with served(Setting(max_waiting_keys=1)) as service:
         reply = await service.lookup('{"keys": [1, 2]}')
 
@@ -224,7 +224,7 @@ async def test_overload_fails_the_request() -> None:
 
 
 async def test_lookup_waits_for_the_schema() -> None:
-    """A lookup waits for a backend that is away until its timeout, and then has its fault."""
+    """A lookup waits for an unavailable backend until its timeout, then fails with its fault."""
     async with served(replace(away(), timeout_s=0.05)) as service:
         late = await service.lookup('{"keys": [1]}')
         row = await service.get(f"{ROWS}/1")
@@ -240,7 +240,7 @@ async def test_lookup_waits_for_the_schema() -> None:
 
 @in_shared_service
 async def test_left_request_leaves_its_query(service: Served) -> None:
-    """A caller that disconnects leaves shared queries to others, and cancels its own."""
+    """A disconnect cancels the client's own queries, but not shared ones."""
     service.customers.hold()
     first = asyncio.create_task(service.lookup('{"keys": [1]}'))
     await service.customers.wait_for_fetches(1)
@@ -277,7 +277,7 @@ async def test_row_is_the_answer(service: Served) -> None:
 @in_shared_service
 @pytest.mark.parametrize("key", ["x", "1.5", "", "99999999999999999999", "%00", "%ff"])
 async def test_key_of_another_type_is_refused(service: Served, key: str) -> None:
-    """A path that names no key of the type is a 400 and needs no query."""
+    """A path without a key of the type is a 400, without a query."""
     reply = await service.get(f"{ROWS}/{key}")
 
     assert reply.problem in {(400, "type"), (400, "invalid_text")}
@@ -297,7 +297,7 @@ async def test_key_of_another_type_is_refused(service: Served, key: str) -> None
 async def test_composite_key_has_commas(
     service: Served, key: str, temperature: float | None
 ) -> None:
-    """Plain commas part a composite key; a percent-encoded comma or slash belongs to its part."""
+    """Plain commas separate a composite key; percent-encoded commas and slashes do not."""
     reply = await service.get(f"/v1/dimensions/weather/rows/{key}")
 
     assert reply.json == {"temperature": temperature}
@@ -306,7 +306,7 @@ async def test_composite_key_has_commas(
 @in_shared_service
 @pytest.mark.parametrize("key", ["JFK", "JFK,1970-01-01T00:00:00Z,x", "JFK,1970-01-01"])
 async def test_wrong_number_of_parts_is_refused(service: Served, key: str) -> None:
-    """A composite key with parts missing or over is refused with the expected key."""
+    """A composite key with too few or too many parts is refused with the expected key."""
     reply = await service.get(f"/v1/dimensions/weather/rows/{key}")
 
     assert reply.problem == (400, "type")
@@ -332,7 +332,7 @@ async def test_row_without_answer_has_its_status(service: Served) -> None:
 
 @in_shared_service
 async def test_explanation_names_the_state(service: Served) -> None:
-    """Before its lookup a key is not cached; after it, it is, and has an expiry."""
+    """A key is not cached before its lookup; afterwards it is, with an expiry."""
     before = (await service.get(f"{ONE}/explain/1")).json
     await service.lookup('{"keys": [1]}')
     after = (await service.get(f"{ONE}/explain/1")).json
@@ -377,7 +377,7 @@ async def test_requests_for_rows_are_spans() -> None:
 
 
 async def test_trace_headers_name_the_parent() -> None:
-    """One `traceparent` is the parent, with the whole `tracestate`; several are none."""
+    """A single `traceparent` is the parent, with the complete `tracestate`; several are ignored."""
     tracer = FakeTracer()
     once = [TRACEPARENT, ("tracestate", "a=1"), ("tracestate", "b=2")]
     async with served(Setting(tracer=tracer)) as service:
@@ -392,7 +392,7 @@ async def test_trace_headers_name_the_parent() -> None:
 
 
 async def test_left_request_ends_its_span() -> None:
-    """The span of a request whose caller disconnects ends without a status."""
+    """The span of a disconnected client ends without a status."""
     tracer = FakeTracer()
     async with served(Setting(tracer=tracer)) as service:
         service.customers.hold()
@@ -429,11 +429,11 @@ def hits(dimension: Dimension) -> int:
 
 @in_shared_service
 async def test_row_is_found_again_by_its_question(customers: Dimension) -> None:
-    """The request of a hit finds the row again, as a hit, until the row is forgotten."""
+    """A repeated path finds the row of its last hit, as a hit, until the row is dropped."""
     texts, before = RowTexts(), hits(customers)
-    assert texts.again("/1") is None
-    found = texts.find(customers, 1, question="/1")
-    again = texts.again("/1")
+    assert texts.repeated("/1") is None
+    found = texts.find(customers, 1, path="/1")
+    again = texts.repeated("/1")
     assert found is not None
     assert again is not None
     assert (again.text, again.age_s >= found.age_s) == (found.text, True)
@@ -441,35 +441,28 @@ async def test_row_is_found_again_by_its_question(customers: Dimension) -> None:
     assert hits(customers) == before + 2
 
     customers.invalidate(None, origin=InvalidationOrigin.ADMIN)
-    assert texts.again("/1") is None
+    assert texts.repeated("/1") is None
 
 
 @in_shared_service
 async def test_recent_rows_are_bounded(customers: Dimension) -> None:
-    """The oldest of too many rows goes; a row or request of more than 4 KiB is not kept."""
-    recent = RecentRows(most_rows=2)
-    long = "/" * (MOST_BYTES + 1)
-    for question, text in [
-        ("/1", TEXT),
-        ("/2", TEXT),
-        ("/1", TEXT),
-        ("/3", TEXT),
-        ("/4", long.encode()),
-        (long, TEXT),
-    ]:
-        hit = customers.hit(1)
-        assert hit is not None
-        recent.keep(question, customers, hit, text=text)
+    """The oldest of too many rows is dropped; a longer path or row is not kept."""
+    texts = RowTexts(max_rows=2, max_bytes=len(TEXT))
+    for path in ("/1", "/2", "/1", "/3", "/" * (len(TEXT) + 1)):
+        texts.find(customers, 1, path=path)
+    small = RowTexts(max_bytes=len(TEXT) - 1)
+    small.find(customers, 1, path="/1")
 
-    found = [recent.find(each) for each in ("/1", "/2", "/3", "/4", long)]
-    assert [each is not None for each in found] == [True, False, True, False, False]
+    kept = [texts.repeated(each) for each in ("/1", "/2", "/3", "/" * (len(TEXT) + 1))]
+    assert [each and each.text for each in kept] == [TEXT, None, TEXT, None]
+    assert small.repeated("/1") is None
 
 
 # Responses
 
 
 async def answered(service: Served, line: bytes, *, times: int) -> list[bytes]:
-    """The answers to the same request over one connection, one after the other."""
+    """The responses to the same request, sent repeatedly over one connection."""
     answers = []
     async with connected(service) as (reader, writer):
         for _ in range(times):
@@ -481,7 +474,7 @@ async def answered(service: Served, line: bytes, *, times: int) -> list[bytes]:
 
 
 def undated(answer: bytes) -> bytes:
-    """Without the time of day."""
+    """The response without its date."""
     before, _, after = answer.partition(b"\r\nDate: ")
     return before + after.partition(b" GMT")[2]
 
@@ -489,7 +482,7 @@ def undated(answer: bytes) -> bytes:
 @in_shared_service
 @pytest.mark.parametrize("key", [b"1", b"2", b"3"])
 async def test_ready_response_is_that_of_aiohttp(service: Served, key: bytes) -> None:
-    """A row that is fetched, found and found again has the bytes of aiohttp's own response."""
+    """A fetched, cached or repeated row has the bytes of aiohttp's own response."""
     line = GET_ROW + key + b" HTTP/1.1"
     fetched, found, again = await answered(service, line, times=3)
 
@@ -524,7 +517,7 @@ async def test_old_client_is_disconnected(service: Served) -> None:
 
 @in_shared_service
 async def test_pipelined_requests_are_answered_in_turn(service: Served) -> None:
-    """Requests that are sent at once are answered one after the other."""
+    """Pipelined requests are answered in order."""
     rows = [GET_ROW + key + b" HTTP/1.1\r\nHost: localhost\r\n" for key in (b"1", b"2", b"1")]
     lives = [b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"] * 197
 
@@ -537,7 +530,7 @@ async def test_pipelined_requests_are_answered_in_turn(service: Served) -> None:
 
 
 async def test_caller_that_left_gets_nothing() -> None:
-    """An answer to a connection that has ended is dropped, and is no error."""
+    """A response to a closed connection is dropped without an error."""
 
     async def leave(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None

@@ -1,4 +1,4 @@
-"""Who may request what: Host, Origin, tokens and the owner of the process; paths and methods."""
+"""Access control by Host, Origin, token and process owner; paths, methods and headers."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ NOT_FOUND = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all pat
     ],
 )
 async def test_host_must_be_known_on_tcp(service: Served, host: bytes, status: bytes) -> None:
-    """A page whose name points at loopback does not reach the service (DNS rebinding)."""
+    """A page with a name that resolves to loopback is refused (DNS rebinding)."""
     request = b"GET /livez HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
 
     assert (await exchanged(service, request)).split()[1] == status
@@ -68,7 +68,7 @@ async def test_web_pages_are_refused(service: Served, method: str, path: str) ->
 async def test_other_sites_load_no_figures(
     service: Served, site: str, path: str, status: int
 ) -> None:
-    """What another site's page embeds has no Origin, but browsers send where it is from."""
+    """Embedded requests of other sites have no Origin, but are refused by Sec-Fetch-Site."""
     headers = {"Sec-Fetch-Site": site}
 
     assert (await service.get(path, over="tcp", headers=headers)).status == status
@@ -82,7 +82,7 @@ async def test_other_sites_load_no_figures(
 async def test_cached_rows_pass_the_same_rules(
     service: Served, headers: Mapping[str, str], status: int
 ) -> None:
-    """A row that was served before is checked like any other; slots come before access."""
+    """Repeated rows are checked like others; the admission limit is checked before access."""
     before = [(await service.get(ROW, over="tcp")).status for _ in range(3)]
     checked = (await service.get(ROW, over="tcp", headers=headers)).status
     service.parts.readiness.allow_requests(is_allowed=False)
@@ -96,7 +96,7 @@ async def test_cached_rows_pass_the_same_rules(
 
 @asynccontextmanager
 async def guarded(folder: Path, *, has_admin: bool = True) -> AsyncIterator[Served]:
-    """A service with a reader's token, and maybe an admin's."""
+    """A service with a reader token and, on request, an admin token."""
     for name in ("reader", "admin"):
         (folder / name).write_text(name)
     admin = TokenFile(folder / "admin") if has_admin else None
@@ -116,7 +116,7 @@ async def invalidate(service: Served, over: str, headers: Mapping[str, str]) -> 
 
 
 async def test_paths_need_the_readers_token(tmp_path: Path) -> None:
-    """Probes, the page and the document are open; all else, unknown paths too, needs a token."""
+    """Probes, page and document are public; all other paths, unknown ones too, need a token."""
     is_open = dict.fromkeys(("/", "/openapi.json", "/livez", "/readyz", "/startupz"), 200)
     guarded_paths = ("/metrics", "/v1/dimensions", "/v1/channels", "/v1/status", "/v1/stream", ROW)
     async with guarded(tmp_path) as service:
@@ -130,7 +130,7 @@ async def test_paths_need_the_readers_token(tmp_path: Path) -> None:
 
 
 async def test_wrong_tokens_get_the_same_answer(tmp_path: Path) -> None:
-    """An absent, a wrong and a huge token have one answer; the log has the peer, not the token."""
+    """A missing, wrong or huge token has one reply; the log has the peer, not the token."""
     wrong = ["Bearer wrong", "Basic reader", "reader", "Bearer", "Bearer " + "a" * 8000]
     with capture_logs() as logs:
         async with guarded(tmp_path) as service:
@@ -178,7 +178,7 @@ async def test_owner_needs_no_token(service: Served) -> None:
 
 @pytest.fixture
 def token_path(tmp_path: Path) -> Path:
-    """A file with the token `secret`, as an editor leaves it."""
+    """A file with the token `secret` and a final newline."""
     path = tmp_path / "token"
     path.write_text("secret\n")
     return path
@@ -186,7 +186,7 @@ def token_path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("presented", ["secre", "secret ", "SECRET", "", "a" * 8000, "\udcff"])
 def test_only_the_token_matches(token_path: Path, presented: str) -> None:
-    """Nothing but the token matches, whatever a header holds."""
+    """Only the token matches, whatever the header contains."""
     token = TokenFile(token_path)
 
     assert (token.matches("secret"), token.matches(presented)) == (True, False)
@@ -210,7 +210,7 @@ def test_rotated_token_counts_at_once(tmp_path: Path, token_path: Path) -> None:
 
 
 def test_missing_token_file_keeps_the_last_token(token_path: Path) -> None:
-    """While the file cannot be read the last token counts; this is logged."""
+    """While the file cannot be read, the last token is valid; this is logged."""
     token = TokenFile(token_path)
     assert token.matches("secret")
     token_path.unlink()
@@ -271,7 +271,7 @@ async def test_wrong_method_names_the_right_ones(
 async def test_unknown_target_is_a_problem(
     service: Served, target: str, statuses: set[int]
 ) -> None:
-    """No form of a target reaches a file or another host; a 404 says where paths are."""
+    """No request target reaches a file or another host; a 404 refers to the document."""
     answer = await exchanged(
         service, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     )
@@ -289,14 +289,14 @@ async def test_health_listener_has_no_data(service: Served, path: str) -> None:
 
     assert (reply.status, reply.json["detail"]) == (
         404,
-        "probes and metrics only; lookups are taken at listen.unix and listen.http",
+        "probes and metrics only; lookups are served at listen.unix and listen.http",
     )
 
 
 @in_shared_service
 @pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere"])
 async def test_every_answer_has_the_fixed_headers(service: Served, path: str) -> None:
-    """No answer is stored or sniffed, none names a server version; HEAD is GET without a body."""
+    """No reply may be stored or sniffed, or names a version; HEAD is GET without a body."""
     replies = [await service.get(path, method=method) for method in ("GET", "HEAD")]
 
     fixed = [("Server", "sidelook"), ("Cache-Control", "no-store")]

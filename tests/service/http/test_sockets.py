@@ -15,8 +15,13 @@ from structlog.testing import capture_logs
 from lookup_core.errors import ConfigurationError
 from service.http.delivery import reset
 from service.http.limits import Limits
-from service.http.secure_acceptor import MOST_OPEN_FACTOR, MOST_SHAKING, SecureAcceptor
-from service.http.sockets import tcp_sockets, unix_socket
+from service.http.sockets import (
+    MAX_HANDSHAKES,
+    MAX_OPEN_FACTOR,
+    SecureAcceptor,
+    tcp_sockets,
+    unix_socket,
+)
 from service.tls.server_certificate import server_certificate
 from tests.service.http.serving import (
     ONE,
@@ -175,20 +180,20 @@ async def test_name_has_a_socket_for_each_address() -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where to listen."""
+    """The path of the socket."""
     return tmp_path / "sidelook.sock"
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The mask of the process, which must be left as it is."""
+    """The mask of the process, which must not change."""
     before = os.umask(request.param)
     yield request.param
     assert os.umask(before) == request.param
 
 
 def refusal(path: Path) -> str:
-    """The fault that keeps a socket from being bound."""
+    """The fault of a failed bind."""
     with pytest.raises(ConfigurationError) as caught, unix_socket(path):
         pass
     (fault,) = caught.value.faults
@@ -196,7 +201,7 @@ def refusal(path: Path) -> str:
 
 
 def leave_behind(path: Path) -> None:
-    """The socket of a process that is gone."""
+    """The socket of a process that has ended."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
 
@@ -225,7 +230,7 @@ def test_live_socket_is_not_replaced(path: Path) -> None:
 
 
 def link_to_a_socket(path: Path) -> None:
-    """A link to the socket of a process that is gone."""
+    """A link to the socket of a process that has ended."""
     leave_behind(path.with_name("other.sock"))
     path.symlink_to(path.with_name("other.sock"))
 
@@ -304,7 +309,7 @@ async def test_failed_handshake_is_logged(signer: Authority) -> None:
 
 
 async def test_end_breaks_handshakes_off(signer: Authority) -> None:
-    """When the listener ends, handshakes under way are closed."""
+    """When the listener ends, running handshakes are closed."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         async with accepting(signer, listening):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
@@ -317,11 +322,11 @@ async def test_end_breaks_handshakes_off(signer: Authority) -> None:
 
 async def test_oldest_of_too_many_handshakes_ends(signer: Authority) -> None:
     """Of more than 256 handshakes the oldest is closed."""
-    with socket.create_server(("127.0.0.1", 0), backlog=2 * MOST_SHAKING) as listening:
+    with socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_HANDSHAKES) as listening:
         async with accepting(signer, listening):
             silent = [
                 await asyncio.open_connection(*listening.getsockname())
-                for _ in range(MOST_SHAKING + 1)
+                for _ in range(MAX_HANDSHAKES + 1)
             ]
             assert await silent[0][0].read() == b""
             assert not silent[1][0].at_eof()
@@ -330,12 +335,12 @@ async def test_oldest_of_too_many_handshakes_ends(signer: Authority) -> None:
 
 
 @pytest.mark.parametrize(
-    ("already", "is_closed"), [(MOST_OPEN_FACTOR - 1, False), (MOST_OPEN_FACTOR, True)]
+    ("already", "is_closed"), [(MAX_OPEN_FACTOR - 1, False), (MAX_OPEN_FACTOR, True)]
 )
 async def test_open_connections_are_bounded(
     signer: Authority, already: int, *, is_closed: bool
 ) -> None:
-    """Beyond four connections for each request that may be under way, new ones are closed."""
+    """Beyond four open connections per admitted request, new ones are closed."""
     with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
         async with accepting(signer, listening, already=already):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
@@ -351,7 +356,7 @@ async def test_open_connections_are_bounded(
 
 
 async def test_socket_that_accepts_nothing_is_logged(signer: Authority) -> None:
-    """A fault in accepting is logged, and accepting goes on."""
+    """A failed accept is logged, and the next one follows."""
     with socket.socket() as bound, capture_logs() as logs:
         async with accepting(signer, bound):
             await until(lambda: bool(logs))

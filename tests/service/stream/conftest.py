@@ -22,7 +22,7 @@ async def _shared() -> AsyncIterator[Streaming]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def service(_shared: Streaming) -> AsyncIterator[Streaming]:
-    """A service with the dimensions `customers`, `blobs` and `orders`, as it was at its start."""
+    """A service with the dimensions `customers`, `blobs` and `orders`, in its initial state."""
     yield _shared
     await _shared.reset()
 

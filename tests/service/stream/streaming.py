@@ -1,4 +1,4 @@
-"""Streams over a Unix socket: real dimensions over fake backends, and a peer frame by frame.
+"""Streams over a Unix socket: real dimensions, fake backends, and a peer frame by frame.
 
 What has to come back is the business of the tests.
 """
@@ -35,8 +35,8 @@ from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
 from service.http.sockets import listener
 from service.stream.channel_registry import ChannelRegistry
+from service.stream.connection import Timeouts
 from service.stream.handler import StreamHandler
-from service.stream.stream_parts import Timeouts
 from tests.service.engine import running
 from tests.service.engine.running import (
     PATIENCE_S,
@@ -57,13 +57,13 @@ _F = TypeVar("_F", bound=Frame)
 
 
 def dimension(chosen: DimensionSettings, backend: FakeBackend) -> Dimension:
-    """A dimension in the time of its loop."""
+    """A dimension on the clock of its loop."""
     return Dimension(chosen, backend, clock=asyncio.get_running_loop().time)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a test wants otherwise."""
+    """Settings that a test changes."""
 
     timeouts: Timeouts = field(default_factory=lambda: Timeouts(describe_s=0.01))
     max_channels: int = 100
@@ -93,7 +93,7 @@ class Peer:
         self._transport.write(sent)
 
     def vanish(self) -> None:
-        """Abort the connection, as a process that is killed."""
+        """Abort the connection, as a killed process does."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -153,7 +153,7 @@ class Peer:
         await self.send(frame)
         return frame
 
-    ask = look_up  # the name that suites outside this folder use
+    ask = look_up  # the name in suites outside this folder
 
     async def answers(self, *keys: int) -> list[dict[int, str]]:
         """The answers to these keys, each in a lookup of its own, the first ones of channel 1."""
@@ -230,7 +230,7 @@ class Streaming:
         return peer
 
     async def deaf_peer(self, lookups: int, *, records: int = 1) -> Peer:
-        """A peer that looks up more large rows than fit between the two ends, and reads none."""
+        """A peer that looks up more large rows than the buffers hold, and reads none."""
         peer = await self.peer("blobs")
         for sequence in range(1, lookups + 1):
             await peer.look_up(sequence, *([0] * records))
@@ -238,7 +238,7 @@ class Streaming:
 
     async def wait_until_empty(self) -> None:
         """Wait until no channel is left."""
-        await until(lambda: not self.handler.statistics())
+        await until(lambda: not self.handler.registry.statistics())
 
     async def reset(self) -> None:
         """End all connections, and forget cached rows and recorded queries."""
@@ -248,7 +248,7 @@ class Streaming:
             peer.vanish()
         self.peers.clear()
         await until(lambda: not self.handler._connections)
-        assert (self.handler.statistics(), self.used_bytes) == ([], 0)
+        assert (self.handler.registry.statistics(), self.used_bytes) == ([], 0)
         for name, store in self.stores.items():
             if is_fit(self.dimensions[name]):
                 self.dimensions[name].invalidate(None, origin=InvalidationOrigin.ADMIN)
@@ -257,7 +257,7 @@ class Streaming:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """As `running.until`."""
+    """See `running.until`."""
     await running.until(is_so)
 
 
@@ -310,8 +310,8 @@ async def serving(setting: Setting | None = None) -> AsyncIterator[Streaming]:
         timeouts=setting.timeouts,
         tracer=setting.tracer,
     )
-    # Otherwise deadlines would be in real time, and everything else in that of the loop.
-    handler._parts.line._clock = asyncio.get_running_loop().time
+    # Without this, deadlines would use real time, and everything else the time of the loop.
+    handler._parts.queue._clock = asyncio.get_running_loop().time
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]
         running.append(tasks.create_task(handler.run()))

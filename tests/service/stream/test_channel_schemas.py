@@ -75,7 +75,7 @@ async def test_channel_never_gets_other_types(
 
 
 async def test_open_channel_gets_no_new_column(changing: Streaming) -> None:
-    """A channel to all columns keeps those that there were when it was opened."""
+    """A channel to all columns keeps the columns of its OPEN."""
     peer = await peer_of(changing)
     columns = pa.schema([*SCHEMA.columns, pa.field("city", pa.utf8())])
     rows = ROWS.append_column("city", pa.array(["Oslo"] * ROWS.num_rows))
@@ -98,7 +98,7 @@ async def test_changed_key_needs_a_new_channel(changing: Streaming) -> None:
 
 
 async def test_restored_column_is_served_again(changing: Streaming) -> None:
-    """When the columns of a channel are as it was opened, it goes on."""
+    """A channel works again once its columns are as they were at OPEN."""
     peer = await peer_of(changing)
     change(changing.customers, "tier", pa.utf8())
     await peer.answers(7)
@@ -109,7 +109,7 @@ async def test_restored_column_is_served_again(changing: Streaming) -> None:
 
 
 async def test_unfit_table_fails_lookups_and_new_channels(changing: Streaming) -> None:
-    """While a table may not be read, its lookups fail, and new channels are refused."""
+    """While a table is forbidden, its lookups fail and new channels are refused."""
     peer = await peer_of(changing)
     changing.customers.describe_error = FORBIDDEN
     changing.customers.fail_next(1, FORBIDDEN)
@@ -138,7 +138,7 @@ class Witness(Dimension):
         self.event_times_ms: list[int | None] = []
 
     def submit(self, *args: Any, **options: Any) -> Submitted:  # noqa: ANN401 -- as they are
-        """As any dimension."""
+        """Records the event time."""
         self.event_times_ms.append(options["event_time_ms"])
         return super().submit(*args, **options)
 

@@ -13,8 +13,7 @@ from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
-from service.stream.connection import MAX_CHANNELS
-from service.stream.stream_parts import Timeouts
+from service.stream.connection import MAX_CHANNELS, Timeouts
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import (
     Peer,
@@ -105,7 +104,7 @@ async def test_opened_names_columns_and_credit(service: Streaming) -> None:
 async def test_refused_channel_leaves_the_others(
     peer: Peer, opening: frames.Open, code: ErrorCode, *, is_retryable: bool
 ) -> None:
-    """A channel that cannot be opened gets ERROR; the connection and its channels go on."""
+    """A channel that cannot be opened gets ERROR; other channels are not affected."""
     await peer.send(opening)
 
     failure = await peer.receive(frames.Failure)
@@ -136,7 +135,7 @@ async def test_channel_without_a_key_describes(service: Streaming) -> None:
 
 
 async def test_channels_of_the_service_are_bounded() -> None:
-    """Beyond `limits.channels` a channel is refused for now; one that ends makes room."""
+    """Beyond `limits.channels` a channel is refused until another one ends."""
     async with streaming(Setting(max_channels=1)) as service:
         peer = await service.peer()
         await peer.send(open_frame(2))
@@ -149,20 +148,20 @@ async def test_channels_of_the_service_are_bounded() -> None:
 
 
 async def test_channels_need_memory(service: Streaming, peer: Peer) -> None:
-    """Without memory for more, a new channel is refused for now; open ones go on."""
-    service.handler.allow_growth(is_allowed=False)
+    """Without memory a new channel is refused; open ones are not affected."""
+    service.handler.registry.allow_growth(is_allowed=False)
     await peer.send(open_frame(2))
     failure = await peer.receive(frames.Failure)
-    service.handler.allow_growth(is_allowed=True)
+    service.handler.registry.allow_growth(is_allowed=True)
 
     assert (failure.code, failure.is_retryable) == (ErrorCode.OVERLOADED, True)
     assert await peer.answers(7) == [{0: "fetched Ada"}]
     await peer.open(2)
-    assert [each.channel for each in service.handler.statistics()] == [1, 2]
+    assert [each.channel for each in service.handler.registry.statistics()] == [1, 2]
 
 
 async def test_channels_of_a_connection_are_bounded() -> None:
-    """A connection with 64 channels, those that wait to be opened included, may open no more."""
+    """A connection may have 64 channels, including those being opened."""
     async with streaming(SLOW_TO_DESCRIBE) as service:
         peer = await service.peer()
         for channel in range(2, MAX_CHANNELS + 1):
@@ -219,7 +218,7 @@ async def test_hits_do_not_wait_for_misses(service: Streaming, peer: Peer) -> No
 
 
 async def test_overload_is_an_outcome() -> None:
-    """When too many keys wait, each record of the lookup fails; the channel goes on."""
+    """When too many keys are queued, the records of the lookup fail, but not the channel."""
     async with streaming(Setting(customers=settings(keys=1))) as service:
         peer = await service.peer()
 
@@ -256,7 +255,7 @@ async def test_closed_follows_the_last_answer(service: Streaming, peer: Peer) ->
 
     assert await peer.answer(sent) == {0: "fetched Ada"}
     assert await peer.receive(frames.Closed) == frames.Closed(1)
-    assert service.handler.statistics() == []
+    assert service.handler.registry.statistics() == []
 
 
 async def test_channel_may_close_before_it_is_open() -> None:
@@ -279,35 +278,39 @@ async def test_watermark_and_idleness_are_listed(service: Streaming, peer: Peer)
     )
     await peer.answers(7)
 
-    (channel,) = service.handler.statistics()
+    (channel,) = service.handler.registry.statistics()
     assert (channel.watermark_ms, channel.is_idle) == (5000, True)
     assert (channel.dimension, channel.origin) == ("customers", "a test")
     await peer.send(frames.Status(1, is_idle=False))
-    await until(lambda: not service.handler.statistics()[0].is_idle)
+    await until(lambda: not service.handler.registry.statistics()[0].is_idle)
 
 
 async def test_streams_of_a_dimension_have_one_watermark() -> None:
-    """It is the least of the active channels of all connections, and stays when they end."""
+    """The watermark is the least of all active channels, and is kept when they end."""
     async with streaming() as service:
         first, second = await service.peer(), await service.peer()
         await first.send(frames.Watermark(1, 5000))
         await second.send(frames.Watermark(1, 4000))
-        await until(lambda: service.handler.watermarks_ms() == {"customers": 4000})
+        await until(
+            lambda: service.handler.registry.watermarks.watermarks_ms() == {"customers": 4000}
+        )
 
         await second.send(frames.Status(1, is_idle=True))
-        await until(lambda: service.handler.watermarks_ms() == {"customers": 5000})
+        await until(
+            lambda: service.handler.registry.watermarks.watermarks_ms() == {"customers": 5000}
+        )
         second.vanish()
         first.vanish()
         await service.wait_until_empty()
 
-        assert service.handler.watermarks_ms() == {"customers": 5000}
+        assert service.handler.registry.watermarks.watermarks_ms() == {"customers": 5000}
 
 
 # Lost connections
 
 
 async def test_lost_connection_leaves_nothing(service: Streaming, peer: Peer) -> None:
-    """When a connection is lost, its lookups are left, its queries end, its credit is back."""
+    """A lost connection ends its lookups and queries, and returns its credit."""
     service.customers.hold()
     await peer.look_up(1, 7)
     await peer.send(open_frame(2, "orders"))
@@ -320,7 +323,7 @@ async def test_lost_connection_leaves_nothing(service: Streaming, peer: Peer) ->
 
 
 class DefectiveDimension(Dimension):
-    """Has a defect where lookups are submitted."""
+    """A dimension with a defect in `submit`."""
 
     def submit(self, *_: object, **__: object) -> Submitted:
         """Fail."""
@@ -335,14 +338,14 @@ async def test_defect_ends_its_connection_only() -> None:
 
         assert await peer.closed() == (
             aiohttp.WSCloseCode.INTERNAL_ERROR,
-            "a defect of the service",
+            "internal error of the service",
         )
         await service.wait_until_empty()
         await service.peer()
 
 
 async def test_unanswered_ping_ends_the_connection() -> None:
-    """A peer that answers no ping is lost; one that answers stays, however quiet it is."""
+    """A peer that answers no ping is disconnected; one that answers stays connected."""
     async with streaming(Setting(timeouts=Timeouts(heartbeat_s=0.5))) as service:
         frozen, quiet = await service.connect(autoping=False), await service.connect(autoping=False)
         for each in (frozen, quiet):
@@ -353,7 +356,7 @@ async def test_unanswered_ping_ends_the_connection() -> None:
             assert (await quiet.socket.receive()).type is aiohttp.WSMsgType.PING
             await quiet.socket.pong()
 
-        assert [each.watermark_ms for each in service.handler.statistics()] == [5000]
+        assert [each.watermark_ms for each in service.handler.registry.statistics()] == [5000]
 
 
 # Drain
@@ -373,7 +376,7 @@ async def test_drain_answers_lookups_in_flight() -> None:
         assert await peer.answer(sent) == {0: "fetched Ada"}
         assert await peer.closed() == GOING_AWAY
         await drain
-        assert service.handler.statistics() == []
+        assert service.handler.registry.statistics() == []
 
 
 async def test_drain_sends_unread_answers() -> None:
@@ -393,7 +396,7 @@ async def test_drain_sends_unread_answers() -> None:
 
 
 async def test_drain_does_not_wait_for_deaf_peers() -> None:
-    """Peers that do not answer the close are given up, all at the same time."""
+    """Peers that do not answer the close are disconnected, all at the same time."""
     async with streaming(QUICK_CLOSE) as service:
         for _ in range(5):
             await service.deaf_peer(30)

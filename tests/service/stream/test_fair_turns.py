@@ -1,4 +1,4 @@
-"""Lookups of many channels: fair turns, parts, bytes of answers, and what channels share."""
+"""Lookups of many channels: fair turns, parts, byte budget and channel registry."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import PIECE_BYTES, AnswerPiece
 from service.stream.stream_lookup import (
     PART_BYTES,
-    Asker,
+    ChannelContext,
     ChannelSchema,
     HeldAnswer,
     RequestedRecords,
@@ -56,11 +56,11 @@ class SteadyPace(Quantum):
 
 @dataclass(eq=False)
 class Recorded:
-    """A lookup that records what happens to it in a diary."""
+    """A lookup that records its calls in a diary."""
 
     diary: list[str]
     name: str
-    turn: ChannelId
+    channel: ChannelId
     records: int = 10
     deadline_s: float = float("inf")
     pace: Quantum = field(default_factory=SteadyPace)
@@ -112,7 +112,7 @@ async def test_channels_take_turns(line: LookupQueue) -> None:
 
 
 async def test_lookups_do_not_hold_up_others(line: LookupQueue) -> None:
-    """The line goes on past lookups that fail, are removed, have no room or time out."""
+    """The queue continues past lookups that fail, are removed, have no room or time out."""
     diary: list[str] = []
     late, stuck, removed, broken, last = (
         Recorded(diary, name, ChannelId(channel))
@@ -156,15 +156,15 @@ class Looking:
 
     backend: FakeBackend
     dimension: Dimension
-    asker: Asker
+    context: ChannelContext
     answers: list[Answer] = field(default_factory=list)
     lasts: list[bool] = field(default_factory=list)
 
     def lookup(self, *keys: int | None, deadline_s: float = 10.0) -> StreamLookup:
-        """A lookup of these keys, whose answers are kept here."""
+        """A lookup of these keys; its answers are kept here."""
         return StreamLookup(
             RequestedRecords(typed(*keys).columns, deadline_s),
-            self.asker,
+            self.context,
             deliver=self._deliver,
             on_defect=_raise,
         )
@@ -177,7 +177,7 @@ class Looking:
     @property
     def used_bytes(self) -> int:
         """The bytes that are held for answers."""
-        return self.asker.budget.used_bytes
+        return self.context.budget.used_bytes
 
     @property
     def answer_bytes(self) -> int:
@@ -185,7 +185,7 @@ class Looking:
         return sum(answer.total_bytes for answer in self.answers)
 
     async def ends(self) -> dict[int, str]:
-        """The answers in words when the last one is there."""
+        """The answers in words, once the last one has arrived."""
         await until(lambda: any(self.lasts))
         assert self.lasts == [False] * (len(self.lasts) - 1) + [True]
         return self.words
@@ -207,9 +207,9 @@ async def looking() -> AsyncIterator[Looking]:
     budget.open(3)
     backend = customers()
     async with running(backend, settings(keys=3)) as dimension:
-        promise = ChannelSchema(SCHEMA.key, DimensionSchema(SCHEMA.key, NAME))
-        asker = Asker(3, 1, ChannelId(1), dimension, promise, budget, Costs())
-        yield Looking(backend, dimension, asker)
+        schema = ChannelSchema(SCHEMA.key, DimensionSchema(SCHEMA.key, NAME))
+        context = ChannelContext(3, 1, ChannelId(1), dimension, schema, budget, Costs())
+        yield Looking(backend, dimension, context)
 
 
 async def test_parts_answer_their_own_positions(looking: Looking) -> None:
@@ -224,8 +224,8 @@ async def test_parts_answer_their_own_positions(looking: Looking) -> None:
 
 
 async def test_row_size_is_learned(looking: Looking) -> None:
-    """The estimate follows the rows that came; a missing row makes it less cautious only."""
-    size = looking.asker.costs.size
+    """The estimate follows the rows; a missing row lowers the first guess by less than half."""
+    size = looking.context.costs.size
     looking.lookup(9).carry_out(range(1), 0.0)
     await until(lambda: len(looking.lasts) == 1)
     unknown = size.record_bytes
@@ -237,7 +237,7 @@ async def test_row_size_is_learned(looking: Looking) -> None:
 
 
 async def test_timeout_counts_from_arrival(looking: Looking) -> None:
-    """A part that is carried out late has what is left of the time."""
+    """A late part has the remaining time as its timeout."""
     looking.backend.hold()
     looking.lookup(7, deadline_s=100.0).carry_out(range(1), 99.99)
 
@@ -246,11 +246,11 @@ async def test_timeout_counts_from_arrival(looking: Looking) -> None:
 
 async def test_parts_are_bounded_in_bytes(looking: Looking) -> None:
     """A part has at most 4 MiB by the estimate, at least one record, and fits the budget."""
-    lookup, size = looking.lookup(7, 8), looking.asker.costs.size
+    lookup, size = looking.lookup(7, 8), looking.context.costs.size
     assert lookup.records_that_fit(1000) == PART_BYTES // FIRST_GUESS_BYTES
-    looking.asker.budget.hold(3, 1, 48 * MIB)
+    looking.context.budget.hold(3, 1, 48 * MIB)
     assert lookup.records_that_fit(1000) == 0
-    looking.asker.budget.release(3, 1, 48 * MIB)
+    looking.context.budget.release(3, 1, 48 * MIB)
     size.on_rows(1, 10 * PART_BYTES)
 
     assert lookup.records_that_fit(1000) == 1
@@ -286,13 +286,13 @@ def test_large_answer_is_several_frames() -> None:
 
 def admitted(registry: ChannelRegistry, channel: int) -> ChannelId:
     """Admit a channel."""
-    turn, book = registry.admit(open_frame(channel), connection=5)
-    assert book.channel == channel
-    return turn
+    opened = registry.admit(open_frame(channel), connection=5)
+    assert opened.state.channel == channel
+    return opened.id
 
 
 async def test_registry_lists_open_channels() -> None:
-    """Channels have turns of their own, are listed in their order, and are bounded."""
+    """Channels have unique ids, are listed in their order, and are bounded."""
     registry = ChannelRegistry({}, max_channels=2, credit_bytes=64 * MIB)
     first, second = admitted(registry, 7), admitted(registry, 8)
     with pytest.raises(Overloaded) as caught:

@@ -1,4 +1,4 @@
-"""Peers that break the protocol: their connection is closed with a reason, others go on."""
+"""Protocol violations: the connection is closed with a reason, others are not affected."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch, encode_schema
 from lookup_core.protocol.frame_codec import HEADER, encode_frame
 from lookup_core.protocol.frames import Frame, FrameKind
-from service.stream.connection import ConnectionEnd, ConnectionEnded, connection_end
+from service.stream.connection import ConnectionEnded, connection_end
 from tests.service.stream.streaming import (
     AGENT,
     Peer,
@@ -94,7 +94,7 @@ VIOLATIONS = {
     "unknown channel": (encode_frame(lookup_frame(1, 7, channel=9)), NOT_OPEN),
     "watermark of none": (encode_frame(frames.Watermark(9, 1)), NOT_OPEN),
     "status of none": (encode_frame(frames.Status(9, is_idle=True)), NOT_OPEN),
-    "open already": (encode_frame(open_frame(1)), "bad_frame: channel 1 is open already"),
+    "open already": (encode_frame(open_frame(1)), "bad_frame: channel 1 is already open"),
     "HELLO again": (encode_frame(HELLO), "bad_frame: a client never sends HELLO here"),
     "of a service": (encode_frame(frames.Closed(1)), "bad_frame: a client never sends CLOSED here"),
 }
@@ -110,13 +110,15 @@ async def test_violation_ends_its_connection_only(
     service.customers.hold()
     await peer.look_up(1, 7)
     sent = await bystander.look_up(1, 7)
-    await until(lambda: sum(c.in_flight_records for c in service.handler.statistics()) == 2)
+    await until(
+        lambda: sum(c.in_flight_records for c in service.handler.registry.statistics()) == 2
+    )
 
     await peer.socket.send_bytes(message)
 
     code, shown = await peer.closed()
     assert (code, shown[: len(reason)]) == (WSCloseCode.PROTOCOL_ERROR, reason[:120])
-    await until(lambda: len(service.handler.statistics()) == 1)
+    await until(lambda: len(service.handler.registry.statistics()) == 1)
     service.customers.release()
     assert await bystander.answer(sent) == {0: "fetched Ada"}
     assert [each.to_pydict() for each in service.customers.batches] == [{"id": [7]}]
@@ -127,7 +129,7 @@ async def test_violation_ends_its_connection_only(
     "frame", [lookup_frame(2, 8), frames.Watermark(1, 5), frames.Status(1, is_idle=True)]
 )
 async def test_only_cancel_follows_close(service: Streaming, peer: Peer, frame: Frame) -> None:
-    """A LOOKUP, WATERMARK or STATUS behind CLOSE is refused while answers are in flight."""
+    """A LOOKUP, WATERMARK or STATUS after CLOSE is refused while answers are in flight."""
     service.customers.hold()
     await peer.look_up(1, 7)
     await peer.send(frames.Close(1), frame)
@@ -147,7 +149,7 @@ async def test_channel_is_opened_once(service: Streaming, dimension: str) -> Non
     await peer.send(open_frame(1, dimension), open_frame(1, dimension))
 
     _, message = await peer.read_to_the_end()  # OPENED may have been first
-    assert message.extra == "bad_frame: channel 1 is open already"
+    assert message.extra == "bad_frame: channel 1 is already open"
 
 
 @in_shared_service
@@ -175,7 +177,7 @@ async def test_first_frame_must_be_a_known_hello(
 
 @in_shared_service
 async def test_violations_leave_nothing(service: Streaming) -> None:
-    """After many violations all credit and channels are there for the next connection."""
+    """After many violations all credit and channels are available to the next connection."""
     for message, _ in VIOLATIONS.values():
         peer = await service.peer()
         await peer.look_up(1, 7)
@@ -188,7 +190,7 @@ async def test_violations_leave_nothing(service: Streaming) -> None:
     assert await peer.answers(7) == [{0: "hit Ada"}]
 
 
-# WebSocket messages, byte by byte: a client library sends nothing of the kind
+# WebSocket messages, byte by byte: no client library sends them
 
 TEXT, BINARY, RESERVED = 1, 2, 3
 MASK = b"\1\2\3\4"
@@ -274,14 +276,14 @@ DEFECT = ZeroDivisionError()
         (
             VIOLATION,
             (1002, "credit_violation: 9 records on channel 1"),
-            {"event": "stream.violation", "log_level": "warning", "code": VIOLATION.code},
+            {"event": "stream.protocol_violation", "log_level": "warning", "code": VIOLATION.code},
         ),
         (TimeoutError(), (1013, "the peer reads nothing"), {}),
         (ConnectionResetError(), (1000, ""), {}),
         (
             DEFECT,
-            (1011, "a defect of the service"),
-            {"event": "stream.defect", "log_level": "error", "exc_info": DEFECT},
+            (1011, "internal error of the service"),
+            {"event": "stream.internal_error", "log_level": "error", "exc_info": DEFECT},
         ),
     ],
 )
@@ -301,6 +303,6 @@ def test_each_error_has_its_close_code(
 @pytest.mark.parametrize("before", ["", "x"])
 def test_long_reason_is_cut_between_characters(before: str) -> None:
     """The reason of a close frame has at most 120 bytes of whole characters."""
-    end = ConnectionEnd(WSCloseCode.OK, before + "é" * 100)
+    end = ConnectionEnded(WSCloseCode.OK, before + "é" * 100)
 
     assert end.message == (before + "é" * (60 - len(before))).encode()

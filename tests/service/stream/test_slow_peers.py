@@ -1,4 +1,4 @@
-"""Peers that take more than they give: unread answers, pings and refusals without end."""
+"""Slow and greedy peers: unread answers, pings and refusals are bounded."""
 
 import asyncio
 import weakref
@@ -13,8 +13,8 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
 from lookup_core.protocol.server_channel import BURST
+from service.stream.connection import Timeouts
 from service.stream.outbox import MAX_QUEUED_FRAMES, AnswerPiece, Outbox, Outgoing
-from service.stream.stream_parts import Timeouts
 from tests.service.engine.running import queried
 from tests.service.stream.streaming import (
     BLOB_BYTES,
@@ -47,13 +47,13 @@ def test_default_timeouts_are_documented() -> None:
 
 
 async def test_unread_answers_are_bounded() -> None:
-    """A peer that reads nothing holds at most half of the byte budget, then it is given up."""
+    """A peer that reads nothing holds at most half of the byte budget, until it is closed."""
     async with streaming(limited(8 * MIB, QUICK)) as service:
         other = await service.peer("blobs")
         deaf, most_bytes = await service.deaf_peer(25, records=20), 0
         await until(lambda: service.used_bytes > 3 * MIB)
         assert len(await other.answer(await other.look_up(1, *([1] * 100)))) == 100
-        while len(service.handler.statistics()) > 1:
+        while len(service.handler.registry.statistics()) > 1:
             most_bytes = max(most_bytes, service.used_bytes)
             await asyncio.sleep(0.001)
 
@@ -75,11 +75,11 @@ async def test_slow_reader_gets_everything() -> None:
 
 
 async def test_late_reader_learns_why() -> None:
-    """A deaf peer that reads at last finds the close behind what had left; its socket is freed."""
+    """A peer that reads late gets the sent answers and the close; its socket is freed."""
     async with streaming(Setting(timeouts=Timeouts(send_s=0.1))) as service:
         deaf, other = await service.deaf_peer(30), await service.peer()
         assert await other.answers(7) == [{0: "fetched Ada"}]
-        await until(lambda: len(service.handler.statistics()) == 1)
+        await until(lambda: len(service.handler.registry.statistics()) == 1)
 
         _, message = await deaf.read_to_the_end()
         assert (message.data, message.extra) == (
@@ -135,7 +135,7 @@ async def test_single_records_always_fit() -> None:
 
 
 async def test_hanging_backend_stops_its_channel_only() -> None:
-    """A channel whose lookups wait for their backend leaves room to others of its connection."""
+    """A channel that waits for its backend leaves room to others of its connection."""
     async with streaming(limited(4 * BLOB_BYTES)) as service:
         peer = await service.peer("blobs")
         await peer.answers(0)  # now the size of its rows is known
@@ -143,7 +143,7 @@ async def test_hanging_backend_stops_its_channel_only() -> None:
         await peer.look_up(2, 1)
         await peer.look_up(3, 2)
         await service.stores["blobs"].wait_for_fetches(2)
-        await until(lambda: len(service.handler._parts.line) == 1)
+        await until(lambda: len(service.handler._parts.queue) == 1)
         await peer.open(2, "customers")
 
         answers = [
@@ -160,7 +160,7 @@ async def test_hanging_backend_stops_its_channel_only() -> None:
 
 @pytest.mark.parametrize("ending", ["cancel", "vanish"])
 async def test_freed_bytes_wake_waiting_lookups(ending: str) -> None:
-    """A lookup that is cancelled, or whose connection is lost, makes room for those that wait."""
+    """A cancelled or lost lookup makes room for waiting ones."""
     async with streaming(limited(6_400)) as service:  # a hundred for each record at first
         greedy, other = await service.peer(), await service.peer()
         store = service.customers
@@ -170,7 +170,7 @@ async def test_freed_bytes_wake_waiting_lookups(ending: str) -> None:
         await other.look_up(1, *range(2000, 2012))
         await until(lambda: queried_keys(service) == 37)
         await other.look_up(2, *range(3000, 3037))  # room for some only: not worth a query
-        await until(lambda: len(service.handler._parts.line) == 1)
+        await until(lambda: len(service.handler._parts.queue) == 1)
 
         greedy.vanish() if ending == "vanish" else await greedy.send(frames.Cancel(1, 1))
 
@@ -183,7 +183,7 @@ def queried_keys(service: Streaming) -> int:
 
 
 def fill_budget(service: Streaming) -> None:
-    """Let another connection hold the whole budget."""
+    """Hold the whole budget by another connection."""
     budget = service.handler._parts.budget
     budget.open(99)
     budget.hold(99, 1, 64 * MIB)
@@ -196,7 +196,7 @@ async def test_lookup_without_room_times_out() -> None:
         fill_budget(service)
         service.customers.hold()
         sent = await peer.look_up(1, 7, 8, timeout_ms=10)  # one record always fits
-        await until(lambda: len(service.handler._parts.line) == 1)
+        await until(lambda: len(service.handler._parts.queue) == 1)
 
         assert await peer.answer(sent) == {0: "timeout timeout", 1: "timeout timeout"}
         assert service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT] == 2
@@ -214,7 +214,7 @@ async def test_lookup_without_room_may_be_cancelled() -> None:
         await peer.send(frames.Cancel(1, 1))
 
         assert await peer.receive(frames.Credit) == credit_of(sent)
-        assert (service.used_bytes, len(service.handler._parts.line)) == (held_bytes, 0)
+        assert (service.used_bytes, len(service.handler._parts.queue)) == (held_bytes, 0)
     assert queried(service.customers) == [[7]]
 
 
@@ -295,7 +295,7 @@ async def run(outbox: Outbox) -> None:
 
 
 async def test_frames_leave_in_order_behind_credit() -> None:
-    """Frames leave in their order, but the credit behind an answer goes before it."""
+    """Frames are sent in order, but credit overtakes the answer before it."""
     outgoing: list[Outgoing] = [FIRST, SECOND, piece(), SECOND, THIRD]
     wire = Wire(outgoing)
     await run(wire.outbox)

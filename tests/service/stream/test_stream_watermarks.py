@@ -1,4 +1,4 @@
-"""The event time of a dimension's streams, as courses of events with the watermark after each."""
+"""The watermark of a dimension's streams, as lists of events with the watermark after each."""
 
 from collections.abc import Callable
 
@@ -108,7 +108,7 @@ COURSES: dict[str, Course] = {  # each begins with the open channels 1 and 2 of 
 
 @pytest.mark.parametrize("course", COURSES.values(), ids=list(COURSES))
 def test_watermark_follows_the_channels(course: Course) -> None:
-    """After each event the watermark is the least of the channels that count."""
+    """After each event the watermark is the least of the channels in the valve."""
     clock = HandClock(100.0)
     watermarks = StreamWatermarks(clock=clock)
     for channel in (1, 2):
@@ -135,4 +135,4 @@ def test_channels_that_ended_take_no_memory() -> None:
         watermarks.dropped(ChannelId(number))
 
     watermarks.check_invariants()
-    assert (len(watermarks._channels), len(watermarks._unheard)) == (1, 0)
+    assert (len(watermarks._channels), len(watermarks._waiting)) == (1, 0)

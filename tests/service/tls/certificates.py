@@ -44,7 +44,7 @@ class Authority:
         return written(issued, self.folder, name)
 
     def server_context(self) -> ssl.SSLContext:
-        """For a server of this machine that the test plays itself."""
+        """A certificate for a server on this machine."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.signer.issue_cert("localhost", "127.0.0.1").configure_cert(context)
         return context
@@ -72,5 +72,5 @@ def yesterday() -> datetime:
 
 
 def tomorrow() -> datetime:
-    """When a certificate begins that is of no use yet."""
+    """The start of a certificate that is not valid yet."""
     return datetime.now(UTC) + DAY

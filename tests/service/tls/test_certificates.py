@@ -1,4 +1,4 @@
-"""Certificates of a listener: faults are found before a client connects, and new ones rotate in."""
+"""Certificates of a listener: validation before any connection, and rotation."""
 
 import asyncio
 import re
@@ -12,12 +12,12 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
-from service.tls.certificate_rotation import LOOK_EVERY_S, CertificateRotation
+from service.tls.certificate_rotation import CHECK_PERIOD_S, CertificateRotation
 from service.tls.server_certificate import CertificateFiles, server_certificate
 from tests.service.tls.certificates import Authority, authority, tomorrow, written, yesterday
 
 PATIENCE_S = 10.0
-NO_KEY = "{0}.key holds no key that can be used with {0}.crt (.*); give its key in PEM, without a"
+NO_KEY = "{0}.key contains no usable key for {0}.crt (.*); provide a PEM key of at least 2048 b"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_wildcard_is_one_label(signer: Authority) -> None:
 
 
 def test_client_authority_requires_certificates(signer: Authority) -> None:
-    """With an authority for clients each client needs a certificate; comments may be anything."""
+    """With a client authority each client needs a certificate; comments are ignored."""
     files = replace(signer.issue("a.example"), client_ca_file=signer.file)
     for path in (files.cert_file, signer.file):
         path.write_bytes("# Müller, Öffentliche Zertifikate\n".encode() + path.read_bytes())
@@ -118,25 +118,34 @@ def text(part: str, content: str) -> Callable[[Authority], CertificateFiles]:
 
 
 def missing(part: str) -> Callable[[Authority], CertificateFiles]:
-    """A file that is not there."""
+    """A missing file."""
     return lambda signer: replace(signer.issue(), **{part: signer.folder / "missing"})
 
 
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (expired, "{0}.crt: certificate has expired; callers would refuse it: renew it, "),
+        (expired, "{0}.crt: certificate has expired; clients would reject it: renew it "),
         (early, "{0}.crt: certificate is not yet valid; "),
-        (nameless, "{0}.crt names no host, .*; give one with a subjectAltName"),
+        (nameless, "{0}.crt names no host, .*; provide one with a subjectAltName"),
         (other_key, "{1}/other.key is not the key of {0}.crt; "),
         (password, NO_KEY),
         (text("key_file", "s3cret"), NO_KEY),
-        (text("cert_file", ""), "{0}.crt holds no certificate; give a chain in PEM"),
-        (text("cert_file", "nonsense"), "{0}.crt holds no certificate; "),
-        (text("cert_file", "-----BEGIN CERTIFICATE-----\nAAAA"), "{0}.crt holds no certificate; "),
-        (text("client_ca_file", "nonsense"), "{1}/ca.crt holds no certificate; give those of auth"),
-        (text("client_ca_file", ""), "{1}/ca.crt holds no certificate; give those of auth"),
-        (no_authority, "{1}/leaf.crt holds no certificate of an authority"),
+        (text("cert_file", ""), "{0}.crt contains no certificate; provide a PEM chain"),
+        (text("cert_file", "nonsense"), "{0}.crt contains no certificate; "),
+        (
+            text("cert_file", "-----BEGIN CERTIFICATE-----\nAAAA"),
+            "{0}.crt contains no certificate; ",
+        ),
+        (
+            text("client_ca_file", "nonsense"),
+            "{1}/ca.crt contains no certificate; provide those of the auth",
+        ),
+        (
+            text("client_ca_file", ""),
+            "{1}/ca.crt contains no certificate; provide those of the auth",
+        ),
+        (no_authority, "{1}/leaf.crt contains no CA certificate"),
         (missing("cert_file"), "cannot read {1}/missing: No such file or directory"),
         (missing("key_file"), "cannot read {1}/missing: No such file or directory"),
         (missing("client_ca_file"), "cannot read {1}/missing: No such file or directory"),
@@ -161,11 +170,11 @@ def test_new_certificate_takes_over(signer: Authority) -> None:
     """Unchanged files are left alone; a new certificate takes over with its names and end."""
     rotation = CertificateRotation(signer.issue("old.example"))
     before = rotation.current
-    unchanged = (rotation.look(), rotation.current is before)
+    unchanged = (rotation.check(), rotation.current is before)
     end = tomorrow().replace(microsecond=0)
     signer.issue("new.example", not_after=end)
 
-    assert (unchanged, rotation.look()) == ((False, True), True)
+    assert (unchanged, rotation.check()) == ((False, True), True)
     assert ("old.example" in rotation, "new.example" in rotation) == (False, True)
     assert (rotation.expires_s, rotation.taken_total) == (end.timestamp(), 1)
 
@@ -177,43 +186,43 @@ def test_unfit_certificate_is_refused_once(signer: Authority) -> None:
     files = expired(signer)
 
     with capture_logs() as logs:
-        looks = [rotation.look() for _ in range(3)]
+        looks = [rotation.check() for _ in range(3)]
 
     assert (looks, rotation.current is before) == ([False] * 3, True)
     assert (rotation.taken_total, rotation.refused_total) == (0, 1)
     (event,) = logs
-    assert event["event"] == "tls.certificate_refused"
+    assert event["event"] == "tls.certificate_rejected"
     assert event["detail"].startswith(f"{files.cert_file}: certificate has expired")
     with pytest.raises(ValueError, match="expired"):
         CertificateRotation(files)
 
 
 def test_late_key_is_no_lasting_fault(signer: Authority) -> None:
-    """A certificate is taken when its key has followed, and kept while files are missing."""
+    """A certificate is loaded once its key matches, and kept while files are missing."""
     rotation = CertificateRotation(signer.issue())
     late, new = signer.issue(), signer.issue(name="new")
     late.cert_file.write_bytes(new.cert_file.read_bytes())
-    assert rotation.look() is False
+    assert rotation.check() is False
     late.key_file.write_bytes(new.key_file.read_bytes())
-    assert rotation.look() is True
+    assert rotation.check() is True
     late.cert_file.unlink()
-    assert rotation.look() is False
+    assert rotation.check() is False
 
     assert (rotation.taken_total, rotation.refused_total) == (1, 2)
 
 
 def test_client_authority_is_renewed(signer: Authority) -> None:
-    """A changed authority for clients takes over as well."""
+    """A changed client authority takes over as well."""
     rotation = CertificateRotation(replace(signer.issue(), client_ca_file=signer.file))
     signer.file.write_bytes(authority(signer.folder / "other").file.read_bytes())
 
-    assert rotation.look() is True
+    assert rotation.check() is True
     assert len(rotation.current.context.get_ca_certs()) == 1
 
 
 async def test_files_are_looked_at_regularly(signer: Authority) -> None:
-    """While it runs a new certificate is found, by default within a minute."""
-    rotation = CertificateRotation(signer.issue(), look_every_s=0.01)
+    """A running rotation finds a new certificate, by default within a minute."""
+    rotation = CertificateRotation(signer.issue(), check_period_s=0.01)
     before = rotation.current
     looking = asyncio.create_task(rotation.run())
     signer.issue()
@@ -222,7 +231,7 @@ async def test_files_are_looked_at_regularly(signer: Authority) -> None:
         while rotation.current is before:  # noqa: ASYNC110  no event reports it
             await asyncio.sleep(0.01)
     looking.cancel()
-    assert LOOK_EVERY_S <= 60
+    assert CHECK_PERIOD_S <= 60
 
 
 def test_swapped_folder_is_a_change(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
-"""`/livez`, `/readyz`, `/startupz` and `/metrics`: for kubelets and monitors.
+"""Probes and metrics: `/livez`, `/readyz`, `/startupz` and `/metrics`.
 
-None of them asks a database: a dead one must not restart what waits for it.
+No probe queries a backend: an outage of a database must not restart the sidecar.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from lookup_core.errors import ErrorCode
-from service.http.problem import RETRY_AFTER_S, problem_of_code
+from service.http.problem import RETRY_AFTER_S, Problem
 from service.http.readiness import Readiness
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,33 +17,31 @@ _NOT_LOADED = ErrorCode.TABLE_UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """Handles probes and scrapes."""
+class Probes:
+    """Handlers of the probes and of the metrics scrape."""
 
     readiness: Readiness
     metrics: Callable[[], bytes]
 
     async def livez(self, _request: web.Request) -> web.Response:
-        """The event loop runs, or nobody could say so."""
+        """Always ok: a reply shows that the event loop runs."""
         return _ok()
 
     async def startupz(self, _request: web.Request) -> web.Response:
-        """Whether the executor may start: tables that are to be held whole are loaded.
+        """Whether the executor may start: all full tables are loaded.
 
-        It does not wait for the database of any other dimension.
+        Dimensions in partial mode do not delay the start.
         """
         reasons = self.readiness.cold()
         return _not_yet(_NOT_LOADED, reasons) if reasons else _ok()
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Whether lookups may come: not draining, and every dimension known and started."""
+        """Whether lookups are accepted: not draining, every dimension described and started."""
         self.readiness.check_not_draining()
-        undescribed = self.readiness.undescribed()
-        unknown = {name: error.detail for name, error in undescribed.items()}
-        reasons = self.readiness.cold() | unknown
+        reasons = self.readiness.not_ready()
         if not reasons:
             return _ok()
-        codes = [error.code for error in undescribed.values()]
+        codes = [error.code for error in self.readiness.undescribed().values()]
         return _not_yet(next(iter(codes), _NOT_LOADED), reasons)
 
     async def scrape(self, _request: web.Request) -> web.Response:
@@ -56,6 +54,5 @@ def _ok() -> web.Response:
 
 
 def _not_yet(code: ErrorCode, reasons: Mapping[str, str]) -> web.Response:
-    told = "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
-    problem = problem_of_code(code, told)
-    return replace(problem, status=503, retry_after_s=RETRY_AFTER_S).response()
+    detail = "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
+    return Problem.of(503, code, detail, retry_after_s=RETRY_AFTER_S).response()

@@ -1,0 +1,127 @@
+"""Health of the dimensions and of the sidecar: a state and its reasons.
+
+The status page and the command `status` show these results; they judge nothing themselves.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.protection.circuit_breaker import BreakerState
+from service.http.replies.models import (
+    Dimension,
+    Freshness,
+    Health,
+    HealthReason,
+    RecentError,
+    SharedReason,
+    Unavailable,
+)
+
+RECENT_S = 15.0  # an older error does not make a dimension unhealthy
+# Faults of single keys; they say nothing about the service.
+_KEY_FAULTS = frozenset(
+    {
+        ErrorCode.TYPE,
+        ErrorCode.INVALID_TEXT,
+        ErrorCode.KEY_TOO_LARGE,
+        ErrorCode.KEY_REJECTED,
+        ErrorCode.AMBIGUOUS,
+    }
+)
+_BREAKER_TEXTS = {
+    BreakerState.OPEN: "the backend does not respond; queries are paused",
+    BreakerState.HALF_OPEN: "the backend is being probed",
+}
+_ALL_AVAILABLE = {1: "the dimension is available", 2: "both dimensions are available"}
+
+
+def dimension_health(
+    *,
+    unavailable: Unavailable | None,
+    not_ready: str | None,
+    breaker: BreakerState,
+    freshness: Freshness,
+    recent_errors: Sequence[RecentError],
+) -> list[HealthReason]:
+    """The reasons of one dimension, warnings first; healthy without a warning.
+
+    `not_ready` is what the dimension waits for before it counts as started.
+    """
+    reasons: list[HealthReason] = []
+    if unavailable is not None:
+        text = f"{unavailable.code}: {unavailable.detail}"
+        reasons.append(_warning("unavailable", text))
+    else:
+        if not_ready is not None:
+            reasons.append(_warning("not_ready", not_ready))
+        reasons += _backend_warnings(breaker, recent_errors)
+        reasons += _freshness_warnings(freshness, is_ready=not_ready is None)
+    return [*reasons, *_refresh_errors(freshness, not_ready or "")]
+
+
+def sidecar_health(dimensions: Sequence[Dimension], *, is_draining: bool) -> Health:
+    """State and reasons of the sidecar; a reason names all dimensions that share it.
+
+    During a drain the warnings of dimensions are left out.
+    """
+    shared: dict[HealthReason, list[str]] = {}
+    for dimension in dimensions:
+        for reason in dimension.health:
+            if not (is_draining and reason.severity == "warning"):
+                shared.setdefault(reason, []).append(dimension.name)
+    reasons = [
+        SharedReason(**reason.model_dump(), dimensions=names)
+        for reason, names in sorted(shared.items(), key=lambda item: item[0].severity == "info")
+    ]
+    affected = {name for each in reasons if each.severity == "warning" for name in each.dimensions}
+    if is_draining:
+        summary = "running requests are answered; new lookups are refused"
+        return Health(state="shutting_down", summary=summary, reasons=reasons)
+    if affected:
+        summary = f"{len(affected)} of {len(dimensions)} dimensions affected"
+        return Health(state="degraded", summary=summary, reasons=reasons)
+    summary = _ALL_AVAILABLE.get(len(dimensions), "all dimensions are available")
+    return Health(state="healthy", summary=summary, reasons=reasons)
+
+
+def _backend_warnings(
+    breaker: BreakerState, recent_errors: Sequence[RecentError]
+) -> Iterator[HealthReason]:
+    if breaker is not BreakerState.CLOSED:
+        yield _warning(f"breaker_{breaker.label}", _BREAKER_TEXTS[breaker])
+        return
+    codes = [
+        error.code
+        for error in recent_errors
+        if error.last_ago_s < RECENT_S and error.code not in _KEY_FAULTS
+    ]
+    if codes:
+        yield _warning("lookups_fail", f"lookups fail ({', '.join(codes)})")
+
+
+def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[HealthReason]:
+    feed, load = freshness.feed, freshness.load
+    if feed is not None and feed.state is FeedState.SILENT:
+        yield _warning("feed_stalled", "the change feed is stalled; the cache is bypassed")
+    # Before the start, `not_ready` already says what the load waits for.
+    if is_ready and load is not None and not (load.is_whole or load.is_loading):
+        yield _warning("load_failed", "the full table could not be loaded")
+
+
+def _refresh_errors(freshness: Freshness, not_ready: str) -> Iterator[HealthReason]:
+    """Errors of feed and load that `not_ready` does not name."""
+    feed, load = freshness.feed, freshness.load
+    if feed is not None and feed.last_error is not None and feed.last_error not in not_ready:
+        yield _info("feed_error", f"the change feed failed: {feed.last_error}")
+    if load is not None and load.last_error is not None and load.last_error not in not_ready:
+        failed = "an attempt of the running load" if load.is_loading else "the last load"
+        yield _info("load_error", f"{failed} failed: {load.last_error}")
+
+
+def _warning(code: str, text: str) -> HealthReason:
+    return HealthReason(severity="warning", code=code, text=text)
+
+
+def _info(code: str, text: str) -> HealthReason:
+    return HealthReason(severity="info", code=code, text=text)
