@@ -1,4 +1,4 @@
-"""Answers to keys of a lookup, in columns, and the outcome of each key."""
+"""Answers of lookups as columns, and the outcome of each key."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,7 @@ from lookup_core.errors import ErrorCode
 
 
 class Outcome(IntEnum):
-    """The terminal outcome of one key of a lookup.
-
-    The values travel as one byte in RESULT frames and never change their meaning.
-    """
+    """The final outcome of one key; the values are part of the wire protocol."""
 
     HIT = 0
     FETCHED = 1
@@ -27,59 +24,61 @@ class Outcome(IntEnum):
 
     @property
     def label(self) -> str:
-        """The lower-case word that metrics, JSON and Spark columns show."""
+        """The lower-case name in metrics, JSON and Spark columns."""
         return self.name.lower()
 
     @property
     def has_row(self) -> bool:
-        """Whether an answer with this outcome carries a row."""
+        """Whether an answer with this outcome has a row."""
         return self in _WITH_ROW
 
 
 _WITH_ROW = frozenset({Outcome.HIT, Outcome.FETCHED, Outcome.STALE, Outcome.DEFAULT})
 
 
-MOST_AGE_MS = 2**32 - 1  # seven weeks; what is older is told as old as that
+MOST_AGE_MS = 2**32 - 1  # seven weeks; greater ages are reported as this one
 
 _KEY_BYTES = 4 + 1 + 4  # position, outcome and age
-_ERROR_BYTES = 100  # an entry of a dict, at the most
+_ERROR_BYTES = 100  # of a dict entry, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Outcomes of n keys of one lookup; either every one of them has a row, or none has."""
+    """Outcomes of n keys of one lookup; either all keys have a row, or none."""
 
-    positions: npt.NDArray[np.int32]  # [n] which keys of the lookup, each at most once
+    positions: npt.NDArray[np.int32]  # [n] distinct positions in the lookup
     outcomes: npt.NDArray[np.uint8]  # [n] values of `Outcome`
-    ages_ms: npt.NDArray[np.uint32]  # [n] since row or absence were asked for; 0 for errors
-    rows: pa.RecordBatch | None  # [n] rows in the order of `positions`, or None
-    errors: dict[int, ErrorCode] = field(default_factory=dict)  # {position: code}, few
+    ages_ms: npt.NDArray[
+        np.uint32
+    ]  # [n] since the query of the row or negative entry; 0 for errors
+    rows: pa.RecordBatch | None  # [n] in the order of `positions`
+    errors: dict[int, ErrorCode] = field(default_factory=dict)  # {position: code}
 
     @property
     def size(self) -> int:
-        """How many keys this answers."""
+        """The number of keys."""
         return len(self.positions)
 
     @property
     def total_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory."""
         row_bytes = 0 if self.rows is None else int(self.rows.nbytes)
         return row_bytes + _KEY_BYTES * self.size + _ERROR_BYTES * len(self.errors)
 
     def moved(self, by: int) -> "Answer":
-        """The same for keys that stand so many places further on."""
+        """The answer with its positions shifted by `by`."""
         if not by:
             return self
         errors = {position + by: code for position, code in self.errors.items()}
         return replace(self, positions=self.positions + np.int32(by), errors=errors)
 
     def placed(self, positions: npt.NDArray[np.int32]) -> "Answer":
-        """The same for keys of which the one at i stands at `positions[i]`."""
+        """The answer with position i replaced by `positions[i]`."""
         errors = {int(positions[position]): code for position, code in self.errors.items()}
         return replace(self, positions=positions[self.positions], errors=errors)
 
     def only(self, is_kept: npt.NDArray[np.bool_]) -> "Answer":
-        """The answers to those of the n keys."""
+        """The answer to the selected ones of the n keys."""
         kept = self.positions[is_kept]
         named = set(kept.tolist()) if self.errors else set()
         return Answer(
@@ -91,7 +90,7 @@ class Answer:
         )
 
     def pieces(self, max_bytes: int) -> Iterator["Answer"]:
-        """The same in parts of about at most `max_bytes` of rows, each of one row at least."""
+        """The answer in parts of about `max_bytes` of rows at most, and of at least one row."""
         row_bytes = 0 if self.rows is None else self.rows.nbytes
         if self.rows is None or row_bytes <= max_bytes:
             yield self
@@ -110,7 +109,7 @@ class Answer:
 def rowless_answer(
     positions: npt.NDArray[np.int32], outcome: Outcome, *, error: ErrorCode | None = None
 ) -> Answer:
-    """The answer without rows that gives all `positions` the same outcome (and error code)."""
+    """An answer without rows: the same outcome, and error code, for all positions."""
     count = len(positions)
     errors = {} if error is None else dict.fromkeys(positions.tolist(), error)
     return Answer(

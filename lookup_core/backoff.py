@@ -1,6 +1,6 @@
 """Exponential backoff with jitter, an attempt limit and a give-up time.
 
-Only computes delays: the caller reads the clock, draws the jitter and waits.
+Computes delays only: clock, jitter and waiting belong to the caller.
 """
 
 import math
@@ -33,11 +33,11 @@ class Backoff:
         self._failing_since = 0.0  # the first of the consecutive failures
 
     def can_retry(self, attempts: int) -> bool:
-        """Whether another attempt is allowed after this many."""
+        """Whether another attempt is allowed after this many attempts."""
         return attempts <= self._max_retries
 
     def delay_s(self, attempts: int) -> float:
-        """The delay after the given attempt, 1 being the first; without jitter."""
+        """The delay after this attempt (1 is the first), without jitter."""
         delay_ms = self._initial_ms
         for _ in range(attempts - 1):
             longer_ms = min(int(delay_ms * self._multiplier), self._max_ms)
@@ -47,14 +47,14 @@ class Backoff:
         return delay_ms / 1000
 
     def on_success(self) -> None:
-        """Count from the start: the next failure is the first one of a new outage."""
+        """Reset: the next failure is the first of a new outage."""
         self.failures = 0
 
     def on_failure(self, jitter: float, *, now: float = 0.0) -> float:
-        """Seconds to wait before the next attempt; NEVER once the failures last too long.
+        """Seconds until the next attempt; NEVER after the give-up time.
 
-        `jitter` in [0, 1) spreads the delay over its upper half, so that clients do not retry in
-        step. `now` is monotonic seconds; only a give-up time needs it.
+        `jitter` in [0, 1) spreads the delay over its upper half. `now` is monotonic seconds, used
+        for the give-up time only.
         """
         if not self.failures:
             self._failing_since = now

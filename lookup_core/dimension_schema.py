@@ -8,16 +8,16 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name
 
-# Of a field in a dimension's schema; on the wire the names travel instead.
+# Field metadata inside the service; OPENED has the names instead.
 _VALID_FROM = {b"sidelook.versions": b"valid_from"}
 _VALID_TO = {b"sidelook.versions": b"valid_to"}
 
 
 @dataclass(frozen=True, slots=True)
 class VersionColumns:
-    """A version is valid from the one time on, and before the other.
+    """The columns of a version's validity: [valid_from, valid_to); NULL is unbounded.
 
-    Null is from ever and for ever; without the other, it is valid up to its key's next version.
+    Without `valid_to`, a version is valid until the next one of its key begins.
     """
 
     valid_from: str
@@ -25,17 +25,17 @@ class VersionColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that there are."""
+        """The names of the columns."""
         return (self.valid_from,) if self.valid_to is None else (self.valid_from, self.valid_to)
 
     def marked(self, columns: pa.Schema) -> pa.Schema:
-        """The columns of a dimension, which are there, with marks that `version_columns` reads."""
+        """The schema with the metadata that `version_columns` reads."""
         marks = dict(zip(self.names, (_VALID_FROM, _VALID_TO), strict=False))
         return pa.schema([_with(field, marks.get(field.name)) for field in columns])
 
 
 def version_columns(columns: pa.Schema) -> VersionColumns | None:
-    """Those that are marked in a dimension's schema; None if it has no versions."""
+    """The marked version columns of a schema; None without any."""
     valid_from = _name_of(columns, _VALID_FROM)
     return None if valid_from is None else VersionColumns(valid_from, _name_of(columns, _VALID_TO))
 
@@ -51,37 +51,36 @@ def _name_of(columns: pa.Schema, mark: dict[bytes, bytes]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TableOrigin:
-    """Names as the database has them, without quotes."""
+    """The table of a dimension; names are unquoted."""
 
     schema_name: str
     table_name: str
-    table_id: int = 0  # its number in the catalog: another table under the name has another one
-    tells_rows: bool = False  # a row in its changelog is, for sure, what a query brings of its key
-    has_full_identity: bool = False  # its changelog tells all of a row's former values
+    table_id: int = 0  # catalog oid: differs for another table of the same name
+    reports_rows: bool = False  # a row of its changelog always equals the row of a query
+    has_full_identity: bool = False  # its changelog has all former values of a row
 
     @property
     def name(self) -> str:
-        """Schema and table, as changelogs write them."""
+        """Schema and table, as in changelogs."""
         return f"{self.schema_name}.{self.table_name}"
 
     def without_rows(self) -> Self:
-        """The same, where a query brings something else than the table's rows."""
-        return replace(self, tells_rows=False)
+        """The origin of a dimension whose queries do not return rows of the table."""
+        return replace(self, reports_rows=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DimensionSchema:
-    """Key fields in the order of the configuration, and the columns that a lookup may ask for."""
+    """The key fields in the order of the configuration, and the columns for lookups."""
 
     key: pa.Schema
     columns: pa.Schema
-    origin: TableOrigin | None = None  # of who has no changelog
+    origin: TableOrigin | None = None  # None: no changelog
 
     def select(self, names: Sequence[str] | None) -> pa.Schema:
-        """The schema of the columns asked for, in the order asked; all of them for `None`.
+        """The requested columns in the requested order; all columns for None.
 
-        Raises InvalidRequest for a name that the dimension does not offer, naming those it does,
-        and for one that is there twice.
+        Raises InvalidRequest for an unknown or repeated name.
         """
         if names is None:
             return self.columns
@@ -89,46 +88,40 @@ class DimensionSchema:
         if unknown:
             raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, self._why_unknown(unknown))
         if len(set(names)) < len(names):
-            raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be asked for once")
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be requested only once")
         return pa.schema([self.columns.field(name) for name in names])
 
     def select_versions(self, names: Sequence[str] | None) -> pa.Schema:
-        """The same for who picks a version by time: with the columns that say when each is valid.
+        """The requested columns, followed by the version columns that are not among them.
 
-        They stand behind those asked for, if they are not among them. Raises as `select` does, and
-        for a dimension without versions.
+        Raises like `select`, and for a dimension without versions.
         """
         versions = version_columns(self.columns)
         if versions is None:
-            raise InvalidRequest(
-                ErrorCode.BAD_REQUEST,
-                "the dimension has no versions to look up as of a time; leave as_of out",
-            )
-        asked = self.select(names)
-        added = [name for name in versions.names if name not in asked.names]
-        return pa.schema([*asked, *(self.columns.field(name) for name in added)])
+            detail = "the dimension has no versions to look up as of a time; omit as_of"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+        requested = self.select(names)
+        added = [name for name in versions.names if name not in requested.names]
+        return pa.schema([*requested, *(self.columns.field(name) for name in added)])
 
     def is_same(self, other: "DimensionSchema") -> bool:
-        """Whether names, order, exact types and origin are equal; a uuid is not its bytes."""
+        """Whether names, order, exact types, metadata and origin are equal."""
         return (
             self.key.equals(other.key, check_metadata=True)
             and self.columns.equals(other.columns, check_metadata=True)
             and self.origin == other.origin
         )
 
-    def still_offers(self, promised: "DimensionSchema") -> bool:
-        """Whether who was promised this key and these columns gets just that.
-
-        Other columns may have come, gone or changed, and the order is of no account.
-        """
-        return self.key.equals(promised.key, check_metadata=True) and all(
+    def still_offers(self, earlier: "DimensionSchema") -> bool:
+        """Whether the key is the same, and all columns of `earlier` exist with the same type."""
+        return self.key.equals(earlier.key, check_metadata=True) and all(
             field.name in self.columns.names and self.columns.field(field.name).equals(field)
-            for field in promised.columns
+            for field in earlier.columns
         )
 
     def _why_unknown(self, names: Sequence[str]) -> str:
         in_key = [name for name in names if name in self.key.names]
         if in_key:
-            return f"{', '.join(in_key)}: in the key, so the records have it already"
+            return f"{', '.join(in_key)}: in the key, so the records already have it"
         hint = nearest_name(names[0], self.columns.names)
         return f"the dimension has no column {', '.join(names)}{hint}"

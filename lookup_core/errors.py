@@ -1,6 +1,6 @@
 """Error tree of client and service: one class per consequence for the caller.
 
-Also the hint that names the nearest valid name for a misspelt one.
+Also the hint with the nearest valid name for an unknown one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, as the word that travels on the wire, in JSON and in logs."""
+    """The error codes of wire protocol, JSON and logs."""
 
     # of one key
     TYPE = "type"
@@ -18,7 +18,7 @@ class ErrorCode(StrEnum):
     KEY_REJECTED = "key_rejected"
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
-    # of the dimension's store
+    # of the backend
     BACKEND_UNAVAILABLE = "backend_unavailable"
     CONNECTION_LOST = "connection_lost"
     BACKEND_AUTH = "backend_auth"
@@ -48,28 +48,28 @@ class ErrorCode(StrEnum):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same question may succeed later without a change of anything."""
+        """Whether the same request may succeed later, unchanged."""
         return self in _RETRYABLE
 
     @property
     def meaning(self) -> str:
-        """For people: what the outcome `error` or `timeout` of a key means."""
+        """The meaning of a key's error, for people."""
         return _MEANINGS.get(self, "see the log of the sidecar")
 
 
 _MEANINGS = {
-    ErrorCode.TYPE: "a key is not of the dimension's key type, or beyond its range",
-    ErrorCode.INVALID_TEXT: "a key has a character that the database cannot hold",
-    ErrorCode.KEY_TOO_LARGE: "a key takes more bytes than a channel may send at once",
+    ErrorCode.TYPE: "a key has another type than the dimension's key, or is out of range",
+    ErrorCode.INVALID_TEXT: "a key has a character that the database cannot store",
+    ErrorCode.KEY_TOO_LARGE: "a key exceeds the bytes that a channel may send at once",
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
     ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
-    ErrorCode.TIMEOUT: "no answer within the time given",
+    ErrorCode.TIMEOUT: "no answer before the deadline",
     ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",
-    ErrorCode.CONNECTION_LOST: "the connection to the database broke",
+    ErrorCode.CONNECTION_LOST: "the connection to the database was lost",
     ErrorCode.BACKEND_AUTH: "the database refused the sidecar's login",
     ErrorCode.BACKEND_REJECTED: "the database refused the query",
-    ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or not fit for lookups",
-    ErrorCode.SCHEMA_CHANGED: "the table changed while it was looked up",
+    ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or unsuitable for lookups",
+    ErrorCode.SCHEMA_CHANGED: "the schema of the table changed during the lookup",
     ErrorCode.FORBIDDEN: "the sidecar's role may not read the table",
     ErrorCode.OVERLOADED: "too many keys wait in the sidecar",
 }
@@ -87,7 +87,7 @@ _RETRYABLE = frozenset(
 
 
 class SidelookError(Exception):
-    """Root of the tree; `code` says what, `detail` names the thing and the remedy."""
+    """Root of the tree; `detail` names the value and the remedy."""
 
     def __init__(self, code: ErrorCode, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
@@ -95,21 +95,21 @@ class SidelookError(Exception):
         self.detail = detail
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As it is, for the processes of Spark: what constructors take is not what they keep."""
+        """Pickle by state, for Spark: constructors have other parameters than `args`."""
         return _unpickled, (type(self), self.args), self.__dict__
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the caller may try the same thing again."""
+        """Whether the caller may retry."""
         return self.code.is_retryable
 
 
 class InvalidRequest(SidelookError):
-    """The request cannot be served as it is; the caller must change it."""
+    """The caller must change the request."""
 
 
 class Overloaded(SidelookError):
-    """The request was refused before any work was done for it."""
+    """The request was refused before any work; `retry_after_s` is the delay for a retry."""
 
     def __init__(self, code: ErrorCode, detail: str, *, retry_after_s: float) -> None:
         super().__init__(code, detail)
@@ -117,19 +117,24 @@ class Overloaded(SidelookError):
 
 
 class BackendError(SidelookError):
-    """The dimension's store failed or refused; never means that a row is missing."""
+    """The backend failed, or refused a query; never a missing row."""
 
 
 class ProtocolViolation(SidelookError):
-    """The peer broke the streaming protocol; `offset` is the byte where, if known."""
+    """The peer violated the streaming protocol; `offset` is the byte in its frame, if known."""
 
     def __init__(self, code: ErrorCode, detail: str, *, offset: int | None = None) -> None:
         super().__init__(code, detail if offset is None else f"{detail} (at byte {offset})")
         self.offset = offset
 
 
+def bad_frame(detail: str, offset: int | None = None) -> ProtocolViolation:
+    """The violation for a malformed frame."""
+    return ProtocolViolation(ErrorCode.BAD_FRAME, detail, offset=offset)
+
+
 class ConfigurationError(SidelookError):
-    """The settings are wrong; `faults` are all of them, each with its path."""
+    """The configuration is invalid; `faults` has all faults, each with its path."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, "; ".join(faults))
@@ -137,11 +142,11 @@ class ConfigurationError(SidelookError):
 
 
 class LookupFailed(SidelookError):
-    """Lookups of a Spark task failed and the operator was told to fail with them."""
+    """Lookups of a Spark task failed, and the operator is configured to fail with them."""
 
 
 class SidecarUnreachable(SidelookError):
-    """No sidecar answered at the endpoint; the message names endpoint and remedy."""
+    """No sidecar responded at the endpoint; `reason` includes the remedy."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(ErrorCode.BACKEND_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
@@ -153,28 +158,28 @@ def _unpickled(kind: type[SidelookError], args: tuple[object, ...]) -> SidelookE
     return kind.__new__(kind, *args)
 
 
-_MOST_NAMES_LISTED = 20  # a table of 500 columns must not make an error of 500 names
+_MAX_NAMES_LISTED = 20  # of the columns of a table
 
 
 def nearest_name(name: str, offered: Sequence[str]) -> str:
-    """A clause to append to an error: the nearest of the names offered, else what there is."""
+    """A clause for an error message: the nearest offered name, otherwise all offered names."""
     lowered = {candidate.lower(): candidate for candidate in offered}
     close = get_close_matches(name.lower(), list(lowered), n=1)
     if close:
         return f"; did you mean {lowered[close[0]]}?"
     if not offered:
         return ""
-    more = ", …" if len(offered) > _MOST_NAMES_LISTED else ""
-    return f"; there is {', '.join(offered[:_MOST_NAMES_LISTED])}{more}"
+    more = ", …" if len(offered) > _MAX_NAMES_LISTED else ""
+    return f"; available: {', '.join(offered[:_MAX_NAMES_LISTED])}{more}"
 
 
-_MOST_CHARACTERS_TOLD = 100  # of a name that may be of any length
+_MAX_CHARACTERS_QUOTED = 100  # of a requested name
 
 
 def unknown_dimension(
     name: str, configured: Iterable[str], *, where: str = "configured"
 ) -> InvalidRequest:
-    """The error for a name that is none of those configured; it lists them all."""
-    there_are = ", ".join(sorted(configured)) or "none"
-    detail = f"no dimension {name[:_MOST_CHARACTERS_TOLD]!a}; {where}: {there_are}"
+    """The error for an unknown dimension; it lists the configured ones."""
+    names = ", ".join(sorted(configured)) or "none"
+    detail = f"no dimension {name[:_MAX_CHARACTERS_QUOTED]!a}; {where}: {names}"
     return InvalidRequest(ErrorCode.UNKNOWN_DIMENSION, detail)

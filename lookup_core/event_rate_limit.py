@@ -1,12 +1,12 @@
-"""Rate limit of equal log events: a log reports a fault without being flooded by it.
+"""Rate limit for repeated log events of one subject.
 
-Decides only; the caller writes the event, and locks if it has several threads.
+Writes no events, and is not thread-safe.
 """
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-MAX_SUBJECTS = 1024  # beyond, the one seen longest ago is forgotten
+MAX_SUBJECTS = 1024  # beyond, the least recently seen subject is dropped
 
 
 @dataclass(slots=True)
@@ -22,10 +22,10 @@ class EventRateLimit:
     def __init__(self, max_events: int = 1, *, window_s: float = 30.0) -> None:
         self._max_events = max_events
         self._window_s = window_s
-        self._windows: dict[Hashable, _Window] = {}  # {subject: window}, seen longest ago first
+        self._windows: dict[Hashable, _Window] = {}  # {subject: window}, least recently seen first
 
     def admit(self, subject: Hashable, now: float) -> int | None:
-        """None to drop the event, else how many were dropped in the window before it."""
+        """The number of events suppressed in the previous window; None to suppress this one."""
         window = self._windows.pop(subject, None) or _Window(now)
         self._windows[subject] = window
         if len(self._windows) > MAX_SUBJECTS:
@@ -41,9 +41,9 @@ class EventRateLimit:
         return suppressed
 
     def is_due(self, subject: Hashable, now: float) -> bool:
-        """Whether to write an event of this subject now; counts as written."""
+        """Whether to write an event of this subject now; if so, it counts as written."""
         return self.admit(subject, now) is not None
 
     def on_success(self) -> None:
-        """Forget all subjects: the fault is over, and the next event of any subject is written."""
+        """Drop all subjects: the next event of each is written."""
         self._windows.clear()

@@ -1,6 +1,6 @@
-"""What each row of a batch takes in memory, of columns of flat types and lists of them.
+"""Approximate bytes of each row of a batch with flat types and lists of them.
 
-About: validity, offsets and padding do not count.
+Validity bitmaps, offsets and padding are not included.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ _VARYING = (types.is_string, types.is_large_string, types.is_binary, types.is_la
 
 
 def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each of n rows."""
+    """The bytes of each of n rows."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         total += _value_bytes(column)
@@ -21,7 +21,7 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def most_row_bytes(rows: pa.RecordBatch) -> int:
-    """At least what the largest of the rows takes; a fraction of the work of `row_bytes`."""
+    """An upper bound of the bytes of a row, much cheaper than `row_bytes`."""
     return sum(_most_value_bytes(column) for column in rows.columns) if rows.num_rows else 0
 
 

@@ -1,7 +1,4 @@
-"""How one dimension is to behave, as plain numbers; parsed and validated elsewhere.
-
-Seconds and bytes only: units and texts end at the border (`service.config`).
-"""
+"""Settings of one dimension in seconds and bytes; `service.config` parses and validates them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,33 +6,33 @@ from enum import StrEnum
 
 
 class CacheMode(StrEnum):
-    """Whether a dimension's rows are kept, and how they come in."""
+    """Which rows of a dimension are cached."""
 
-    PARTIAL = "partial"  # read through: a row is kept after it was asked for
-    FULL = "full"  # the whole table is loaded, and followed or loaded anew
-    NONE = "none"  # every lookup asks the backend (flights are still shared)
+    PARTIAL = "partial"  # read-through: the rows of earlier lookups
+    FULL = "full"  # the whole table, kept fresh by changes or reloads
+    NONE = "none"  # no rows; concurrent lookups of a key still share a query
 
 
 class WhileLoading(StrEnum):
-    """What becomes of lookups before a table that is to be held whole is so."""
+    """Lookups before the first load of a full table."""
 
-    WAIT = "wait"  # for the end of the load, as long as their timeout allows
-    FETCH = "fetch"  # each asks the backend, and nothing is kept
+    WAIT = "wait"  # for the end of the load, within their timeout
+    FETCH = "fetch"  # query the backend; rows are not cached
 
 
 class Match(StrEnum):
-    """What a key with several rows is answered with, where that is no error."""
+    """The answer for a key with several rows; without it, an error."""
 
-    FIRST = "first"  # in the backend's order
+    FIRST = "first"  # in the order of the backend
     ALL = "all"  # each column is a list
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Bounds of the cache; an entry is expired at age >= its time to live.
+    """Bounds of the cache; an entry expires when its age reaches its time to live.
 
-    That time is shorter by up to `ttl_jitter` of it, by the key, so that what was read together is
-    not read anew together. A row that is expired stays as long as it may be served stale.
+    `ttl_jitter` shortens the time to live by up to this share, depending on the key, so that rows
+    of one query do not expire together. Expired rows stay while they may be served stale.
     """
 
     mode: CacheMode = CacheMode.PARTIAL
@@ -43,39 +40,39 @@ class CacheSettings:
     ttl_s: float = 600.0
     negative_ttl_s: float = 5.0
     ttl_jitter: float = 0.0  # in [0, 1)
-    stale_while_revalidate_s: float = 0.0  # beyond the ttl: answered at once, and read anew
-    stale_if_error_s: float = 0.0  # beyond the ttl: the answer where reading anew fails
+    stale_while_revalidate_s: float = 0.0  # after `ttl_s`: stale answer, background refresh
+    stale_if_error_s: float = 0.0  # after `ttl_s`: stale answer if the query fails
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadSettings:
-    """When to load a whole table anew, by itself: every so often, at a time of day, or never."""
+    """Schedule of reloads: periodic, at a time of day, or neither."""
 
-    every_s: float | None = None  # from the end of a load to the next
+    every_s: float | None = None  # from the end of a load to the next one
     at_s: float | None = None  # since midnight UTC
 
 
 @dataclass(frozen=True, slots=True)
 class FullSettings:
-    """How a table is loaded that is held whole."""
+    """Loads of full cache mode."""
 
     while_loading: WhileLoading = WhileLoading.WAIT
-    warmup_max_wait_s: float = 600.0  # then the dimension counts as started, loaded or not
+    warmup_max_wait_s: float = 600.0  # then the dimension counts as started without a load
     reload: ReloadSettings = field(default_factory=ReloadSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedSettings:
-    """What is asked of a feed of changes, lest it is not believed."""
+    """Limits of a live change feed; beyond them, cached rows are not served."""
 
-    max_silence_s: float = 10.0  # without any sign of life
-    max_staleness_s: float | None = None  # of its source's clock, if that tells the time
-    max_drift_s: float | None = None  # a split that is further ahead of the slowest is paused
+    max_silence_s: float = 10.0  # since the last sign of life
+    max_staleness_s: float | None = None  # of the source's latest time, with heartbeats
+    max_drift_s: float | None = None  # a split further ahead of the slowest is paused
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How keys become queries; `linger_s` = 0 sends at once when a slot is free."""
+    """Batches of keys; with `linger_s` = 0, a batch is sent as soon as a slot is free."""
 
     max_keys: int = 500
     linger_s: float = 0.0
@@ -84,7 +81,7 @@ class BatchSettings:
 
 @dataclass(frozen=True, slots=True)
 class OnMissingSettings:
-    """Tries after a row was not found, `delay_s` apart, for rows that come after their records."""
+    """Retries for missing keys, `delay_s` apart, for late-arriving dimension rows."""
 
     max_retries: int = 0
     delay_s: float = 1.0
@@ -92,7 +89,7 @@ class OnMissingSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """Tries after the first one of a failed query, with exponential backoff between them."""
+    """Retries of failed queries, with exponential backoff."""
 
     max_retries: int = 2
     initial_s: float = 0.05
@@ -103,7 +100,7 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class DimensionSettings:
-    """All that the engine of one dimension needs to know."""
+    """All settings of one dimension."""
 
     name: str
     cache: CacheSettings = field(default_factory=CacheSettings)
@@ -111,7 +108,7 @@ class DimensionSettings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     full: FullSettings = field(default_factory=FullSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)
-    default: Mapping[str, object] | None = None  # {column: value} of the row for missing ones
-    timeout_s: float = 2.0  # of one lookup, retries included, unless the caller names another
-    wait_for_dimension_s: float = 0.0  # at most, for changes up to the time of the record
+    default: Mapping[str, object] | None = None  # {column: value} of the row for missing keys
+    timeout_s: float = 2.0  # default for a lookup, retries included
+    wait_for_dimension_s: float = 0.0  # maximal wait for changes up to the event time
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

@@ -1,4 +1,4 @@
-"""Snapshots of what a dimension did and holds, for metrics and for people."""
+"""Statistics of one dimension: levels and totals for metrics and status pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from lookup_core.answer import Outcome
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import DimensionSettings
 from lookup_core.sources.splits import SplitProgress
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 
 class EvictionReason(StrEnum):
-    """Why a row left the cache."""
+    """The reason why a row left the cache."""
 
     SIZE = "size"
     EXPIRED = "expired"
@@ -24,7 +24,7 @@ class EvictionReason(StrEnum):
 
 
 class InvalidationOrigin(StrEnum):
-    """Who said that rows may have changed."""
+    """The source of an invalidation."""
 
     ADMIN = "admin"
     CHANGELOG = "changelog"
@@ -37,75 +37,64 @@ class InvalidationOrigin(StrEnum):
 class CacheStatistics:
     """Levels and totals of one cache."""
 
-    rows: int
-    bytes: int  # all that it holds: rows, keys, index
-    max_bytes: int
-    evictions: dict[EvictionReason, int]
+    rows: int = 0
+    bytes: int = 0  # rows, keys and index
+    max_bytes: int = 0
+    evictions: Mapping[EvictionReason, int] = field(
+        default_factory=lambda: dict.fromkeys(EvictionReason, 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DimensionStatistics:
     """Levels and totals of one dimension."""
 
-    outcomes: dict[Outcome, int]  # lookups (keys) that ended so, since the start
-    coalesced_keys: int  # keys that joined a flight instead of being fetched again
-    retries: int
-    invalidations: dict[InvalidationOrigin, int]  # keys named, or rows flushed
-    fenced_keys: int  # read and not kept: the read may have missed a change
-    waiting_keys: int  # keys of all requests that have no answer yet
-    queued_keys: int  # distinct keys not yet in a batch
-    queries_in_flight: int
     concurrency_limit: int
-    breaker_state: BreakerState
     cache: CacheStatistics
+    outcomes: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    coalesced_keys: int = 0  # keys that joined a query of another lookup
+    retries: int = 0
+    invalidations: Mapping[InvalidationOrigin, int] = field(  # named keys, or flushed rows
+        default_factory=lambda: dict.fromkeys(InvalidationOrigin, 0)
+    )
+    fenced_keys: int = 0  # read but not cached, since the read may have missed a change
+    waiting_keys: int = 0  # of all requests, without an answer
+    queued_keys: int = 0  # distinct keys that are not in a batch yet
+    queries_in_flight: int = 0
+    breaker_state: BreakerState = BreakerState.CLOSED
 
 
 def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
-    """The statistics of a dimension that has not begun."""
+    """The statistics of a dimension before its first lookup."""
     return DimensionStatistics(
-        outcomes=dict.fromkeys(Outcome, 0),
-        coalesced_keys=0,
-        retries=0,
-        invalidations=dict.fromkeys(InvalidationOrigin, 0),
-        fenced_keys=0,
-        waiting_keys=0,
-        queued_keys=0,
-        queries_in_flight=0,
         concurrency_limit=settings.batch.max_in_flight,
-        breaker_state=BreakerState.CLOSED,
-        cache=CacheStatistics(
-            rows=0,
-            bytes=0,
-            max_bytes=settings.cache.max_bytes,
-            evictions=dict.fromkeys(EvictionReason, 0),
-        ),
+        cache=CacheStatistics(max_bytes=settings.cache.max_bytes),
     )
 
 
 class LoadResult(StrEnum):
-    """How a load of a whole table ended."""
+    """The result of a load of a full table."""
 
     OK = "ok"
     ERROR = "error"
-    OUTDATED = "outdated"  # any row may have changed meanwhile; it is begun anew
+    OUTDATED = "outdated"  # any row may have changed since; the load is repeated
 
 
 class UnusedMessage(StrEnum):
-    """Why a message of a feed tells no change of a row."""
+    """Why a message of a feed is no change of a row."""
 
-    IGNORED = "ignored"  # it says nothing of the table
+    IGNORED = "ignored"  # it does not concern the table
     UNDECODABLE = "undecodable"  # it counts as a change of the whole table
 
 
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
-    """What is known of the changes that are followed."""
+    """State of a change feed."""
 
     state: FeedState
-    watermark_ms: int = NO_WATERMARK_MS  # no change of an earlier event time follows
+    watermark_ms: int = NO_WATERMARK_MS  # no change with an earlier event time follows
     splits: Sequence[SplitProgress] = ()
-    # Of the last search for splits, if it failed; else of a split that has not got on since.
-    last_error: str | None = None
+    last_error: str | None = None  # of split discovery, otherwise of a failing split
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )
@@ -113,31 +102,27 @@ class FeedStatistics:
 
 @dataclass(frozen=True, slots=True)
 class LoadStatistics:
-    """What is known of the table that is held whole."""
+    """State of a full table and its loads."""
 
     is_whole: bool = False
     is_loading: bool = False
-    rows: int = 0  # read by the load under way, else by the last one
-    held_rows: int = 0  # of the former load, as long as the next one has not ended well
-    expected_rows: int | None = None  # about
-    last_seconds: float | None = None  # of the last one that ended well
-    last_error: str | None = None  # of a try of the load under way, else of the last one
+    rows: int = 0  # read by the current load, otherwise by the last one
+    held_rows: int = 0  # of the last successful load
+    expected_rows: int | None = None  # estimate
+    last_seconds: float | None = None  # duration of the last successful load
+    last_error: str | None = None  # of the current load, otherwise of the last one
     counts: dict[LoadResult, int] = field(default_factory=lambda: dict.fromkeys(LoadResult, 0))
     splits: Sequence[SplitProgress] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshStatistics:
-    """Both, where there are such; `staleness_s`: how far what is held may lag its table.
+    """State of the feed and the loads, and the staleness of the cached rows."""
 
-    None while nothing is held: zero would be taken for fresh. `staleness_limit_s` is how far it may
-    by the settings, None where they set no bound.
-    """
-
-    staleness_s: float | None = None
+    staleness_s: float | None = None  # upper bound; None without rows
     feed: FeedStatistics | None = None
     load: LoadStatistics | None = None
-    staleness_limit_s: float | None = None
+    staleness_limit_s: float | None = None  # of the settings; None without a bound
 
 
 K = TypeVar("K")
@@ -146,7 +131,7 @@ K = TypeVar("K")
 def summed_statistics(
     former: DimensionStatistics, current: DimensionStatistics
 ) -> DimensionStatistics:
-    """The levels of the current state, and the totals of both."""
+    """The levels of the current state with the totals of both."""
     evictions = _sums(former.cache.evictions, current.cache.evictions)
     return replace(
         current,

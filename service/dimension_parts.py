@@ -95,7 +95,7 @@ def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
         assert origin is not None  # set for every table of PostgreSQL
         settings = DecoderSettings(
             origin.name,
-            with_rows=config.cache.mode is CacheMode.FULL and origin.tells_rows,
+            with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
             has_full_identity=origin.has_full_identity,
         )
         return decoder_for(changelog.format, schema, settings=settings, loads=orjson.loads)

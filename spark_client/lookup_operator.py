@@ -19,7 +19,7 @@ from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Rows, Run
-from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.element_queue import OrderedQueue, Positions
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
@@ -27,7 +27,6 @@ from lookup_core.operator.event_time_watermarks import (
     Cut,
     EventTimeWatermarks,
 )
-from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
@@ -185,8 +184,8 @@ class LookupOperator:
                 answer = replace(answer, rows=self._plan.casts.apply(answer.rows))
             for failed in self._in_flight.answer(answered.question, answer):
                 self._check(failed)
-        for question_id, failed in self._in_flight.expire(self._clock()):
-            self._channel.abandon(question_id)
+        for failed in self._in_flight.expire(self._clock()):
+            self._channel.abandon(failed.question)
             self._check(failed)
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:

@@ -12,9 +12,8 @@ from lookup_core.cache import entry_states, row_store
 from lookup_core.cache.entry_states import EntryStates
 from lookup_core.cache.row_store import RowQueue, RowStore, stored_bytes
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_keys
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
-from lookup_core.keys.single_keys import SingleKey
 
 Mask = npt.NDArray[np.bool_]
 

@@ -15,9 +15,8 @@ from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, segment_bytes
 from lookup_core.cache.row_store import Gathered, Place, RowQueue, StoredRow
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys
+from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
-from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 

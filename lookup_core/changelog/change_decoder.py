@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.watermark_valve import NO_WATERMARK_MS
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 Mask = npt.NDArray[np.bool_]
 

@@ -23,7 +23,7 @@ from lookup_core.changelog.json_column import UNUSABLE, json_column
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.watermark_valve import NO_WATERMARK_MS
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 Values: TypeAlias = Mapping[str, Any]  # {column: JSON value}
 Forms: TypeAlias = Mapping[str, Any]  # {column: the encoding of its values}, in terms of the format

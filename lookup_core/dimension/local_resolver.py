@@ -25,10 +25,10 @@ from lookup_core.keys.canonical_keys import (
     CanonicalKeys,
     Hashes,
     KeyId,
+    SingleKeys,
     canonical_keys,
     keys_of_ids,
 )
-from lookup_core.keys.single_keys import SingleKeys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import Quarantine
 from lookup_core.settings import CacheMode, DimensionSettings

@@ -76,8 +76,8 @@ class Query:
     keys: pa.RecordBatch  # [flights] typed
     sent_at: float  # the last attempt; its rows may be as old as that
     in_flight: int = 1  # the queries at the backend when it was sent, itself included
-    losses: int = 0  # attempts that ended with their connection
-    failures: int = 0  # other failed attempts
+    has_lost_connection: bool = False  # in its first such attempt, which is no failure
+    failures: int = 0  # all other failed attempts
     misses: int = 0  # attempts that found no row for any of these keys
     bisection: Bisection | None = None  # since the backend refused a value of the batch
     hastened_from: float | None = None  # when its attempt was due, before a change hastened it
@@ -85,7 +85,7 @@ class Query:
     @property
     def tries(self) -> int:
         """The number of attempts for its keys, this one included."""
-        return 1 + self.losses + self.failures + self.misses
+        return 1 + self.has_lost_connection + self.failures + self.misses
 
 
 class QueryTable:
@@ -147,11 +147,11 @@ class QueryTable:
         """The query of this id; None if it is not at the backend."""
         return self._at_backend.get(batch_id)
 
-    def end(self, batch_id: BatchId) -> bool:
-        """Remove a query, wherever it is; False if it is gone already."""
+    def end(self, batch_id: BatchId) -> None:
+        """Remove a query, at the backend or parked."""
         self._retries.discard(batch_id)
-        query = self._at_backend.pop(batch_id, None) or self._parked.pop(batch_id, None)
-        return query is not None
+        self._at_backend.pop(batch_id, None)
+        self._parked.pop(batch_id, None)
 
     def retry_failed(
         self, query: Query, code: ErrorCode, *, latest_s: float, now: float, jitter: float
@@ -268,15 +268,18 @@ class QueryTable:
         self, query: Query, code: ErrorCode, *, latest_s: float, now: float, jitter: float
     ) -> float:
         waits_for_breaker = code.is_retryable and self._guard.is_open
-        is_first_loss = code is ErrorCode.CONNECTION_LOST and not query.losses
-        query.losses += code is ErrorCode.CONNECTION_LOST
-        query.failures += not is_first_loss
-        if is_first_loss or waits_for_breaker:
-            retry_at = now  # in the second case, when the breaker closes
-        elif code.is_retryable and self._on_failure.can_retry(query.failures):
-            retry_at = now + jittered(self._on_failure.delay_s(query.failures), jitter)
+        if code is ErrorCode.CONNECTION_LOST and not query.has_lost_connection:
+            query.has_lost_connection = True
+            retry_at = now
         else:
-            return NEVER
+            query.failures += 1
+            if waits_for_breaker:
+                retry_at = now  # when the breaker closes
+            elif code.is_retryable and self._on_failure.can_retry(query.failures):
+                delay_s = self._on_failure.delay_s(query.failures)
+                retry_at = now + jittered(delay_s, jitter)
+            else:
+                return NEVER
         if retry_at >= latest_s:
             return NEVER
         return retry_at if waits_for_breaker or self._guard.take_retry(now) else NEVER

@@ -15,7 +15,7 @@ from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.keys.canonical_keys import Hashes
-from lookup_core.watermark_valve import NO_WATERMARK_MS
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 Positions = npt.NDArray[np.int32]
 

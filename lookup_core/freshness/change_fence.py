@@ -1,6 +1,6 @@
 """Change fence: keeps an older read from overwriting a newer invalidation.
 
-Remembers recent changes; which reads are cached is decided by comparing them with snapshots.
+Compares recent changes with the snapshots of reads.
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """Snapshot visibility: the transactions that a read of PostgreSQL saw.
 
-Ids are compared in 32 bits, as PostgreSQL compares those in rows: correct for all transactions
-within two thousand million of the read.
+Ids are compared in 32 bits, as in PostgreSQL: correct within 2**31 transactions of the read.
 """
 
 from dataclasses import dataclass

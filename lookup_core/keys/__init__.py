@@ -1,1 +1,1 @@
-"""Keys: typed, canonical, hashed and found, whole columns at a time."""
+"""Keys: type conversion, canonical bytes, hashes and the key index, on whole columns."""

@@ -1,6 +1,6 @@
-"""Canonical bytes and 64-bit hashes of typed keys, whole columns at a time; key groups.
+"""Canonical keys: bytes and 64-bit hashes of key columns or single keys, and key groups.
 
-Equal keys have equal bytes in client and service.
+Equal keys have equal bytes and hashes in client and service.
 """
 
 import functools
@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.key_casts import NO_NUL_FIELD, integer_range
 
-LONG_BYTES = 64  # longer keys are hashed one by one: a pass over all for each word would not end
+_LONG_BYTES = 64  # longer keys are hashed one by one, not word by word for the whole column
 MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
@@ -26,18 +27,18 @@ KeyId = int | bytes
 
 @dataclass(frozen=True, slots=True)
 class CanonicalKeys:
-    """n keys; `parts` is None where the hash alone is the key."""
+    """n keys; without `parts`, the hash is the key."""
 
     hashes: Hashes  # [n]
     parts: pa.BinaryArray | None  # [n] canonical bytes
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self.hashes)
 
     def ids(self) -> Sequence[KeyId]:
-        """The keys as Python values, for tables of what is in flight; never on the hit path."""
+        """The keys as Python values, for dictionaries of queries; too slow for the hit path."""
         return self.hashes.tolist() if self.parts is None else self.parts.to_pylist()
 
     def take(self, positions: npt.NDArray[np.int32]) -> "CanonicalKeys":
@@ -49,7 +50,7 @@ class CanonicalKeys:
 def canonical_keys(columns: pa.RecordBatch, *, seed: int = 0) -> CanonicalKeys:
     """The canonical form of n keys without nulls, of a dimension's exact key types.
 
-    `seed` makes the hashes unpredictable to whoever chooses the keys.
+    `seed` makes the hashes unpredictable for callers that choose the keys.
     """
     if columns.num_columns == 1 and is_number(columns.schema.field(0).type):
         numbers = _numbers(columns.column(0)).view(np.uint64)
@@ -63,7 +64,7 @@ def canonical_keys(columns: pa.RecordBatch, *, seed: int = 0) -> CanonicalKeys:
 
 
 def keys_of_ids(key_ids: Sequence[KeyId], *, seed: int = 0) -> CanonicalKeys:
-    """The keys that have these ids, in the same order; `seed` is the one they were made with."""
+    """The keys of these ids, in order, which were created with the same seed."""
     if not key_ids or isinstance(key_ids[0], int):
         return CanonicalKeys(np.array(key_ids, np.uint64), None)
     parts = pa.array(key_ids, pa.binary())
@@ -71,12 +72,12 @@ def keys_of_ids(key_ids: Sequence[KeyId], *, seed: int = 0) -> CanonicalKeys:
 
 
 def has_number_keys(schema: DimensionSchema) -> bool:
-    """Whether the dimension's keys are their own hashes, so that no bytes need be kept."""
+    """Whether the hash of a key identifies it, so that no bytes need to be stored."""
     return len(schema.key) == 1 and is_number(schema.key.field(0).type)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type fits into eight bytes a key."""
+    """Whether a value of this type is one 64-bit integer."""
     return any(
         fits(kind)
         for fits in (types.is_integer, types.is_boolean, types.is_date32, types.is_timestamp)
@@ -126,13 +127,10 @@ def _hashes(parts: pa.BinaryArray, seed: int) -> Hashes:
     hashes = _mixed(lengths.astype(np.uint64) + np.uint64(seed))
     if lengths.any():
         starts = (offsets[:-1] - offsets[0]).astype(np.int64)
-        content = content.slice(offsets[0], offsets[-1] - offsets[0])  # not what others own
+        content = content.slice(offsets[0], offsets[-1] - offsets[0])
         _fold_words(hashes, content, starts=starts, lengths=lengths)
-    for position in np.flatnonzero(lengths > LONG_BYTES).tolist():
-        digest = hashlib.blake2b(
-            parts[position].as_py(), digest_size=8, key=seed.to_bytes(8, "little")
-        )
-        hashes[position] = np.frombuffer(digest.digest(), np.uint64)[0]
+    for position in np.flatnonzero(lengths > _LONG_BYTES).tolist():
+        hashes[position] = _hash_one(parts[position].as_py(), seed)
     return hashes
 
 
@@ -143,27 +141,87 @@ def _fold_words(
     starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int32],
 ) -> None:
-    # Eight zero bytes behind the content let every word be read whole, also the very last one.
+    # With eight zero bytes behind the content, every word can be read as a whole.
     padded = np.zeros(content.size + 8, np.uint8)
     padded[: content.size] = np.frombuffer(content, np.uint8)
     words = np.ndarray(content.size + 1, "<u8", padded.data, strides=(1,))
-    left = np.where(lengths > LONG_BYTES, 0, lengths)
+    left = np.where(lengths > _LONG_BYTES, 0, lengths)
     active = np.flatnonzero(left)
     step = 0
     while active.size:
         word = words[starts[active] + step]
         surplus = np.maximum(8 - (left[active] - step), 0).astype(np.uint64) * np.uint64(8)
-        word = (word << surplus) >> surplus  # drop what belongs to the next key
+        word = (word << surplus) >> surplus  # without the bytes of the next key
         hashes[active] = _mixed((hashes[active] + np.uint64(GOLDEN_GAMMA)) ^ word)
         step += 8
         active = active[left[active] > step]
 
 
-NULL_HASH = 0  # of every key with a NULL part: none of them equals anything
+_WORD = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SingleKey:
+    """A key of one column; without `part`, the hash is the key."""
+
+    hash: int
+    part: bytes | None  # canonical bytes
+
+
+class SingleKeys:
+    """Canonical form of single integer or text keys, without the fixed cost of arrays.
+
+    Equal to that of `canonical_keys` with the same seed.
+    """
+
+    def __init__(self, schema: DimensionSchema, *, seed: int) -> None:
+        field = schema.key.field(0) if len(schema.key) == 1 else pa.field("", pa.null())
+        self._seed = seed
+        self._integers = integer_range(field.type)
+        self._is_text = types.is_string(field.type)
+        self._may_have_nul = field.metadata != NO_NUL_FIELD
+
+    def of(self, value: object) -> SingleKey | None:
+        """The key with this value; None for a value that needs `canonical_keys`."""
+        if type(value) is int and value in self._integers:
+            return SingleKey(_mixed_one((value ^ self._seed) & _WORD), None)
+        if self._is_text and isinstance(value, str):
+            return self._of_text(value)
+        return None
+
+    def _of_text(self, text: str) -> SingleKey | None:
+        try:
+            part = text.encode()
+        except UnicodeEncodeError:
+            return None
+        if b"\0" in part and not self._may_have_nul:
+            return None
+        return SingleKey(_hash_one(part, self._seed), part)
+
+
+def _hash_one(part: bytes, seed: int) -> int:
+    if len(part) > _LONG_BYTES:
+        digest = hashlib.blake2b(part, digest_size=8, key=seed.to_bytes(8, "little"))
+        return int.from_bytes(digest.digest(), "little")
+    mixed = _mixed_one(len(part) + seed & _WORD)
+    for start in range(0, len(part), 8):
+        word = int.from_bytes(part[start : start + 8], "little")
+        mixed = _mixed_one((mixed + GOLDEN_GAMMA & _WORD) ^ word)
+    return mixed
+
+
+def _mixed_one(value: int) -> int:
+    first, second = MIXERS
+    value = (value ^ value >> 30) * first & _WORD
+    value = (value ^ value >> 27) * second & _WORD
+    return value ^ value >> 31
+
+
+NULL_HASH = 0  # of every key with a NULL part
 
 
 def key_hashes(keys: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-    """The hashes of n keys; integers of any width have that of their value."""
+    """The unseeded hashes of n keys; equal integers of different widths have equal hashes."""
     if not any(column.null_count for column in keys.columns):
         return canonical_keys(keys).hashes
     is_whole = functools.reduce(pc.and_, [column.is_valid() for column in keys.columns])
@@ -172,15 +230,11 @@ def key_hashes(keys: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-_MARKS = 2**16
-
-
 def is_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of the hashes are also in `others`; both may have duplicates."""
+    """Which of the hashes are in `others`; both may have duplicates."""
     if not (len(hashes) and len(others)):
         return np.zeros(len(hashes), np.bool_)
-    # Sorting the larger side would cost more than all else: what may be equal is found first, on
-    # both sides.
+    # Both sides are filtered by their low bits first, since sorting the larger one is expensive.
     found = np.zeros(len(hashes), np.bool_)
     places = np.flatnonzero(_may_be_among(hashes, others))
     candidates = others[_may_be_among(others, hashes)]
@@ -189,30 +243,26 @@ def is_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
 
 
 def _may_be_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
-    is_marked = np.zeros(_MARKS, np.bool_)
-    is_marked[_low_bits(others)] = True
-    return is_marked[_low_bits(hashes)]
+    is_marked = np.zeros(2**16, np.bool_)
+    is_marked[others.astype(np.uint16)] = True
+    return is_marked[hashes.astype(np.uint16)]
 
 
-def _low_bits(hashes: Hashes) -> npt.NDArray[np.uint16]:
-    return hashes.astype(np.uint16)
-
-
-# Fixed for good, as are the hashes: what was divided by another number would not fit together. Many
-# more than there are shards, so that no shard has much more than another.
+# As stable as the hashes, because stored data may be partitioned by group. Many more groups than
+# shards keep the shards even.
 KEY_GROUPS = 4096
 
 
 def key_groups(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """The group of each of n keys, from 0 up to `KEY_GROUPS`; equal keys have the same."""
+    """The group of each of n keys, in [0, KEY_GROUPS)."""
     return (key_hashes(keys) % np.uint64(KEY_GROUPS)).astype(np.int32)
 
 
 def shards_of_groups(groups: npt.NDArray[np.int32], shard_count: int) -> npt.NDArray[np.int32]:
-    """Which of so many shards each group belongs to: neighbouring groups, as evenly as can be.
+    """The shard of each group: even ranges of groups.
 
-    Raises ValueError unless there is a shard, and a group for each.
+    Raises ValueError unless `shard_count` is in [1, KEY_GROUPS].
     """
     if not 1 <= shard_count <= KEY_GROUPS:
-        raise ValueError(f"there may be 1 to {KEY_GROUPS} shards, not {shard_count}")
+        raise ValueError(f"expected 1 to {KEY_GROUPS} shards, not {shard_count}")
     return (groups * shard_count // KEY_GROUPS).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Keys that come as JSON values, brought to the dimension's exact key types.
+"""JSON values as keys of the dimension's exact types; `key_casts` converts columns.
 
-Nothing is coerced: `1.5`, `true` and `"1"` are not integers. A value that is not of the key's type
-is a fault of that key alone. Not for columns: see `key_casts`.
+Values are not coerced: `1.5`, `true` and `"1"` are not integers. A value of another type is a fault
+of its key only.
 """
 
 import base64
@@ -21,28 +21,28 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD, UUID_PATTERN, integer_range
 from lookup_core.keys.typed_keys import TypedKeys
 
-# Python's own parsers take more than the form of a value: blanks, underscores, other digits.
+# The parsers of Python also accept spaces, underscores and other digits.
 _UUID = re.compile(UUID_PATTERN)
 _DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_FINER_THAN_MICROSECONDS = re.compile(r"[.,][0-9]{7}")  # would be cut without a word
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,][0-9]{7}")  # would be truncated silently
 
 
 class _NotOfType(Exception):
-    """Never leaves this module: it becomes the fault `type` of one key."""
+    """Internal: becomes the fault `type` of one key."""
 
 
 _Parse = Callable[[Any, pa.Field], object]
 
 
 def typed_keys_from_json(values: Sequence[Any], schema: DimensionSchema) -> TypedKeys:
-    """The keys of a request body: a value each, or a list of values each for a composite key.
+    """The keys of a request body: one value for each, or a list of values for a composite key.
 
-    Dates and timestamps are ISO 8601 texts, uuids texts, decimals texts or integers, bytes base64.
-    Raises InvalidRequest (`key_type`) only when the key has a type that JSON cannot name.
+    Dates and timestamps are ISO 8601 strings, uuids strings, decimals strings or integers, bytes
+    base64. Raises InvalidRequest (`key_type`) if JSON has no exact form of a key type.
     """
-    numbers = _plain_numbers(values, schema.key)
-    if numbers is not None:
-        return TypedKeys(numbers, np.zeros(0, np.int32), {})
+    integers = _plain_integers(values, schema.key)
+    if integers is not None:
+        return TypedKeys(integers, np.zeros(0, np.int32), {})
     fields = list(schema.key)
     rows, malformed = _rows(values, len(fields))
     faults: dict[int, ErrorCode] = {}
@@ -51,14 +51,14 @@ def typed_keys_from_json(values: Sequence[Any], schema: DimensionSchema) -> Type
     ]
     nulls = [at for at, row in enumerate(rows) if None in row and at not in malformed]
     for position in nulls:
-        faults.pop(position, None)  # a key with a NULL part matches nothing, whatever the rest
+        faults.pop(position, None)  # a key with a NULL part matches no row
     faults.update(dict.fromkeys(malformed, ErrorCode.TYPE))
     key_columns = pa.record_batch(columns, schema=schema.key)
     return TypedKeys(key_columns, np.array(nulls, np.int32), faults)
 
 
-def _plain_numbers(values: Sequence[Any], key: pa.Schema) -> pa.RecordBatch | None:
-    # Most keys are such, and nothing needs to be said of single ones: a tenth of the time.
+def _plain_integers(values: Sequence[Any], key: pa.Schema) -> pa.RecordBatch | None:
+    # The usual case without faults, in a tenth of the time.
     if len(key) > 1 or not types.is_integer(key.field(0).type) or {*map(type, values)} != {int}:
         return None
     try:
@@ -102,7 +102,7 @@ def _parser(field: pa.Field) -> _Parse:
         if fits(field.type):
             return parse
     raise InvalidRequest(
-        ErrorCode.KEY_TYPE, f"key {field.name!r} is {field.type}, which JSON cannot name exactly"
+        ErrorCode.KEY_TYPE, f"key {field.name!r} is {field.type}, which has no exact form in JSON"
     )
 
 
@@ -143,7 +143,7 @@ def _timestamp(value: object, field: pa.Field) -> datetime:
     moment = datetime.fromisoformat(text)
     if (moment.tzinfo is None) != (field.type.tz is None) or _FINER_THAN_MICROSECONDS.search(text):
         raise _NotOfType
-    if pa.scalar(moment, field.type).as_py() != moment:  # the type is coarser, or UTC too early
+    if pa.scalar(moment, field.type).as_py() != moment:  # precision or range is lost
         raise _NotOfType
     return moment
 
@@ -152,7 +152,7 @@ def _decimal(value: object, field: pa.Field) -> Decimal:
     text = str(value) if type(value) is int else _text(value, field)
     if not _DECIMAL.fullmatch(text):
         raise _NotOfType
-    # Not Arrow's own check: a far exponent ends the process (1e-9999999, pyarrow 26).
+    # Not Arrow's check: a large exponent (1e-9999999) aborts the process in pyarrow 26.
     exact = Context(prec=field.type.precision, traps=[InvalidOperation, Inexact])
     return Decimal(text).quantize(Decimal((0, (1,), -field.type.scale)), context=exact)
 

@@ -12,8 +12,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
 
-UUID_FIELD = {b"sidelook.type": b"uuid"}  # metadata of a binary(16) key that is written as text
-NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # Postgres text holds no U+0000
+UUID_FIELD = {b"sidelook.type": b"uuid"}  # metadata of a binary(16) key with a text form
+NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # PostgreSQL text cannot contain U+0000
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 
@@ -22,9 +22,9 @@ _NO_POSITIONS = np.zeros(0, np.int32)
 
 
 class KeyCasts:
-    """From key fields as somebody has them, named like the dimension's key, in any order.
+    """Casts of given fields, which have the names of the dimension's key in any order.
 
-    Raises InvalidRequest (`key_type`) unless fields and types fit the key.
+    Raises InvalidRequest (`key_type`) unless names and types fit the key.
     """
 
     def __init__(self, given: pa.Schema, schema: DimensionSchema) -> None:
@@ -32,9 +32,9 @@ class KeyCasts:
         self._casts = _casts(given, schema)
 
     def typed_keys(self, batch: pa.RecordBatch) -> TypedKeys:
-        """The keys of a batch of those fields.
+        """The keys of a batch; a value that the key type cannot represent is a fault.
 
-        A key that its type cannot hold gets the fault `type` (or `invalid_text`).
+        The fault is `type`, or `invalid_text` for U+0000.
         """
         given = [batch.column(field.name) for field, _ in self._casts]
         cast = [
@@ -44,18 +44,17 @@ class KeyCasts:
         keys = pa.record_batch(cast, schema=self._key)
         if not any(column.null_count for column in cast):  # the usual case
             return TypedKeys(keys, _NO_POSITIONS, {})
-        return TypedKeys(keys, *_unfit(given, cast, self._key))
+        return TypedKeys(keys, *_nulls_and_faults(given, cast, self._key))
 
 
 def typed_keys_from_arrow(batch: pa.RecordBatch, schema: DimensionSchema) -> TypedKeys:
-    """The keys of a single batch; raises as `KeyCasts` does."""
+    """The keys of a single batch; raises like `KeyCasts`."""
     return KeyCasts(batch.schema, schema).typed_keys(batch)
 
 
-def _unfit(
+def _nulls_and_faults(
     given: Sequence[pa.Array], cast: Sequence[pa.Array], key: pa.Schema
 ) -> tuple[npt.NDArray[np.int32], dict[int, ErrorCode]]:
-    """The positions of keys with a NULL part, and what is wrong with others."""
     nulls = np.zeros(len(given[0]), np.bool_)
     faults: dict[int, ErrorCode] = {}
     for before, after, field in zip(given, cast, key, strict=True):
@@ -66,7 +65,7 @@ def _unfit(
         faults.update(dict.fromkeys(refused.tolist(), code))
     positions = np.flatnonzero(nulls).astype(np.int32)
     for position in positions.tolist() if faults else ():
-        faults.pop(position, None)  # a key with a NULL part matches nothing, whatever the rest
+        faults.pop(position, None)  # a key with a NULL part matches no row
     return positions, faults
 
 
@@ -113,10 +112,10 @@ def _widened(column: pa.Array, field: pa.Field) -> pa.Array:
     return column.cast(field.type)
 
 
-def _ranged(column: pa.Array, field: pa.Field) -> pa.Array:
-    given, to = (np.iinfo(kind.to_pandas_dtype()) for kind in (column.type, field.type))
-    bounds = (max(int(given.min), int(to.min)), min(int(given.max), int(to.max)))
-    low, high = (pa.scalar(bound, column.type) for bound in bounds)
+def _narrowed(column: pa.Array, field: pa.Field) -> pa.Array:
+    given, to = integer_range(column.type), integer_range(field.type)
+    low = pa.scalar(max(given.start, to.start), column.type)
+    high = pa.scalar(min(given.stop, to.stop) - 1, column.type)
     fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
     return pc.if_else(fits, column, pa.scalar(None, column.type)).cast(field.type)
 
@@ -159,11 +158,8 @@ def _decimal_or_none(value: pa.Scalar, to: pa.DataType) -> pa.Scalar | None:
 
 
 def _is_wider_integer(given: pa.DataType, field: pa.Field) -> bool:
-    to = field.type
-    if not (types.is_integer(given) and types.is_integer(to)):
-        return False
-    low, high = np.iinfo(given.to_pandas_dtype()), np.iinfo(to.to_pandas_dtype())
-    return bool(low.min >= high.min and low.max <= high.max)
+    values, wider = integer_range(given), integer_range(field.type)
+    return bool(values) and wider.start <= values.start and values.stop <= wider.stop
 
 
 def _is_text(given: pa.DataType) -> bool:
@@ -184,7 +180,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
     (lambda given, field: field.metadata == NO_NUL_FIELD and _is_text(given), _text_without_nul),
     (lambda given, field: given == field.type, _as_it_is),
     (_is_wider_integer, _widened),
-    (lambda given, field: types.is_integer(given) and types.is_integer(field.type), _ranged),
+    (lambda given, field: types.is_integer(given) and types.is_integer(field.type), _narrowed),
     (lambda given, field: _is_text(given) and _is_text(field.type), _widened),
     (lambda given, field: _is_bytes(given) and _is_bytes(field.type), _widened),
     (_are_timestamps_alike, _to_microseconds),
@@ -192,7 +188,6 @@ _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
 )
 
 
-_NONE = range(0)
 _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 _RANGES = {
@@ -202,5 +197,5 @@ _RANGES = {
 
 
 def integer_range(kind: pa.DataType) -> range:
-    """All of them; none for a type that is not one of whole numbers."""
-    return _RANGES.get(kind.id, _NONE)
+    """The values of an integer type; empty for any other type."""
+    return _RANGES.get(kind.id, range(0))

@@ -1,9 +1,9 @@
-"""Which slot a key has: open addressing over numpy arrays, a whole batch of keys at a time.
+"""Key index: open addressing on numpy arrays maps whole batches of keys to slots.
 
-The table holds slots only; hashes stand densely by slot, so that a key costs four bytes over the
-table's load and eight in the slots. Not a store: what a slot means is its owner's business.
+The table stores slots, a dense array their hashes: 4 bytes for a place and 12 for a slot. The data
+of a slot belongs to the owner of the index.
 
-Linear probing as in Knuth, TAOCP vol. 3, 6.4, Algorithm L; removed places are marked and reused.
+Linear probing: Knuth, TAOCP vol. 3, 6.4, Algorithm L; removed places are marked and reused.
 """
 
 from collections.abc import Callable
@@ -21,18 +21,18 @@ ABSENT = -1
 _EMPTY = -1
 _REMOVED = -2
 _LEAST_PLACES = 1024
-_FULL = 0.6  # used and removed places; beyond, chains get long
-_ROOMY = 0.5  # used places of a table just made
+_MAX_LOAD = 0.6  # used and removed places; above, chains become long
+_NEW_LOAD = 0.5  # at most, in a new table
 _LEAST_SLOTS = _LEAST_PLACES // 2
-_BYTES_BY_SLOT = 8 + 4  # the hash, and its place among the free ones
-_SLOTS_OF_A_LINE = 8  # their number is a multiple, for who keeps groups of them
-_MOST_STEPS = 32  # that are gone at once
+_BYTES_BY_SLOT = 8 + 4  # the hash, and the entry in the free list
+_SLOT_MULTIPLE = 8  # of the number of slots
+_MAX_STEPS = 32  # of a chain, probed at once
 
 
 class KeyIndex:
     """Maps keys to slots 0, 1, 2, …; slots are reused after removal.
 
-    Equal hashes count as equal keys unless `is_same_key` is given, which then decides.
+    Equal hashes are equal keys, unless `is_same_key` compares them.
     """
 
     def __init__(self) -> None:
@@ -48,54 +48,54 @@ class KeyIndex:
 
     @property
     def slot_count(self) -> int:
-        """How many slots exist, used or free: the length that arrays by slot need."""
+        """The number of slots, used or free: the length of arrays by slot."""
         return len(self._hashes)
 
     @property
     def bytes(self) -> int:
-        """What the index holds in memory."""
+        """The memory of the index."""
         return self._table.nbytes + self._hashes.nbytes + self._free.nbytes
 
     def more_slots(self, count: int, *, kept: int) -> int:
-        """How many more slots `count` insertions make, when so many keys are left till then."""
+        """The slots that `count` insertions add, if `kept` keys are left before them."""
         return self._slots_for(kept + count) - self.slot_count
 
     def more_bytes(self, count: int, *, kept: int) -> int:
-        """How many more bytes it holds after `count` insertions, as above."""
+        """The bytes that `count` insertions add, as above."""
         more_places = self._places_for(count, kept=kept) - len(self._table)
         return 4 * more_places + _BYTES_BY_SLOT * self.more_slots(count, kept=kept)
 
     @staticmethod
     def least_slots(count: int) -> int:
-        """How many slots an index has that was made for so many keys."""
-        return max(_LEAST_SLOTS, _whole_lines(count))
+        """The slots of a new index for this many keys."""
+        return max(_LEAST_SLOTS, _rounded_slots(count))
 
     @staticmethod
     def least_bytes(count: int) -> int:
-        """What such an index holds in memory."""
+        """The memory of such an index."""
         return _BYTES_BY_SLOT * KeyIndex.least_slots(count) + 4 * _least_places(count)
 
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
-        """The slot of each key, ABSENT where there is none."""
-        if len(hashes) == 1 and is_same_key is None:  # whole columns cost by the call
+        """The slot of each key, or ABSENT."""
+        if len(hashes) == 1 and is_same_key is None:  # avoids the fixed cost of array operations
             return np.array([self.find_one(hashes.item())], np.int32)
         places = self._first_places(hashes)
         slots = self._table.take(places)
-        is_match = self._hashes.take(slots) == hashes  # below 0: any slot's
+        is_match = self._hashes.take(slots) == hashes  # undefined for slots below 0
         is_match &= slots >= 0
         if is_same_key is not None and is_match.any():
             is_match[is_match] = is_same_key(slots[is_match], np.flatnonzero(is_match))
         if not is_match.all():
             rest = np.flatnonzero(~is_match)
-            goes_on = rest[slots.take(rest) != _EMPTY]
+            continues = rest[slots.take(rest) != _EMPTY]
             slots[rest] = ABSENT
             self._find_further(
-                hashes, slots, goes_on, places=places.take(goes_on), is_same_key=is_same_key
+                hashes, slots, continues, places=places.take(continues), is_same_key=is_same_key
             )
         return slots
 
     def find_one(self, hash_: int, is_same_key: Callable[[int], bool] | None = None) -> int:
-        """The slot of one key, ABSENT where there is none."""
+        """The slot of one key, or ABSENT."""
         last = len(self._table) - 1
         place = hash_ & last
         while (slot := self._table.item(place)) != _EMPTY:
@@ -106,7 +106,7 @@ class KeyIndex:
         return ABSENT
 
     def insert(self, hashes: Hashes) -> Slots:
-        """New slots for keys that are distinct and absent."""
+        """Add distinct, absent keys; returns their slots."""
         self._make_places(len(hashes))
         slots = self._allocate(len(hashes))
         self._hashes[slots] = hashes
@@ -115,7 +115,7 @@ class KeyIndex:
         return slots
 
     def remove(self, slots: Slots) -> None:
-        """Forget the keys in these slots, each used and named once."""
+        """Remove the keys in these distinct, used slots."""
         pending, places = slots, self._first_places(self._hashes[slots])
         while pending.size:
             is_match = self._table[places] == pending
@@ -127,7 +127,7 @@ class KeyIndex:
         self._free_count += len(slots)
 
     def shrink(self) -> Slots:
-        """Become as small as the keys allow; what is slot i now was slot `shrink()[i]`."""
+        """Rebuild in the least size; returns the former slots in the order of the new ones."""
         kept = np.sort(self.used_slots())
         slot_count = self.least_slots(len(kept))
         hashes = np.zeros(slot_count, np.uint64)
@@ -139,11 +139,11 @@ class KeyIndex:
         return kept
 
     def used_slots(self) -> Slots:
-        """All slots that hold a key, in no order."""
+        """All slots with a key, in no order."""
         return self._table[self._table >= 0]
 
     def free_slots(self) -> Slots:
-        """All other slots, in no order; found sooner."""
+        """All slots without a key, in no order; faster than `used_slots`."""
         return self._free[: self._free_count]
 
     def hashes_of(self, slots: Slots) -> Hashes:
@@ -151,7 +151,7 @@ class KeyIndex:
         return self._hashes[slots]
 
     def check_invariants(self) -> None:
-        """For tests: every used slot is found again, and free and used ones are all there are."""
+        """For tests: used and free slots are distinct and complete, and counts match."""
         used = self.used_slots()
         assert len(np.unique(used)) == len(used) == self._used
         assert self._used + self._free_count == self.slot_count
@@ -173,8 +173,8 @@ class KeyIndex:
         places: npt.NDArray[np.int64],
         is_same_key: IsSameKey | None,
     ) -> None:
-        # Fills in the slots of keys that stand behind these places. Goes several steps at once: one
-        # by one it would take as many rounds as the longest chain of the batch has steps.
+        # Sets the slots of keys behind these places. Probes several steps at once: otherwise the
+        # longest chain of the batch determines the number of rounds.
         count = 2
         while pending.size:
             steps = np.arange(1, count + 1)[:, None]
@@ -188,9 +188,9 @@ class KeyIndex:
                 found, positions = found[is_same], positions[is_same]
             slots[positions] = found
             is_open = (slots.take(pending) == ABSENT) & (near != _EMPTY).all(axis=0)
-            goes_on = np.flatnonzero(is_open)
-            pending, places = pending.take(goes_on), places.take(goes_on) + count
-            count = min(2 * count, _MOST_STEPS)
+            continues = np.flatnonzero(is_open)
+            pending, places = pending.take(continues), places.take(continues) + count
+            count = min(2 * count, _MAX_STEPS)
 
     def _allocate(self, count: int) -> Slots:
         if self._free_count < count:
@@ -200,8 +200,8 @@ class KeyIndex:
 
     def _slots_for(self, count: int) -> int:
         slots = self.slot_count
-        # A quarter more, not twice as many: what is not used yet is held all the same.
-        return slots if count <= slots else _whole_lines(max(slots + slots // 4, count))
+        # A quarter more, not twice as many: unused slots take memory, too.
+        return slots if count <= slots else _rounded_slots(max(slots + slots // 4, count))
 
     def _add_slots(self, slot_count: int) -> None:
         before, more = self.slot_count, slot_count - self.slot_count
@@ -217,12 +217,12 @@ class KeyIndex:
         self._make_table(self._places_for(count, kept=self._used), self.used_slots())
 
     def _has_places(self, count: int) -> bool:
-        return self._used + self._removed + count <= len(self._table) * _FULL
+        return self._used + self._removed + count <= len(self._table) * _MAX_LOAD
 
     def _places_for(self, count: int, *, kept: int) -> int:
         places = len(self._table)
-        # A key that goes before the insertions leaves its place marked, so that nothing is won.
-        while not self._has_places(count) and kept + count > places * _ROOMY:
+        # A key that is removed before the insertions leaves a marked place, which counts as used.
+        while not self._has_places(count) and kept + count > places * _NEW_LOAD:
             places *= 2
         return places
 
@@ -232,7 +232,7 @@ class KeyIndex:
         places = self._first_places(self._hashes.take(slots))
         order = np.argsort(places)
         nth = np.arange(len(slots))
-        # In the order of their first places, each stands there or right behind the one before it.
+        # Ordered by first place, each slot is at its first place or right behind the previous one.
         places = np.maximum.accumulate(places.take(order) - nth) + nth
         within = int(places.searchsorted(place_count))
         self._table[places[:within]] = slots.take(order[:within])
@@ -243,18 +243,18 @@ class KeyIndex:
         while pending.size:
             before = self._table[places]
             is_free = before < 0
-            self._table[places[is_free]] = pending[is_free]  # of several, the last one stays
+            self._table[places[is_free]] = pending[is_free]  # the last write wins
             has_won = is_free & (self._table[places] == pending)
             self._removed -= int((before[has_won] == _REMOVED).sum())
             pending, places = pending[~has_won], self._next_places(places[~has_won])
 
 
-def _whole_lines(slots: int) -> int:
-    return -(-slots // _SLOTS_OF_A_LINE) * _SLOTS_OF_A_LINE
+def _rounded_slots(slots: int) -> int:
+    return -(-slots // _SLOT_MULTIPLE) * _SLOT_MULTIPLE
 
 
 def _least_places(count: int) -> int:
     places = _LEAST_PLACES
-    while count > places * _ROOMY:
+    while count > places * _NEW_LOAD:
         places *= 2
     return places

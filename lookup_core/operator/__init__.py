@@ -1,1 +1,1 @@
-"""What the client's operator holds: records between watermarks, their questions and answers."""
+"""Lookup operator: watermarks, element queues, and records with their pending answers."""

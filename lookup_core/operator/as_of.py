@@ -7,13 +7,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.errors import bad_frame
 
 Moments = npt.NDArray[np.int64]
 
-NEVER_US = -(2**63)  # before every time: of a record without one
-EARLIEST_US = NEVER_US + 1  # stands for "from ever"
-LATEST_US = 2**63 - 1  # stands for "for ever"; at this very microsecond nothing is valid any more
+NEVER_US = -(2**63)  # a record without a time: precedes all versions
+EARLIEST_US = NEVER_US + 1  # valid_from is NULL
+LATEST_US = 2**63 - 1  # valid_to is NULL; no version is valid at this microsecond
 
 _US_PER_DAY = 86_400_000_000
 _US_PER_TICK = {"s": 1_000_000, "ms": 1_000}
@@ -21,23 +21,23 @@ _NS_PER_US = 1_000
 
 
 def is_moment(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds times that can be compared."""
+    """Whether a column of this type can hold event times: a timestamp or a date32."""
     return bool(types.is_timestamp(kind) or types.is_date32(kind))
 
 
 def moments_us(column: pa.Array, *, null_us: int) -> Moments:
-    """Timestamps, rounded down, and days, which begin at midnight UTC; `null_us` for NULL.
+    """Microseconds since the epoch, rounded down and clipped to 64 bits; `null_us` for NULL.
 
-    A timestamp without a zone is taken as UTC. What is too far away counts as far as can be told.
+    A date is midnight UTC. A timestamp without a zone is UTC.
     """
-    moments = _without_nulls(column)
+    moments = _ignoring_nulls(column)
     if not column.null_count:
         return moments
     return np.where(column.is_null().to_numpy(zero_copy_only=False), null_us, moments)
 
 
-def _without_nulls(column: pa.Array) -> Moments:
-    """What stands where a value is null means nothing."""
+def _ignoring_nulls(column: pa.Array) -> Moments:
+    """The value of a NULL is undefined."""
     if types.is_date32(column.type):
         return _scaled(_numbers(column, pa.int32()), _US_PER_DAY)
     ticks = _numbers(column, pa.int64())
@@ -51,7 +51,7 @@ def _without_nulls(column: pa.Array) -> Moments:
 
 
 def _numbers(column: pa.Array, kind: pa.DataType) -> Moments:
-    # Without its nulls, which to replace would take longer than all the rest.
+    # Without the validity bitmap: replacing nulls would take longer than everything else.
     buffers = [None, column.buffers()[1]]
     numbers = pa.Array.from_buffers(kind, len(column), buffers, offset=column.offset)
     return np.asarray(numbers.to_numpy(), np.int64)
@@ -70,17 +70,17 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class VersionPick:
-    """`columns`: what was asked for, as single values; its lists stand first."""
+    """Selects the version of a row that is valid at a time."""
 
-    columns: pa.Schema
-    valid_from: int  # position among the lists
-    valid_to: int | None  # None: a version is valid up to the next one
+    columns: pa.Schema  # the requested columns, without lists; they come first in the answer
+    valid_from: int  # position of the list column
+    valid_to: int | None  # None: a version is valid until the next one begins
 
     def picked(self, lists: pa.RecordBatch, keys: Places, times_us: Moments) -> "PickedVersions":
-        """For records that ask for these rows of the lists, at these times.
+        """The versions for records; record i needs row `keys[i]` of the lists at `times_us[i]`.
 
-        Of versions that overlap the one that began last. Raises ProtocolViolation for lists that
-        are null, and for those of one row that are not equally long.
+        Of overlapping versions, the last to begin. Raises ProtocolViolation for a null list, and
+        for lists of one row with different lengths.
         """
         offsets = _common_offsets(lists)
         values = [column.flatten() for column in lists.columns]
@@ -97,29 +97,29 @@ class VersionPick:
 
 @dataclass(frozen=True, slots=True)
 class PickedVersions:
-    """All versions of the lists as rows, and which of them each record gets."""
+    """All versions as rows, and the version of each record."""
 
     rows: pa.RecordBatch
-    places: Places  # [records] in `rows`; NO_VERSION where none is valid
+    places: Places  # [records] position in `rows`, or NO_VERSION
 
 
 def _common_offsets(lists: pa.RecordBatch) -> Places:
-    """Where the values of each row begin, and where the last ends, in every column alike."""
+    """The offsets of the lists, which all columns share."""
     common, *others = [_offsets(column) for column in lists.columns]
     if not all(np.array_equal(common, other) for other in others):
-        raise ProtocolViolation(ErrorCode.BAD_FRAME, "lists of one row are not equally long")
+        raise bad_frame("the version lists of one row have different lengths")
     return common
 
 
 def _offsets(column: pa.ListArray) -> Places:
     if column.null_count:
-        raise ProtocolViolation(ErrorCode.BAD_FRAME, "a row of versions is null")
+        raise bad_frame("a version list is null")
     offsets: Places = column.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0]
 
 
 def _last_begun(begin_us: Moments, times_us: Moments, *, starts: Places, stops: Places) -> Places:
-    """The last place from start to stop that begins at the time or before; start - 1 if none."""
+    """The last place in [start, stop) that begins no later than the time; else start - 1."""
     places: Places = starts - 1
     longest = int((stops - starts).max(initial=0))
     step = 1 << longest.bit_length() >> 1
@@ -135,10 +135,10 @@ def _last_begun(begin_us: Moments, times_us: Moments, *, starts: Places, stops: 
 def _leave_ended(
     places: Places, times_us: Moments, *, starts: Places, end_us: Moments, offsets: Places
 ) -> None:
-    """From versions that have ended go back to one that has not; before the start if none."""
+    """Move places of ended versions back to one that is valid; before the start if none is."""
     ended = np.flatnonzero(end_us.take(places, mode="clip") <= times_us)
     if not _has_nested(end_us, offsets):
-        places[ended] = NO_VERSION  # whatever began before has ended before
+        places[ended] = NO_VERSION  # earlier versions end earlier
         return
     while len(ended):
         places[ended] -= 1
@@ -147,22 +147,22 @@ def _leave_ended(
 
 
 def _has_nested(end_us: Moments, offsets: Places) -> bool:
-    """Whether in any list a version ends after one that began later."""
+    """Whether any version ends after a version of its list that begins later."""
     is_later = end_us[:-1] > end_us[1:]
     borders = offsets[(offsets > 0) & (offsets < len(end_us))]
-    is_later[borders - 1] = False  # these two are of different lists
+    is_later[borders - 1] = False  # neighbours of different lists
     return bool(is_later.any())
 
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """`times_us`: one for each record; `NEVER_US` finds no version."""
+    """The times at which records need their versions."""
 
-    times_us: Moments
+    times_us: Moments  # [records]; `NEVER_US` selects no version
     pick: VersionPick
 
     @property
     def event_time_ms(self) -> int | None:
-        """The largest of the times, rounded down; None if no record has one."""
+        """The latest time in milliseconds, rounded down; None if no record has a time."""
         largest_us = int(self.times_us.max(initial=NEVER_US))
         return None if largest_us == NEVER_US else largest_us // 1000

@@ -1,4 +1,4 @@
-"""Input batches on their way into an element queue: pooling, slicing and the byte budget."""
+"""Input batches of an element queue: pooling, splitting at watermarks, and the byte budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lookup_core.operator.event_time_watermarks import Cut
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of the batch, from `start` up to `stop`, with no watermark inside."""
+    """The rows [start, stop) of a batch, without a watermark between them."""
 
     start: int
     stop: int
@@ -18,27 +18,27 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What goes in at once: neighbouring rows, and the watermarks between and behind them."""
+    """Consecutive rows and watermarks that enter the queue together."""
 
     rows: Rows
     elements: tuple[Rows | Cut, ...]
 
 
 class BatchIntake:
-    """Takes a batch apart at its watermarks and at the room there is."""
+    """Splits a batch at its watermarks and at the free places of the queue."""
 
     def __init__(self, row_count: int, cuts: Sequence[Cut]) -> None:
         self._row_count = row_count
-        self._cuts = list(reversed(cuts))  # the next one is the last
+        self._cuts = list(reversed(cuts))  # a stack: the next cut is the last
         self._taken = 0
 
     @property
     def places_left(self) -> int:
-        """How many places all that is outside would take."""
+        """The number of places that the rest of the batch needs."""
         return self._row_count - self._taken + len(self._cuts)
 
     def take(self, *, places: int, rows: int) -> Run:
-        """As much as fits into so many places, with at most so many rows."""
+        """The next elements that fit into these places, with at most this many rows."""
         start = self._taken
         most = min(start + rows, self._row_count)
         elements: list[Rows | Cut] = []
@@ -51,7 +51,7 @@ class BatchIntake:
         return Run(Rows(start, self._taken), tuple(elements))
 
     def check_invariants(self) -> None:
-        """For tests: no watermark that stands before rows already taken is still outside."""
+        """For tests: no watermark is left that precedes rows already taken."""
         assert 0 <= self._taken <= self._row_count
         assert all(self._taken <= cut.rows <= self._row_count for cut in self._cuts)
 
@@ -66,11 +66,11 @@ class BatchIntake:
         return Rows(start, stop)
 
 
-QUICK_S = 0.05  # an input that has let wait so long is not worth to be waited for again
+_MAX_POOLING_S = 0.05  # after waiting this long for input, pooling stops
 
 
 class BatchPool:
-    """Up to about `most_rows` rows of one schema, and about `most_bytes`."""
+    """Joins small batches of one schema, up to about `most_rows` rows or `most_bytes` bytes."""
 
     def __init__(self, *, most_rows: int, most_bytes: int) -> None:
         self._most_rows = most_rows
@@ -78,69 +78,69 @@ class BatchPool:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
-        self._waited_s = 0.0  # for all that is here
+        self._waited_s = 0.0  # for all batches of the pool
 
     def __bool__(self) -> bool:
-        """Whether any batch is here."""
+        """Whether there is a batch."""
         return bool(self._batches)
 
     @property
     def wants_more(self) -> bool:
         """Whether the next batch is worth waiting for."""
         has_room = self._rows < self._most_rows and self._bytes < self._most_bytes
-        return not self._batches or (has_room and self._waited_s < QUICK_S)
+        return not self._batches or (has_room and self._waited_s < _MAX_POOLING_S)
 
     def add(self, batch: pa.RecordBatch, *, waited_s: float) -> None:
-        """One more batch, which was waited for so long."""
+        """Add a batch; its arrival took `waited_s` seconds."""
         self._batches.append(batch)
-        self._rows += max(batch.num_rows, 1)  # else batches without rows would never be enough
+        self._rows += max(batch.num_rows, 1)  # empty batches fill the pool, too
         self._bytes += batch.nbytes
         self._waited_s += waited_s
 
     def take(self) -> pa.RecordBatch | None:
-        """All rows that are here, in order; None without a batch."""
+        """Remove all rows, in order; None without a batch."""
         batches, self._batches = self._batches, []
         self._rows = self._bytes = 0
         self._waited_s = 0.0
-        if len(batches) < 2:  # as it came, without a copy
+        if len(batches) < 2:  # without a copy
             return batches[0] if batches else None
         return pa.concat_batches(batches)
 
 
 class ByteBudget:
-    """Bytes of input rows that wait, and of the answers that they will get."""
+    """Byte budget of rows in flight: their input, and the answers expected for them."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._rows = 0  # in flight
-        self._input_bytes = 0  # of those
-        self._answered_rows = 0  # since the start
-        self._answer_bytes = 0  # of those
+        self._input_bytes = 0
+        self._answered_rows = 0  # since the start, for the mean size of an answer
+        self._answer_bytes = 0
 
     def rows_that_fit(self, row_bytes: int) -> int:
-        """How many more rows of this size fit in; at least one while nothing is in flight."""
+        """How many more rows of this size fit; at least one while no row is in flight."""
         answer_bytes = self._mean_answer_bytes
         left = self._max_bytes - self._input_bytes - self._rows * answer_bytes
         fitting = max(left // max(row_bytes + answer_bytes, 1), 0)
         return fitting if self._rows else max(fitting, 1)
 
     def add(self, rows: int, *, row_bytes: int) -> None:
-        """So many rows of this size wait for their answers from now on."""
+        """Count rows of this size as in flight."""
         self._rows += rows
         self._input_bytes += rows * row_bytes
 
     def remove(self, rows: int, *, row_bytes: int) -> None:
-        """So many of them have left."""
+        """Count rows of this size as emitted."""
         self._rows -= rows
         self._input_bytes -= rows * row_bytes
 
     def on_answered(self, rows: int, *, answer_bytes: int) -> None:
-        """All rows of a question were answered, with so many bytes."""
+        """Learn the size of answers from the rows of one lookup."""
         self._answered_rows += rows
         self._answer_bytes += answer_bytes
 
     def check_invariants(self) -> None:
-        """For tests: nothing is counted twice or forgotten."""
+        """For tests: counts are not negative, and no bytes remain without rows."""
         assert self._rows >= 0
         assert self._input_bytes >= 0
         assert self._rows or not self._input_bytes

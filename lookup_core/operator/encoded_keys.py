@@ -1,4 +1,4 @@
-"""Dictionary encoding of key columns: each distinct key once, and its rows."""
+"""Dictionary encoding of key columns: the distinct keys, and the key of each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
 _GOLDEN = np.uint64(GOLDEN_GAMMA)  # 2**64 over the golden ratio, odd
-_NEXT = np.uint64(MIXERS[0])  # another odd factor for those that collided
+_NEXT = np.uint64(MIXERS[0])  # odd; the next factor after a collision
 
 
-def first_equal_rows(numbers: Numbers) -> Rows:
-    """For each of n numbers the first row with the same one."""
+def _first_equal_rows(numbers: Numbers) -> Rows:
+    """The first row with the same number, for each of n rows."""
     first = _hashed(numbers, _GOLDEN)
     factor = _GOLDEN
     rest = np.flatnonzero(numbers.take(first) != numbers)
-    while rest.size:  # all rows of a number are among them, or none
+    while rest.size:  # contains all rows of a number, or none
         with np.errstate(over="ignore"):
             factor *= _NEXT
         values = numbers.take(rest)
@@ -33,28 +33,28 @@ def first_equal_rows(numbers: Numbers) -> Rows:
     return first
 
 
-def first_rows(codes: Rows, count: int) -> Rows:
-    """For each of the codes below `count` the first row with it; anything for those of no row."""
+def _first_rows(codes: Rows, count: int) -> Rows:
+    """The first row of each code below `count`; undefined for a code without a row."""
     first = np.empty(count, np.intp)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last to be written is the first row
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last write wins
     return first
 
 
 def _hashed(numbers: Numbers, factor: np.uint64) -> Rows:
-    """For each number the first row with the same hash, half of which stay without a number."""
+    """The first row with the same hash, for each number; at most half of the hashes are used."""
     bits = (2 * len(numbers)).bit_length()
     places = ((numbers.view(np.uint64) * factor) >> np.uint64(64 - bits)).view(np.int64)
-    return first_rows(places, 1 << bits).take(places)
+    return _first_rows(places, 1 << bits).take(places)
 
 
-Codes = npt.NDArray[np.intp]  # [rows] which of the distinct keys
+Codes = npt.NDArray[np.intp]  # [rows] position of the distinct key
 
-_MANY = 4096  # rows; below, what Arrow does one by one is quicker than all at once
+_MANY = 4096  # rows; for fewer, the encoding of Arrow is faster
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
-    """m distinct keys of n rows, in the order in which they first occur."""
+    """m distinct keys of n rows, in the order of their first occurrence."""
 
     keys: pa.RecordBatch  # [m]
     codes: Codes  # [n]
@@ -69,7 +69,7 @@ def encoded_keys(columns: Sequence[pa.Array], schema: pa.Schema) -> EncodedKeys:
         more, values = _factorized(column)
         # Both factors are at most the number of rows, so the product stays far below 2**63.
         codes, _ = _factorized(pa.array(codes * len(values) + more))
-    first = pa.array(first_rows(codes, int(codes.max(initial=-1)) + 1))
+    first = pa.array(_first_rows(codes, int(codes.max(initial=-1)) + 1))
     return EncodedKeys(
         pa.record_batch([column.take(first) for column in columns], schema=schema), codes
     )
@@ -83,7 +83,7 @@ def _factorized(column: pa.Array) -> tuple[Codes, pa.Array]:
 
 
 def _factorized_numbers(column: pa.Array) -> tuple[Codes, pa.Array]:
-    first = first_equal_rows(column.to_numpy())
+    first = _first_equal_rows(column.to_numpy())
     is_first = first == np.arange(len(first))
     number = np.cumsum(is_first) - 1
     return number.take(first), column.take(pa.array(np.flatnonzero(is_first)))

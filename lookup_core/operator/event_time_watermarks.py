@@ -1,7 +1,6 @@
-"""Watermarks from the event times of one partition: bounded out-of-orderness, in milliseconds.
+"""Watermark generator for the event times of one partition, in milliseconds.
 
-Makes them only; merging those of many channels is another thing. After Flink's
-`BoundedOutOfOrdernessWatermarks`.
+After Flink's `BoundedOutOfOrdernessWatermarks`. `watermark_valve` merges watermarks.
 """
 
 from dataclasses import dataclass
@@ -9,23 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-MIN_EVENT_TIME_MS = -(2**63)  # stands for "no event time": NULL holds nothing back
-MAX_WATERMARK_MS = 2**63 - 1  # the end of input: nothing at all will follow
+MIN_EVENT_TIME_MS = -(2**63)  # no event time (NULL): does not hold the watermark back
+MAX_WATERMARK_MS = 2**63 - 1  # the end of input
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A watermark that stands behind the first `rows` rows of its batch."""
+    """A watermark after the first `rows` rows of a batch."""
 
     rows: int
     watermark_ms: int
 
 
 class EventTimeWatermarks:
-    """Where watermarks fall: the largest event time so far, less the delay, less 1 ms."""
+    """Watermarks of the largest event time so far, minus the delay, minus 1 ms."""
 
     def __init__(self, delay_ms: int, interval_ms: int | None = None) -> None:
-        """`interval_ms`: also inside a batch, whenever the watermark advances by so much."""
+        """`interval_ms`: also cut inside a batch when the watermark advances by this much."""
         if delay_ms < 0 or (interval_ms is not None and interval_ms < 1):
             raise ValueError("the delay must be at least 0 ms, the interval at least 1 ms")
         self._lag_ms = delay_ms + 1
@@ -34,9 +33,9 @@ class EventTimeWatermarks:
         self._cut_at_ms = MIN_EVENT_TIME_MS  # the largest event time at the last cut
 
     def on_batch(self, event_times_ms: npt.NDArray[np.int64]) -> list[Cut]:
-        """The cuts in one batch, the last one at its end; none before any event time was seen.
+        """The cuts of one batch, the last at its end; none before the first event time.
 
-        NULLs come as `MIN_EVENT_TIME_MS`.
+        NULL is `MIN_EVENT_TIME_MS`.
         """
         if not len(event_times_ms):
             return []
@@ -49,11 +48,11 @@ class EventTimeWatermarks:
         return cuts
 
     def check_invariants(self) -> None:
-        """For tests: a cut is never ahead of what was seen."""
+        """For tests: no cut is ahead of the event times."""
         assert self._cut_at_ms <= self._largest_ms
 
     def _inner_cuts(self, running: npt.NDArray[np.int64], interval_ms: int) -> list[Cut]:
-        if self._cut_at_ms == MIN_EVENT_TIME_MS:  # the first event time is where to count from
+        if self._cut_at_ms == MIN_EVENT_TIME_MS:  # count from the first event time
             seen = running[np.searchsorted(running, MIN_EVENT_TIME_MS, side="right") :]
             self._cut_at_ms = int(seen[0]) if len(seen) else MIN_EVENT_TIME_MS
         cuts: list[Cut] = []

@@ -1,4 +1,4 @@
-"""One lookup of a run of rows: its distinct keys and the answers that have arrived."""
+"""Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,75 +11,70 @@ from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.encoded_keys import Codes
 from lookup_core.row_bytes import most_row_bytes, row_bytes
 
-Askers = npt.NDArray[np.integer]  # positions in their question
+Askers = npt.NDArray[np.integer]  # the keys of a question, or its rows
 _NO_ROW = -1
 
 
 class AnsweredRows:
-    """Rows for some of `count` askers; `columns` is what a row consists of."""
+    """Rows of the dimension for some of `count` askers; `columns` is their schema."""
 
     def __init__(self, count: int, columns: pa.Schema) -> None:
         self._columns = columns
-        self._row_of = np.full(count, _NO_ROW, np.int64)  # counted over all parts
+        self._row_of = np.full(count, _NO_ROW, np.int64)  # position over all parts
         self._parts: list[pa.RecordBatch] = []
-        self._starts = [0]  # of each part's rows; the last is how many rows there are
-        self._most_row_bytes = 0
+        self._starts = [0]  # the first row of each part, then the number of rows
+        self.max_row_bytes = 0  # an upper bound
 
     @property
     def nbytes(self) -> int:
-        """What the rows take in memory."""
+        """The memory of the rows."""
         return sum(part.nbytes for part in self._parts)
 
     def add(
         self, askers: Askers, rows: pa.RecordBatch, places: npt.NDArray[np.int64] | None = None
     ) -> None:
-        """Keep the rows of these askers, which had none so far.
+        """Store the rows of askers without a row.
 
-        `places`: which of the rows each gets, -1 for none; otherwise one after the other.
+        `places` is the row of each asker, -1 for none; by default asker i gets row i.
         """
         start = self._starts[-1]
         if places is None:
             places = np.arange(len(askers))
         self._row_of[askers] = np.where(places < 0, _NO_ROW, places + start)
-        self._most_row_bytes = max(self._most_row_bytes, most_row_bytes(rows))
+        self.max_row_bytes = max(self.max_row_bytes, most_row_bytes(rows))
         self._parts.append(rows)
-        # Rows without columns do not tell how many they are.
+        # A batch without columns has no row count.
         count = max(rows.num_rows, int(places.max(initial=_NO_ROW)) + 1)
         self._starts.append(start + count)
 
     def has(self, askers: Askers) -> npt.NDArray[np.bool_]:
-        """Which of these have a row."""
+        """Which of these askers have a row."""
         return self._row_of[askers] != _NO_ROW
 
     def take(self, askers: Askers) -> list[pa.Array]:
-        """The columns for these askers, in this order; null where one has no row."""
+        """The columns for these askers, in this order; null without a row."""
         wanted = self._row_of[askers]
         last = int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
             return [pa.nulls(len(askers), field.type) for field in self._columns]
-        lowest = int(wanted.view(np.uint64).min())  # without a row it is the largest number
+        lowest = int(wanted.view(np.uint64).min())  # _NO_ROW is the largest number
         mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
         start, part = self._part_with(lowest, last)
         indices = pa.array(wanted - start, pa.int64(), mask=mask)
         return [column.take(indices) for column in part.columns]
 
     def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
-        """What the row of each asker would take once more; reads all rows."""
+        """The bytes of each asker's row, 0 without one; reads all rows."""
         of_rows = np.concatenate([*map(row_bytes, self._parts), np.zeros(1, np.int64)])
-        return of_rows[self._row_of[askers]]  # without a row the last one, which is 0
-
-    @property
-    def most_row_bytes(self) -> int:
-        """At least what the largest of the rows takes."""
-        return self._most_row_bytes
+        return of_rows[self._row_of[askers]]  # _NO_ROW is the last, 0
 
     def check_invariants(self) -> None:
-        """For tests: what anybody has is a row that is kept."""
+        """For tests: every asker has a stored row or none."""
         assert ((self._row_of >= _NO_ROW) & (self._row_of < self._starts[-1])).all()
         assert len(self._starts) == len(self._parts) + 1
 
     def _part_with(self, lowest: int, last: int) -> tuple[int, pa.RecordBatch]:
-        # Where rows come in many partial answers, what is emitted mostly stands in one of them.
+        # Emitted rows are usually in one part, even with many partial answers.
         index = int(np.searchsorted(self._starts, lowest, side="right")) - 1
         if last < self._starts[index + 1]:
             return self._starts[index], self._parts[index]
@@ -99,40 +94,31 @@ _UNANSWERED = 255
 
 
 class Question:
-    """n rows that ask for `key_count` keys; `columns` is what they get where there is a row."""
+    """n rows with `key_count` distinct keys; `columns` is the schema of the dimension's rows."""
 
     def __init__(
         self, codes: Codes, *, key_count: int, columns: pa.Schema, as_of: AsOf | None = None
     ) -> None:
-        """With `as_of` answers have lists of versions, and each row gets the one of its time."""
+        """With `as_of`, answers hold lists of versions, and each row gets the one of its time."""
+        self.row_count = len(codes)
+        self.open_keys = key_count  # without an answer
         self._codes = codes
         self._as_of = as_of
         self._outcomes = np.full(key_count, _UNANSWERED, np.uint8)
         self._ages_ms = np.zeros(key_count, np.int64)
         self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
-        # For keys, or for the rows themselves where each has a version of its own.
+        # By key; with `as_of` by row, since each row has its own version.
         self._rows = AnsweredRows(key_count if as_of is None else len(codes), columns)
-        self._open_keys = key_count
-
-    @property
-    def row_count(self) -> int:
-        """How many rows ask."""
-        return len(self._codes)
-
-    @property
-    def open_keys(self) -> int:
-        """How many keys have no answer yet."""
-        return self._open_keys
 
     @property
     def answer_bytes(self) -> int:
-        """What the answers so far take in memory."""
+        """The memory of the answers so far."""
         return self._rows.nbytes
 
     def answer(self, answer: Answer) -> RowMask | None:
-        """Note what is new in an answer; which rows are answered by it, None if none is.
+        """Store the new part of an answer; returns the rows that it answers, None without any.
 
-        Raises ProtocolViolation for lists that are no versions, before anything is noted.
+        Raises ProtocolViolation for malformed version lists, before any change.
         """
         is_new = self._outcomes[answer.positions] == _UNANSWERED
         if not is_new.all():
@@ -140,42 +126,42 @@ class Question:
         if not answer.size:
             return None
         keys = answer.positions
-        asking = self._rows_asking(keys)
+        rows = self._rows_of(keys)
         if answer.rows is not None:
-            self._keep(answer.rows, keys, asking)
+            self._keep(answer.rows, keys, rows)
         self._outcomes[keys] = answer.outcomes
         self._ages_ms[keys] = answer.ages_ms
         self._errors |= answer.errors
-        self._open_keys -= len(keys)
-        return asking
+        self.open_keys -= len(keys)
+        return rows
 
     def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
-        """End all keys without an answer in this way; which rows that ends, None if none."""
+        """End all keys without an answer in this way; returns their rows, None without any."""
         keys = np.flatnonzero(self._outcomes == _UNANSWERED)
         if not len(keys):
             return None
         self._outcomes[keys] = outcome
         self._errors |= dict.fromkeys(keys.tolist(), error)
-        self._open_keys = 0
-        return self._rows_asking(keys)
+        self.open_keys = 0
+        return self._rows_of(keys)
 
     def outcomes_at(self, rows: Positions) -> npt.NDArray[np.uint8]:
-        """How the lookups of these rows ended, as values of `Outcome`."""
+        """The outcomes of these rows, as values of `Outcome`."""
         outcomes = self._outcomes[self._keys_of(rows)]
-        if self._as_of is not None:  # the key has versions, but none at this time
+        if self._as_of is not None:  # the key has versions, but none is valid then
             outcomes[_HAS_ROW[outcomes] & ~self._rows.has(rows)] = Outcome.MISSING
         return outcomes
 
     def has_row_at(self, rows: Positions) -> npt.NDArray[np.bool_]:
-        """Which of these answered rows found a row in the dimension."""
+        """Which of these answered rows have a row of the dimension."""
         return _HAS_ROW[self.outcomes_at(rows)]
 
     def columns_at(self, rows: Positions) -> list[pa.Array]:
-        """The dimension's columns beside these rows; null where there is no row."""
+        """The dimension's columns for these rows; null without a row."""
         return self._rows.take(self._askers_of(rows))
 
     def status_at(self, rows: Positions) -> pa.StructArray:
-        """Outcome, age and error beside these rows, as `STATUS_FIELDS`; no age without a row."""
+        """Outcome, age and error of these rows, as `STATUS_FIELDS`; no age without a row."""
         keys = self._keys_of(rows)
         outcomes = self.outcomes_at(rows)
         labels = _LABELS.take(pa.array(outcomes, pa.uint8()))
@@ -184,16 +170,16 @@ class Question:
         return pa.StructArray.from_arrays([labels, ages_ms, errors], fields=STATUS_FIELDS)
 
     def errors_with(self, outcome: Outcome) -> list[ErrorCode]:
-        """The codes of the keys that ended in this way, each once."""
+        """The distinct error codes of keys with this outcome."""
         codes = {code for key, code in self._errors.items() if self._outcomes[key] == outcome}
         return sorted(codes)
 
     def pieces(self, rows: Positions, *, max_bytes: int) -> list[Positions]:
-        """The rows in parts whose columns take at most `max_bytes`, or which are a single row.
+        """Split rows into parts whose columns take at most `max_bytes`, or of a single row.
 
-        A large row of the dimension is repeated for every record that asks for it.
+        A large row of the dimension is repeated for every record with its key.
         """
-        if self._rows.most_row_bytes * len(rows) <= max_bytes:
+        if self._rows.max_row_bytes * len(rows) <= max_bytes:
             return [rows]
         total = np.cumsum(self._rows.bytes_of(self._askers_of(rows)))
         cuts: list[int] = []
@@ -206,30 +192,30 @@ class Question:
         return np.split(rows, cuts[:-1])
 
     def check_invariants(self) -> None:
-        """For tests: rows are kept for the keys that have one, and for no others."""
+        """For tests: counts match, and keys without an answer have no error."""
         self._rows.check_invariants()
-        assert self._open_keys == np.count_nonzero(self._outcomes == _UNANSWERED)
+        assert self.open_keys == np.count_nonzero(self._outcomes == _UNANSWERED)
         assert not set(self._errors) & set(np.flatnonzero(self._outcomes == _UNANSWERED).tolist())
 
     def _keys_of(self, rows: Positions) -> Codes:
-        # Ascending, so that as many as there are is all of them: the usual case, without a copy.
+        # Rows ascend: if there are as many as codes, they are all rows (the usual case, no copy).
         return self._codes if len(rows) == len(self._codes) else self._codes[rows]
 
     def _askers_of(self, rows: Positions) -> npt.NDArray[np.integer]:
         return self._keys_of(rows) if self._as_of is None else rows
 
-    def _keep(self, found: pa.RecordBatch, keys: npt.NDArray[np.int32], asking: RowMask) -> None:
+    def _keep(self, found: pa.RecordBatch, keys: npt.NDArray[np.int32], rows: RowMask) -> None:
         if self._as_of is None:
             self._rows.add(keys, found)
             return
-        askers = np.flatnonzero(asking)
+        askers = np.flatnonzero(rows)
         row_of_key = np.zeros(len(self._outcomes), np.int64)
         row_of_key[keys] = np.arange(len(keys))
         wanted = row_of_key[self._codes[askers]]
         picked = self._as_of.pick.picked(found, wanted, self._as_of.times_us[askers])
         self._rows.add(askers, picked.rows, picked.places)
 
-    def _rows_asking(self, keys: npt.NDArray[np.integer]) -> RowMask:
+    def _rows_of(self, keys: npt.NDArray[np.integer]) -> RowMask:
         if len(keys) == len(self._outcomes):
             return np.ones(len(self._codes), np.bool_)
         is_key = np.zeros(len(self._outcomes), np.bool_)

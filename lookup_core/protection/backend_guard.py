@@ -146,7 +146,7 @@ class Quarantine:
         self._until.clear()
 
     def _drop_expired(self, now: float) -> None:
-        # All keys stay equally long, so that the first one ends first.
+        # All keys stay equally long, so the first one ends first.
         while self._until and next(iter(self._until.values())) <= now:
             del self._until[next(iter(self._until))]
 

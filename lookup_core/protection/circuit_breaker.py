@@ -35,55 +35,45 @@ class CircuitBreaker:
     """The breaker of one backend; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
-        self._state = BreakerState.CLOSED
-        self._cause: ErrorCode | None = None  # the last failure, while not closed
+        self.state = BreakerState.CLOSED  # half open while a probe is under way
+        self.cause: ErrorCode | None = None  # the last failure; None while closed
         self._in_a_row = 0  # failures since the last success
         self._results: deque[bool] = deque(maxlen=_WINDOW)  # whether each was a success
         self._probe_at = 0.0  # while open
         self._pause_s = _FIRST_PROBE_S
 
     @property
-    def state(self) -> BreakerState:
-        """Closed, open, or half open while a probe is under way."""
-        return self._state
-
-    @property
-    def cause(self) -> ErrorCode | None:
-        """The last failure of a query or probe; None while it is closed."""
-        return self._cause
-
-    @property
     def allows_query(self) -> bool:
         """Whether queries are sent."""
-        return self._state is BreakerState.CLOSED
+        return self.state is BreakerState.CLOSED
 
     def on_success(self) -> None:
         """The backend answered a query, which may have been sent before the breaker opened."""
-        if self._state is not BreakerState.CLOSED:
+        if self.state is not BreakerState.CLOSED:
             self._close()
         self._in_a_row = 0
         self._results.append(True)
 
     def on_failure(self, code: ErrorCode, now: float) -> None:
         """A query failed because of the backend."""
-        if self._state is not BreakerState.CLOSED:
+        if self.state is not BreakerState.CLOSED:
             return  # the query was sent before the breaker opened
         self._in_a_row += 1
         self._results.append(False)
         if self._in_a_row >= _FAILURES_IN_A_ROW or self._is_share_reached():
-            self._state, self._cause = BreakerState.OPEN, code
+            self.state, self.cause = BreakerState.OPEN, code
             self._pause_s = _FIRST_PROBE_S
             self._probe_at = now + self._next_pause_s(code)
 
     def probe_due_at(self) -> float | None:
         """When to probe; None while closed, or while a probe is under way."""
-        return self._probe_at if self._state is BreakerState.OPEN else None
+        return self._probe_at if self.state is BreakerState.OPEN else None
 
     def start_probe(self, now: float) -> None:
         """A probe is sent."""
-        assert self._state is BreakerState.OPEN
+        assert self.state is BreakerState.OPEN
         assert now >= self._probe_at
-        self._state = BreakerState.HALF_OPEN
+        self.state = BreakerState.HALF_OPEN
 
     def on_probe_success(self) -> None:
         """The backend is back; a no-op if the breaker is closed."""
@@ -91,17 +81,17 @@ class CircuitBreaker:
 
     def on_probe_failure(self, code: ErrorCode, now: float, jitter: float) -> None:
         """The backend is still down; `jitter` in [0, 1) spreads the pause over its upper half."""
-        if self._state is BreakerState.HALF_OPEN:
-            self._state, self._cause = BreakerState.OPEN, code
+        if self.state is BreakerState.HALF_OPEN:
+            self.state, self.cause = BreakerState.OPEN, code
             self._probe_at = now + jittered(self._next_pause_s(code), jitter)
 
     def check_invariants(self) -> None:
         """For tests."""
         assert len(self._results) <= _WINDOW
-        is_closed = self._state is BreakerState.CLOSED
+        is_closed = self.state is BreakerState.CLOSED
         assert not is_closed or self._in_a_row < _FAILURES_IN_A_ROW
-        assert (self.probe_due_at() is not None) == (self._state is BreakerState.OPEN)
-        assert (self._cause is None) == is_closed
+        assert (self.probe_due_at() is not None) == (self.state is BreakerState.OPEN)
+        assert (self.cause is None) == is_closed
 
     def _is_share_reached(self) -> bool:
         failed = self._results.count(False)
@@ -114,6 +104,6 @@ class CircuitBreaker:
         return pause_s
 
     def _close(self) -> None:
-        self._state, self._cause = BreakerState.CLOSED, None
+        self.state, self.cause = BreakerState.CLOSED, None
         self._in_a_row = 0
         self._results.clear()

@@ -1,1 +1,1 @@
-"""The streaming protocol: frames, their bytes, and both sides' books of a channel."""
+"""Streaming protocol: frames, their codec, and the state of a channel on both sides."""

@@ -1,4 +1,4 @@
-"""Arrow schemas and record batches in frames; bytes of a peer are never trusted."""
+"""Arrow schemas, record batches and answers in frames; the bytes of a peer are not trusted."""
 
 import struct
 from collections.abc import Iterable
@@ -7,63 +7,83 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.answer import Answer
-from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.errors import ErrorCode, bad_frame
 
 SCHEMA = "schema"  # as Arrow names the kinds of messages
 RECORD_BATCH = "record batch"
 
-_ENVELOPE = struct.Struct("<4si")  # continuation marker, bytes of metadata
+_ENVELOPE = struct.Struct("<4si")  # continuation marker, size of the metadata
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ALIGNMENT = 8
-# Fields of the flatbuffer tables, by number: Message.fbs and Schema.fbs of Arrow's format.
+# Field numbers of the flatbuffer tables in Arrow's Message.fbs and Schema.fbs.
 _HEADER = 2  # of Message: the Schema or RecordBatch
 _ENDIANNESS = 0  # of Schema
-_COMPRESSION = 3  # of RecordBatch
+_NODES, _BUFFERS, _COMPRESSION = 1, 2, 3  # of RecordBatch
 
 
-def read_message(
+def _read_message(
     message: bytes | memoryview, kind: str, *, offset: int | None = None
 ) -> pa.Message:
-    """The message, which stands at byte `offset` of its frame, if it is one of this kind.
+    """The message of this kind, which is at byte `offset` of its frame.
 
-    Raises ProtocolViolation, or what Arrow raises for bytes that are no message.
+    Raises ProtocolViolation, or an error of Arrow for malformed bytes.
     """
     _check_envelope(message, offset)
     reader = pa.BufferReader(message)
     found = pa.ipc.read_message(reader)
     if reader.tell() != reader.size():
-        raise _bad(f"something follows the {kind}", offset)
-    # Only in a message of this kind has Arrow checked that the offsets read below lie inside.
+        raise bad_frame(f"the frame continues after the {kind}", offset)
+    # Arrow has verified the offsets that are read below only for a message of this kind.
     if found.type != kind:
-        raise _bad(f"expected a {kind}, got: {found.type}", offset)
-    # Version 4 hides compression where nobody looks for it: in the message's own metadata.
+        raise bad_frame(f"expected a {kind}, got: {found.type}", offset)
+    # In version 4, the metadata of the message may declare compression.
     if found.metadata_version != pa.ipc.MetadataVersion.V5:
-        raise _bad("only version 5 of Arrow's metadata is taken", offset)
+        raise bad_frame("Arrow's metadata must have version 5", offset)
     _check_header(memoryview(found.metadata), kind, offset)
     return found
 
 
 def _check_envelope(message: bytes | memoryview, offset: int | None) -> None:
     if len(message) < _ENVELOPE.size:
-        raise _bad("an Arrow message was expected", offset)
+        raise bad_frame("an Arrow message was expected", offset)
     marker, size = _ENVELOPE.unpack_from(message)
     is_sound = marker == _CONTINUATION and size > 0 and size % _ALIGNMENT == 0
     if not is_sound or _ENVELOPE.size + size > len(message):
-        raise _bad("an Arrow message was expected", offset)
+        raise bad_frame("an Arrow message was expected", offset)
 
 
 def _check_header(metadata: memoryview, kind: str, offset: int | None) -> None:
     root = _follow(metadata, 0)
     header_at = _field_offset(metadata, root, _HEADER)
     if not header_at:
-        raise _bad(f"expected a {kind}, got: nothing", offset)
+        raise bad_frame(f"expected a {kind}, got: nothing", offset)
     header = _follow(metadata, root + header_at)
     if kind == RECORD_BATCH and _field_offset(metadata, header, _COMPRESSION):
-        raise _bad("compressed buffers are refused", offset)
-    # Little-endian is the default, and is not written then by most.
+        raise bad_frame("buffers must not be compressed", offset)
+    # Most writers omit the default, which is little-endian.
     endianness = _field_offset(metadata, header, _ENDIANNESS) if kind == SCHEMA else 0
     if endianness and struct.unpack_from("<h", metadata, header + endianness)[0]:
-        raise _bad("columns are little-endian", offset)
+        raise bad_frame("columns must be little-endian", offset)
+
+
+def _check_layout(metadata: memoryview, schema: pa.Schema) -> None:
+    # Arrow ignores surplus nodes and buffers, and so reads the offsets of a text as integers.
+    root = _follow(metadata, 0)
+    header = _follow(metadata, root + _field_offset(metadata, root, _HEADER))
+    found = _vector_size(metadata, header, _NODES), _vector_size(metadata, header, _BUFFERS)
+    kinds = schema.types
+    kinds += [kind.value_type for kind in kinds if kind.num_fields]
+    expected = len(kinds), sum(kind.num_buffers for kind in kinds)
+    if found != expected:
+        counts = "{} in {} buffers, not {} in {}".format(*found, *expected)
+        raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")
+
+
+def _vector_size(metadata: memoryview, table: int, number: int) -> int:
+    at = _field_offset(metadata, table, number)
+    if not at:
+        return 0
+    return int(struct.unpack_from("<I", metadata, _follow(metadata, table + at))[0])
 
 
 def _follow(metadata: memoryview, at: int) -> int:
@@ -71,8 +91,8 @@ def _follow(metadata: memoryview, at: int) -> int:
 
 
 def _field_offset(metadata: memoryview, table: int, number: int) -> int:
-    # A table starts with the distance to its vtable, which has two bytes for each field: where it
-    # stands in the table, 0 if it does not.
+    # A table starts with the distance to its vtable, which has a two-byte offset for each field;
+    # 0 is an absent field.
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     size = struct.unpack_from("<H", metadata, vtable)[0]
     slot = 4 + 2 * number
@@ -103,13 +123,13 @@ _IS_FLAT = (
     types.is_time,
 )
 MAX_FIELDS = 1_000
-_MAX_QUOTED = 80  # characters of what a peer wrote, in an error and so in a log
+_MAX_QUOTED = 80  # characters of a peer in an error or log
 _EXTENSION = b"ARROW:extension:name"
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """The schema as an encapsulated IPC message, without its fields' metadata."""
-    # Those may say that a field has an extension type, which does not travel.
+    """The schema as an encapsulated IPC message, without the metadata of its fields."""
+    # It could declare an extension type, which is not allowed on the wire.
     fields = [field.remove_metadata() for field in schema]
     return pa.schema(fields, schema.metadata).serialize().to_pybytes()
 
@@ -117,22 +137,24 @@ def encode_schema(schema: pa.Schema) -> bytes:
 def decode_schema(
     message: bytes | memoryview, *, offset: int | None = None, may_have_lists: bool = False
 ) -> pa.Schema:
-    """The schema in an IPC message, which stands at byte `offset` of its frame.
+    """The schema in an IPC message, which is at byte `offset` of its frame.
 
-    Raises ProtocolViolation for other bytes, and for other than flat types (and lists of them).
+    Raises ProtocolViolation for other bytes, and for types that are not flat (or lists of such).
     """
     try:
-        schema = pa.ipc.read_schema(read_message(message, SCHEMA, offset=offset))
+        schema = pa.ipc.read_schema(_read_message(message, SCHEMA, offset=offset))
         _read_texts(schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _bad("the schema is not an Arrow schema message", offset) from error
+        raise bad_frame("the schema is not an Arrow schema message", offset) from error
     if len(schema) > MAX_FIELDS:
-        raise _bad(f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset)
+        raise bad_frame(
+            f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset
+        )
     for field in schema:
         if not _may_travel(field, may_have_lists=may_have_lists):
-            name, kind = field.name[:_MAX_QUOTED], str(field.type)[:_MAX_QUOTED]
+            fault = f"field {field.name[:_MAX_QUOTED]!r} has type {str(field.type)[:_MAX_QUOTED]}"
             lists = ", and lists of them," if may_have_lists else ""
-            raise _bad(f"field {name!r} has type {kind}; only flat types{lists} may travel", offset)
+            raise bad_frame(f"{fault}; only flat types{lists} are allowed", offset)
     return schema
 
 
@@ -142,24 +164,25 @@ def encode_batch(batch: pa.RecordBatch) -> memoryview:
 
 
 def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in an IPC message, checked in full (offsets, UTF-8, lengths); zero-copy.
+    """The batch in an IPC message, fully validated (offsets, UTF-8, lengths); zero-copy.
 
-    Raises ProtocolViolation for anything that is not an uncompressed batch of this schema, and for
-    columns that share bytes: what is paid for by its size must not be worth more than it.
+    Raises ProtocolViolation for anything but an uncompressed batch of this schema, and for columns
+    that share bytes: credit pays for the size of the message, not for a larger batch.
     """
     try:
-        content = read_message(message, RECORD_BATCH)
+        content = _read_message(message, RECORD_BATCH)
+        _check_layout(memoryview(content.metadata), schema)
         batch = pa.ipc.read_record_batch(content, schema)
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise _bad("the payload is not a record batch of the channel's schema") from error
+        raise bad_frame("the payload is not a record batch of the channel's schema") from error
     if batch.nbytes > content.body.size:
-        raise _bad("columns share their bytes")
+        raise bad_frame("columns share their bytes")
     return batch
 
 
 def answer_batch(answer: Answer) -> pa.RecordBatch:
-    """An answer as the record batch of a RESULT frame."""
+    """The record batch of a RESULT frame for an answer."""
     meta = [pa.array(answer.positions), pa.array(answer.outcomes), pa.array(answer.ages_ms)]
     if answer.rows is None:
         errors = (
@@ -174,21 +197,21 @@ def answer_batch(answer: Answer) -> pa.RecordBatch:
 
 
 def result_schema(columns: pa.Schema) -> pa.Schema:
-    """The schema of RESULT payloads that have rows of these columns."""
+    """The schema of a RESULT payload with rows of these columns."""
     return pa.schema([*META, *columns])
 
 
 def answer_from_batch(batch: pa.RecordBatch, *, has_rows: bool) -> Answer:
     """The answer in the record batch of a RESULT frame; zero-copy.
 
-    Raises ProtocolViolation for nulls where none may be, and for an unknown error code.
+    Raises ProtocolViolation for a null position, outcome or age, and for an unknown error code.
     """
     meta = batch.columns[: len(META)]
     if any(column.null_count for column in meta):
-        raise _bad("position, outcome and age are never null")
+        raise bad_frame("position, outcome and age must not be null")
     positions, outcomes, ages_ms = (column.to_numpy() for column in meta)
     if has_rows:
-        # By number, not by name: a dimension may have a column called "position", or none at all.
+        # By number: a dimension may have no columns, or one called "position".
         rows = batch.select(list(range(len(META), batch.num_columns)))
         return Answer(positions, outcomes, ages_ms, rows)
     errors = _errors(positions.tolist(), batch.column(len(META)))
@@ -202,11 +225,11 @@ def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
     try:
         return {position: ErrorCode(code) for position, code in pairs if code is not None}
     except ValueError as error:
-        raise _bad("an error code is unknown") from error
+        raise bad_frame("an error code is unknown") from error
 
 
 def _read_texts(schema: Iterable[pa.Field]) -> None:
-    # Arrow sees that a name or a time zone is not UTF-8 only when somebody asks for it.
+    # Arrow decodes names and time zones on access only; raises UnicodeDecodeError.
     for field in schema:
         _ = field.name, types.is_timestamp(field.type) and field.type.tz
         if types.is_list(field.type):
@@ -218,13 +241,9 @@ def _may_travel(field: pa.Field, *, may_have_lists: bool) -> bool:
     if may_have_lists and types.is_list(kind) and _EXTENSION not in (field.metadata or {}):
         return _may_travel(kind.value_field, may_have_lists=False)
     if _EXTENSION in (field.metadata or {}):
-        return False  # which of them Arrow knows, and so tells as such, depends on the process
+        return False  # which extension types Arrow knows depends on the process
     if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
-        return False  # Arrow reads behind its table of powers of ten when it casts such values
+        return False  # casts of such values read beyond an array of Arrow
     if types.is_fixed_size_binary(kind) and not kind.byte_width:
-        return False  # any number of such values takes no bytes at all
+        return False  # any number of such values takes no bytes
     return any(is_flat(kind) for is_flat in _IS_FLAT)
-
-
-def _bad(detail: str, offset: int | None = None) -> ProtocolViolation:
-    return ProtocolViolation(ErrorCode.BAD_FRAME, detail, offset=offset)

@@ -1,8 +1,7 @@
-"""One channel as the client sees it: credit, what waits for it, and what has no answer yet.
+"""Client side of one channel: credit, backlog, sent lookups, and replay on a new connection.
 
-Methods take what happened and return the frames to send, never one that the service would refuse in
-the channel's state. No connection: after `on_lost` and `open` everything without an answer goes out
-again (lookups are reads, so that is harmless).
+Methods return the frames to send, never one that the service would refuse in the channel's state.
+Owns no connection: after `on_lost` and `open`, all unanswered lookups are sent again.
 """
 
 import math
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
+from lookup_core.errors import ErrorCode, InvalidRequest, bad_frame
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
     ROWLESS,
@@ -25,11 +24,12 @@ from lookup_core.protocol.arrow_payload import (
     result_schema,
 )
 from lookup_core.protocol.backlog import Backlog, ChannelAnswer
-from lookup_core.protocol.client_credit import ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups, SentWatermark
 from lookup_core.protocol.trace_parent import TraceParent
 
+_MAX_LOOKUP_BYTES = 1024 * 1024  # of one frame, since other channels share the connection
+_MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
 _MAX_TIMEOUT_MS = 2**32 - 1
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
 _WITHOUT_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if not outcome.has_row])
@@ -37,15 +37,14 @@ _WITHOUT_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if not ou
 
 @dataclass(frozen=True, slots=True)
 class ChannelRequest:
-    """What a channel is opened for."""
+    """The parameters of OPEN."""
 
     dimension: str
-    columns: tuple[str, ...] | None  # None: all that the dimension offers
+    columns: tuple[str, ...] | None  # None: all columns of the dimension
     origin: str
     key: pa.Schema
-    # Rows are lists of versions, with the columns that say when each is valid.
-    is_as_of: bool = False
-    trace: TraceParent | None = None  # that its lookups belong to
+    is_as_of: bool = False  # rows are lists of versions, with their validity columns
+    trace: TraceParent | None = None  # the parent span of the lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,65 +54,120 @@ class ChannelStatistics:
     credit_records: int
     credit_bytes: int
     in_flight_records: int  # sent, without their last answer
-    backlog_records: int  # held back for want of credit
+    backlog_records: int  # waiting for credit
+
+
+class ClientCredit:
+    """Credit of one channel, in records and bytes; never negative.
+
+    `in_flight` is the cost of unanswered lookups. Credit below half of the channel's total (credit
+    and in flight) is not worth a frame while a lookup in flight may return more.
+    """
+
+    def __init__(self) -> None:
+        self.restart(0, 0)
+
+    def restart(self, records: int, size: int) -> None:
+        """Replace the credit by the exclusive credit of a new connection."""
+        self.records = records
+        self.bytes = self.exclusive_bytes = size  # the latter is the limit of a single key
+
+    def add(self, records: int, size: int) -> None:
+        """Add received credit."""
+        self.records += records
+        self.bytes += size
+
+    def spend(self, records: int, size: int) -> None:
+        """Pay for a lookup."""
+        assert records <= self.records
+        assert size <= self.bytes
+        self.records -= records
+        self.bytes -= size
+
+    @property
+    def lookup_bytes(self) -> int:
+        """The maximal payload of one lookup now."""
+        return min(self.bytes, _MAX_LOOKUP_BYTES)
+
+    def records_to_send(self, waiting: int, *, in_flight: int) -> int:
+        """How many of the waiting records to send now; 0 to wait for more credit."""
+        count = min(waiting, self.records)
+        return 0 if count < waiting and _is_small(count, in_flight) else count
+
+    def records_within(self, count: int, size: int, *, in_flight: int) -> int:
+        """Fewer than `count` records, estimated to fit the bytes; 0 to wait for more credit.
+
+        The payload of `count` records has `size` bytes; `in_flight` is in bytes.
+        """
+        if count == 1 or _is_small(self.bytes, in_flight):
+            return 0
+        return max(min(count - 1, count * self.lookup_bytes // size), 1)
+
+
+def _is_small(available: int, in_flight: int) -> bool:
+    return in_flight > 0 and available * _MIN_SHARE < available + in_flight
 
 
 class _State(Enum):
-    """What the service knows of the channel, on the connection that stands if there is one."""
+    """What the service knows of the channel on the current connection."""
 
     FREE = auto()  # nothing: only OPEN may be sent
-    OPENING = auto()  # OPEN: nothing may be sent until it is answered
-    OPEN = auto()  # its OPENED has come: everything may be sent, LOOKUP within the credit
-    LEAVING = auto()  # its GOAWAY has come: answers still come, only CANCEL may be sent
+    OPENING = auto()  # OPEN was sent: no frame may follow before OPENED
+    OPEN = auto()  # OPENED was received: any frame may be sent, LOOKUP within the credit
+    LEAVING = auto()  # GOAWAY was received: only CANCEL may be sent, answers still arrive
 
 
 class ClientChannel:
-    """Sends no more than the credit allows, and keeps what it has sent until it is answered."""
+    """Sends within the credit, and keeps lookups until they are answered; `now_s` is monotonic."""
 
     def __init__(self, number: int, request: ChannelRequest) -> None:
         self.number = number
         self.request = request
-        self.columns: pa.Schema | None = None  # known once opened
-        self.key: tuple[str, ...] = ()  # as above: the names of its columns
-        self.versions: VersionColumns | None = None  # as above
-        self._waits = False  # as above, and what the service said last
+        # Known since the first OPENED.
+        self.columns: pa.Schema | None = None
+        self.key: tuple[str, ...] = ()
+        self.versions: VersionColumns | None = None
+        self._waits = False  # of the last OPENED
         self._state = _State.FREE
-        self._is_silent = False  # nothing new is asked or marked
-        self._is_told_idle = False  # on this connection
+        self._is_idle = False  # since `on_silence`
+        self._reported_idle = False  # on this connection
         self._credit = ClientCredit()
         self._backlog = Backlog()
         self._sent = SentLookups()
         self._refused: list[ChannelAnswer] = []
 
     def open(self) -> frames.Open:
-        """Ask for the channel, for the first time or on a new connection."""
+        """Request the channel on a new connection; unanswered lookups join the backlog.
+
+        Answers of the former connection are no longer accepted.
+        """
         self.on_lost()
         self._state = _State.OPENING
-        # Sequences begin at 1 again: answers of the former connection must have been taken.
         self._backlog.put_back(self._sent.restart())
         request = self.request
         return frames.Open(
-            self.number,
-            request.dimension,
-            request.columns,
-            request.origin,
-            request.key,
-            request.is_as_of,
-            request.trace,
+            channel=self.number,
+            dimension=request.dimension,
+            columns=request.columns,
+            origin=request.origin,
+            key=request.key,
+            is_as_of=request.is_as_of,
+            trace=request.trace,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
-        """The channel stands; send what waits, unless the connection is being left.
+        """Open the channel; returns the backlog within the credit, nothing after `pause`.
 
-        Raises InvalidRequest if the columns are others than before, ProtocolViolation if the
-        channel was not requested.
+        Raises InvalidRequest if the schema changed since the last connection, ProtocolViolation
+        without OPEN.
         """
         if self._state is _State.FREE:
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, "OPENED without OPEN")
-        if self.columns is not None and not self._is_as_before(opened):
+            raise bad_frame("OPENED without OPEN")
+        is_first = self.columns is None
+        if not is_first and (self.columns, self.versions) != (opened.columns, opened.versions):
             raise InvalidRequest(
                 ErrorCode.SCHEMA_CHANGED,
-                f"the columns of {self.request.dimension!r} changed while it was looked up",
+                f"the columns of {self.request.dimension!r} changed between two connections",
             )
         self.columns = opened.columns
         self.key = opened.key
@@ -122,22 +176,22 @@ class ClientChannel:
         if self._state is _State.LEAVING:
             return []
         self._state = _State.OPEN
-        self._is_told_idle = False
+        self._reported_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
         self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
-        return self._send(now_s)
+        return self.resume(now_s=now_s)
 
     def on_credit(self, credit: frames.Credit, *, now_s: float) -> list[Frame]:
-        """More may be sent; send what waits."""
+        """Add credit; returns the backlog within it."""
         if self._state is not _State.OPEN:
             return []
         self._credit.add(credit.records, credit.bytes)
-        return self._send(now_s)
+        return self.resume(now_s=now_s)
 
     def on_result(self, result: frames.Result) -> ChannelAnswer | None:
-        """The answers in a frame; None if nobody waits for them any more.
+        """The answers in a frame; None if its lookup was answered or abandoned.
 
-        Raises ProtocolViolation for a payload that is not an answer to what was asked.
+        Raises ProtocolViolation for a payload that does not answer the lookup.
         """
         asked = self._sent.get(result.sequence)
         if asked is None:
@@ -145,123 +199,113 @@ class ClientChannel:
         answer = self._decoded(result)
         _check_outcomes(answer)
         self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
-        if result.is_last:
-            self._credit.settle(result.sequence)
         return ChannelAnswer(asked.question, answer.moved(asked.start))
 
     def ask(self, asked: SentKeys, *, now_s: float) -> list[Frame]:
-        """Look these distinct keys up, now or when there is credit.
+        """Look up distinct keys, now or when there is credit.
 
         Keys that are too large for the channel are answered by `pop_refused`.
         """
-        self._is_silent = False
+        self._is_idle = False
         if self._state is _State.OPEN:
             self._refused += self._backlog.add_fitting(asked, self._credit.exclusive_bytes)
-        else:  # nobody has said what is too large
+        else:  # the limit is unknown before OPENED
             self._backlog.add(asked)
-        return self._send(now_s)
+        return self.resume(now_s=now_s)
 
     def mark(self, watermark_ms: int, *, now_s: float) -> list[Frame]:
-        """Tell the watermark, behind all that was asked before it."""
-        self._is_silent = False
+        """Send a watermark behind all earlier keys."""
+        self._is_idle = False
         self._backlog.add(SentWatermark(watermark_ms))
-        return self._send(now_s)
+        return self.resume(now_s=now_s)
 
     def on_silence(self, *, now_s: float) -> list[Frame]:
-        """The input is silent: tell idle, until something is asked or marked. Harmless twice.
+        """Report the channel idle, behind the backlog, until the next `ask` or `mark`.
 
-        A backlog is told first; on a new connection it is told again.
+        A no-op if repeated; a new connection gets the report again.
         """
-        self._is_silent = True
-        return self._send(now_s)
+        self._is_idle = True
+        return self.resume(now_s=now_s)
 
     def abandon(self, question: QuestionId, *, now_s: float) -> list[Frame]:
-        """Nobody waits for this question any more: cancel what was sent, drop what was not."""
+        """Cancel the sent lookups of a question and drop its backlog."""
         self._backlog.drop(question)
-        sequences = self._sent.sequences_of(question)
+        sequences = self._sent.sequences(question)
         for sequence in sequences:
             self._sent.remove(sequence)
-            self._credit.settle(sequence)
-        # What stood behind it may fit the credit.
-        return [*self._cancels(sequences), *self._send(now_s)]
+        return [*self._cancels(sequences), *self.resume(now_s=now_s)]
 
     def resume(self, *, now_s: float) -> list[Frame]:
-        """Lookups have ended: what was not worth a frame may be now."""
-        return self._send(now_s)
+        """The frames to send now: backlog within the credit, and changes of the idle status."""
+        if self._state is not _State.OPEN:
+            return []
+        return [*self._status(), *self._backlog_within_credit(now_s), *self._status()]
 
     def pop_refused(self) -> list[ChannelAnswer]:
-        """Answers to keys that are not sent at all, each once."""
+        """Answers to keys that are too large for the channel, each once."""
         refused, self._refused = self._refused, []
         return refused
 
     def close(self) -> list[Frame]:
-        """Give the channel back: cancel what is unanswered, drop what waits.
-
-        Nothing is sent on a channel that does not stand: the service would not know it.
-        """
+        """Cancel unanswered lookups, drop the backlog, and close the channel if it is open."""
         is_open = self._state is _State.OPEN
-        cancels = self._cancels(self._sent.unanswered_sequences())
+        cancels = self._cancels(self._sent.sequences())
         self._backlog.clear()
         self._sent.restart()
         self.on_lost()
         return [*cancels, frames.Close(self.number)] if is_open else []
 
     def pause(self) -> None:
-        """Send nothing but CANCEL until the next `open`, as after GOAWAY; answers still come."""
+        """Send only CANCEL until the next `open`, as after GOAWAY; answers still arrive."""
         if self._state is not _State.FREE:
             self._state = _State.LEAVING
         self._credit.restart(0, 0)
 
     def on_lost(self) -> None:
-        """The service does not know the channel any more: send nothing until it is open again.
+        """Send nothing until the channel is open again; a no-op if repeated.
 
-        What came before may still be passed to `on_result`, until `open`. Harmless twice.
+        Results that were received before may be passed to `on_result` until `open`.
         """
         self._state = _State.FREE
         self._credit.restart(0, 0)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no answer is to come: every lookup has its own, or the channel is gone."""
-        return self._state is _State.FREE or not self._sent.record_count
+        """Whether no answer will arrive on this connection."""
+        return self._state is _State.FREE or not self._sent.records
 
     def statistics(self) -> ChannelStatistics:
-        """A snapshot."""
+        """Levels now."""
         return ChannelStatistics(
             credit_records=self._credit.records,
             credit_bytes=self._credit.bytes,
-            in_flight_records=self._sent.record_count,
+            in_flight_records=self._sent.records,
             backlog_records=self._backlog.records,
         )
 
     def check_invariants(self) -> None:
-        """For tests: credit is never negative, and the backlog waits for credit only."""
+        """For tests: credit is never negative, and only keys wait on an open channel."""
         self._sent.check_invariants()
-        self._credit.check_invariants()
         self._backlog.check_invariants()
+        assert min(self._credit.records, self._credit.bytes) >= 0
         if self._state is _State.OPEN and self._backlog:
             assert isinstance(self._backlog.head, SentKeys)
         if self._state is _State.OPENING:
-            assert not self._sent.record_count
+            assert not self._sent.records
 
     def _cancels(self, sequences: Iterable[int]) -> list[Frame]:
         if self._state not in {_State.OPEN, _State.LEAVING}:
             return []
         return [frames.Cancel(self.number, sequence) for sequence in sequences]
 
-    def _send(self, now_s: float) -> list[Frame]:
-        if self._state is not _State.OPEN:
-            return []
-        return [*self._status(), *self._backlog_sent(now_s), *self._status()]
-
     def _status(self) -> list[Frame]:
-        is_idle = self._is_silent and not self._backlog
-        if is_idle == self._is_told_idle:
+        is_idle = self._is_idle and not self._backlog
+        if is_idle == self._reported_idle:
             return []
-        self._is_told_idle = is_idle
+        self._reported_idle = is_idle
         return [frames.Status(self.number, is_idle)]
 
-    def _backlog_sent(self, now_s: float) -> list[Frame]:
+    def _backlog_within_credit(self, now_s: float) -> list[Frame]:
         sending: list[Frame] = []
         while self._backlog:
             head = self._backlog.head
@@ -277,37 +321,29 @@ class ClientChannel:
         return sending
 
     def _lookup(self, head: SentKeys, now_s: float) -> frames.Lookup | None:
-        count, payload = self._what_credit_allows(head)
-        if not count:
-            return None
-        sequence = self._sent.add(self._backlog.take(head, count))
-        self._credit.spend(sequence, records=count, size=len(payload))
-        return frames.Lookup(
-            channel=self.number,
-            sequence=sequence,
-            timeout_ms=_timeout_ms(head.deadline_s, now_s),
-            backlog_records=self._backlog.records,
-            payload=payload,
-            # Another service may not know that lookups have times.
-            event_time_ms=head.event_time_ms if self._waits else None,
-        )
-
-    def _is_as_before(self, opened: frames.Opened) -> bool:
-        assert self.columns is not None
-        return self.columns.equals(opened.columns) and self.versions == opened.versions
-
-    def _what_credit_allows(self, head: SentKeys) -> tuple[int, memoryview]:
-        count = self._credit.records_to_send(head.count)
-        payload = memoryview(b"")
+        """The keys of the head that the credit allows; None to wait for more credit."""
+        count = self._credit.records_to_send(head.count, in_flight=self._sent.records)
         while count:
-            payload = encode_batch(head.split(count)[0].keys)
+            keys = head.part(0, count)
+            payload = encode_batch(keys.keys)
             if len(payload) <= self._credit.lookup_bytes:
-                break
-            count = self._credit.records_within(count, len(payload))
-        return count, payload
+                self._backlog.pop_keys(count)
+                self._credit.spend(count, len(payload))
+                return frames.Lookup(
+                    channel=self.number,
+                    sequence=self._sent.add(keys, len(payload)),
+                    timeout_ms=_timeout_ms(head.deadline_s, now_s),
+                    backlog_records=self._backlog.records,
+                    payload=payload,
+                    # Only such a service knows the field.
+                    event_time_ms=head.event_time_ms if self._waits else None,
+                )
+            in_flight = self._sent.payload_bytes
+            count = self._credit.records_within(count, len(payload), in_flight=in_flight)
+        return None
 
     def _decoded(self, result: frames.Result) -> Answer:
-        assert self.columns is not None  # a sequence was sent, so the channel stood
+        assert self.columns is not None  # a lookup was sent, so the channel was open
         schema = result_schema(self.columns) if result.has_rows else ROWLESS
         return answer_from_batch(decode_batch(result.payload, schema), has_rows=result.has_rows)
 
@@ -315,7 +351,7 @@ class ClientChannel:
 def _check_outcomes(answer: Answer) -> None:
     expected = _WITH_ROW if answer.rows is not None else _WITHOUT_ROW
     if not expected[answer.outcomes].all():
-        raise ProtocolViolation(ErrorCode.BAD_FRAME, "outcomes and rows contradict each other")
+        raise bad_frame("outcomes and rows contradict each other")
 
 
 def _timeout_ms(deadline_s: float, now_s: float) -> int:

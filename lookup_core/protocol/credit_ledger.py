@@ -1,45 +1,43 @@
-"""Who may have how much sent and not yet answered: shares for all, and more for who asks for it.
+"""Credit ledger: exclusive and floating credit of all channels, from one pool of bytes.
 
-Every channel has an exclusive share from OPEN to its end. What else the pool holds is floating, but
-for the shares of half of those who may still come: it goes to channels with a backlog, and comes
-back as their lookups end when others need it. The sum never exceeds the pool, which bounds the
-memory that waiting lookups take, whatever their number.
+The pool bounds the memory of waiting lookups. Each open channel has an exclusive share. The rest,
+except for the shares of half of the channels that may still open, is floating: channels with a
+backlog borrow it, and return it as their lookups end when others need it.
 
-Exclusive and floating are those of Flink's credit-based flow control; how much of the floating one
-channel may have is that of Choudhury and Hahne, "Dynamic queue length thresholds" (1998): as much
-as is still free.
+After Flink's credit-based flow control. A channel may borrow as much as stays free: Choudhury and
+Hahne, "Dynamic queue length thresholds" (1998).
 """
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-RECORD_BYTES = 288  # what a waiting key takes beyond its own bytes; measured: 226 to 287
-_LEAST_SHARE_BYTES = 24 * 1024  # below, a channel is of no use
-_MOST_SHARE_BYTES = 1024 * 1024
-_SPARE = 2  # of the shares that may still be asked for, one in so many is kept,
-_LEAST_SPARE_SHARES = 64  # and so many at the least
+RECORD_BYTES = 288  # memory of a waiting key beyond its payload; measured: 226 to 287
+_MIN_SHARE_BYTES = 24 * 1024  # a smaller share is of no use
+_MAX_SHARE_BYTES = 1024 * 1024
+_SPARE = 2  # one in two of the shares that may still be opened is reserved,
+_MIN_SPARE_SHARES = 64  # but at least this many
 
 Owner = TypeVar("Owner")
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """So many records, and bytes on the wire."""
+    """Credit, or the cost of a lookup: records, and bytes of payload."""
 
     records: int
     bytes: int
 
     @property
     def cost_bytes(self) -> int:
-        """What it takes of the pool."""
+        """The bytes of the pool that it takes."""
         return self.records * RECORD_BYTES + self.bytes
 
     def plus(self, other: "Grant") -> "Grant":
-        """Both together."""
+        """The sum."""
         return Grant(self.records + other.records, self.bytes + other.bytes)
 
     def minus(self, other: "Grant") -> "Grant":
-        """What is left of this one without the other."""
+        """The difference."""
         return Grant(self.records - other.records, self.bytes - other.bytes)
 
 
@@ -48,7 +46,7 @@ NOTHING = Grant(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class CreditStatistics:
-    """What is granted and not given back, over all channels."""
+    """Granted credit of all channels, and the free bytes of the pool."""
 
     exclusive_records: int
     floating_records: int
@@ -56,25 +54,25 @@ class CreditStatistics:
 
 
 class CreditLedger(Generic[Owner]):
-    """Shares and floating credit by channel, out of one pool of bytes."""
+    """Exclusive and floating credit by channel, from one pool of bytes."""
 
     def __init__(self, pool_bytes: int, *, max_channels: int) -> None:
-        """Half of the pool is for exclusive shares, if there are as many channels as may be."""
+        """With `max_channels` open, half of the pool is exclusive credit."""
         exclusive_bytes = pool_bytes // 2
-        share_bytes = min(exclusive_bytes // max_channels, _MOST_SHARE_BYTES)
-        half = max(share_bytes, _LEAST_SHARE_BYTES) // 2
+        share_bytes = min(exclusive_bytes // max_channels, _MAX_SHARE_BYTES)
+        half = max(share_bytes, _MIN_SHARE_BYTES) // 2
         self.share = Grant(half // RECORD_BYTES, half)
         self._pool_bytes = pool_bytes
         self._most_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
         self._lent_bytes = 0
-        self._floating: dict[Owner, Grant] = {}  # {open channel: beyond its share}
-        self.may_lend = True  # False: nobody gets more than he has; shares keep coming back
+        self._floating: dict[Owner, Grant] = {}  # {open channel: floating credit}
+        self.may_lend = True  # False: no channel gets more credit
 
     def open(self, channel: Owner) -> Grant | None:
-        """The share of a new channel; None when there is none left, or while it is lent.
+        """The share of a new channel; None if none is left, or while it is lent.
 
-        The latter only if more come than half of those that may, and the others keep what they have
-        borrowed because they ask for nothing.
+        It is lent only if more than half of the channels are open, and others still hold floating
+        credit because they send no lookups.
         """
         assert channel not in self._floating
         if len(self._floating) == self._most_shares or self._free_bytes < self.share.cost_bytes:
@@ -83,14 +81,14 @@ class CreditLedger(Generic[Owner]):
         return self.share
 
     def floating(self, channel: Owner) -> Grant:
-        """What a channel has beyond its share."""
+        """The floating credit of a channel."""
         return self._floating[channel]
 
     def lend(self, channel: Owner, wanted: Grant) -> Grant:
-        """Floating credit, as much as is wanted or as there is.
+        """Lend up to `wanted`, but only as much as stays free.
 
-        A channel gets at most as much as then is still free: one greedy channel ends with half of
-        all, two with a third each, and a latecomer always finds something.
+        So one greedy channel gets half of the floating credit, two get a third each, and a later
+        one always finds some.
         """
         if not self.may_lend:
             return NOTHING
@@ -102,29 +100,29 @@ class CreditLedger(Generic[Owner]):
         return lent
 
     def take_back(self, channel: Owner, ended: Grant, *, record_bytes: int) -> Grant:
-        """How much of an ended lookup's cost goes to the pool, and not to its channel again.
+        """The part of an ended lookup's cost that returns to the pool, not to its channel.
 
-        Nothing, unless the channel holds more than is free: a steady stream keeps what it has. What
-        stays is records with so many bytes each, as far as this lookup's cost allows.
+        Nothing, unless the channel holds more than is free: a steady stream keeps its credit. The
+        channel keeps records of `record_bytes` each, as far as the cost of this lookup allows.
         """
         held = self._floating[channel]
         excess_bytes = (held.cost_bytes - self._floating_bytes_left) // 2
         if excess_bytes <= 0:
             return NOTHING
-        # Not in the proportion of what has ended: credit lent for large keys would go record by
-        # record, and its bytes stay for good, of no use to a channel that now sends small ones.
+        # Not in proportion to the ended lookup: a channel whose keys become smaller would return
+        # its records and keep bytes of no use.
         kept_bytes = max(held.cost_bytes - excess_bytes, 0)
         kept = kept_bytes // (RECORD_BYTES + record_bytes)
-        surplus = max(held.records - kept, 0), max(held.bytes - kept * record_bytes, 0)
-        records = min(surplus[0], ended.records, -(-excess_bytes // RECORD_BYTES))
+        surplus = held.minus(Grant(kept, kept * record_bytes))
+        records = min(max(surplus.records, 0), ended.records, -(-excess_bytes // RECORD_BYTES))
         left_bytes = max(excess_bytes - records * RECORD_BYTES, 0)
-        taken = Grant(records, min(surplus[1], ended.bytes, left_bytes))
+        taken = Grant(records, min(max(surplus.bytes, 0), ended.bytes, left_bytes))
         self._floating[channel] = held.minus(taken)
         self._lent_bytes -= taken.cost_bytes
         return taken
 
     def close(self, channel: Owner) -> bool:
-        """Take all of a channel's credit back; False if it has none (any more)."""
+        """Return all credit of a channel; False if it is not open."""
         floating = self._floating.pop(channel, None)
         if floating is None:
             return False
@@ -132,7 +130,7 @@ class CreditLedger(Generic[Owner]):
         return True
 
     def statistics(self) -> CreditStatistics:
-        """What is granted now."""
+        """Levels now."""
         floating = self._floating.values()
         return CreditStatistics(
             exclusive_records=len(self._floating) * self.share.records,
@@ -141,7 +139,7 @@ class CreditLedger(Generic[Owner]):
         )
 
     def check_invariants(self) -> None:
-        """For tests: nothing is lent twice or lost, and nobody holds less than nothing."""
+        """For tests: sums match, and no credit is negative."""
         floating = self._floating.values()
         assert self._lent_bytes == sum(grant.cost_bytes for grant in floating)
         assert all(grant.records >= 0 and grant.bytes >= 0 for grant in floating)
@@ -155,10 +153,10 @@ class CreditLedger(Generic[Owner]):
 
     @property
     def _floating_bytes_left(self) -> int:
-        """What may be lent; less than nothing when many came at once, until others give back."""
+        """The bytes to lend; negative after many channels opened at once, until others return."""
         channels = len(self._floating)
         absent = self._most_shares - channels
-        spare = min(max(absent // _SPARE, _LEAST_SPARE_SHARES), absent)
+        spare = min(max(absent // _SPARE, _MIN_SPARE_SHARES), absent)
         return self._free_bytes - spare * self.share.cost_bytes
 
 
@@ -166,5 +164,4 @@ def _within(wanted: Grant, most_bytes: int) -> Grant:
     cost_bytes = wanted.cost_bytes
     if cost_bytes <= most_bytes:
         return wanted
-    part = wanted.records * most_bytes // cost_bytes, wanted.bytes * most_bytes // cost_bytes
-    return Grant(*part)
+    return Grant(wanted.records * most_bytes // cost_bytes, wanted.bytes * most_bytes // cost_bytes)

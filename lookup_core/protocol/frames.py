@@ -1,9 +1,7 @@
-"""The language of the streaming protocol `sidelook.v1`: one frozen class per frame.
+"""Frames of the streaming protocol `sidelook.v1`, which docs/wire_protocol.md specifies.
 
-Meaning only; the bytes are `frame_codec`'s, the Arrow payloads `arrow_payload`'s, and
-docs/wire_protocol.md says it all for clients in other languages.
-
-A *record* on the wire is one row of a LOOKUP's payload: one distinct key of a slice of input.
+`frame_codec` encodes them, `arrow_payload` their payloads. A *record* on the wire is one row of a
+LOOKUP's payload, that is one distinct key.
 """
 
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from lookup_core.protocol.trace_parent import TraceParent
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "sidelook.v1"
-CONNECTION = 0  # the channel number of frames that concern the whole connection
+CONNECTION = 0  # the channel number of frames for the whole connection
 
 
 class FrameKind(IntEnum):
@@ -40,7 +38,7 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Client: the first frame; the versions that it speaks."""
+    """Client: the first frame, with the protocol versions that it supports."""
 
     versions: tuple[int, ...]
     agent: str
@@ -48,7 +46,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Service: the version chosen, and who answers."""
+    """Service: the chosen protocol version."""
 
     version: int
     agent: str
@@ -56,45 +54,45 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Client: a new channel to one dimension; the key fields as the client has them."""
+    """Client: requests a channel to one dimension; `key` has the client's fields."""
 
     channel: int
     dimension: str
-    columns: tuple[str, ...] | None  # None: all that the dimension offers
-    origin: str  # who asks, for people: job, stage, partition, attempt
+    columns: tuple[str, ...] | None  # None: all columns of the dimension
+    origin: str  # for people: job, stage, partition, attempt
     key: pa.Schema
-    is_as_of: bool = False  # the client picks a version of each row by its records' times
-    trace: TraceParent | None = None  # that its lookups belong to
+    is_as_of: bool = False  # rows are lists of versions
+    trace: TraceParent | None = None  # the parent span of the lookups
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Service: the channel stands; the columns' types, the key and the exclusive credit."""
+    """Service: the channel is open; its columns, key and exclusive credit."""
 
     channel: int
     credit_records: int
     credit_bytes: int
     columns: pa.Schema
-    key: tuple[str, ...]  # names of the dimension's key columns, in its order
-    versions: VersionColumns | None = None  # names; rows are lists then
-    waits: bool = False  # for changes up to the time of a lookup, if it has one
+    key: tuple[str, ...]  # names of the dimension's key columns, in order
+    versions: VersionColumns | None = None  # with `is_as_of`
+    waits: bool = False  # lookups wait for changes up to their event time
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Client: keys to look up, at most as many as there is credit."""
+    """Client: keys to look up, within the credit."""
 
     channel: int
     sequence: int  # 1, 2, 3, … per channel and connection
-    timeout_ms: int  # what is left of the records' time, retries included
-    backlog_records: int  # ready at the client, held back for want of credit
+    timeout_ms: int  # until the deadline of the records, retries included
+    backlog_records: int  # waiting for credit at the client
     payload: bytes | memoryview  # record batch of the key fields
-    event_time_ms: int | None = None  # the largest of its records; where the service `waits`
+    event_time_ms: int | None = None  # the largest of its records, if the service `waits`
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Client: no record with an earlier event time will follow on this channel."""
+    """Client: no record with an earlier event time follows on this channel."""
 
     channel: int
     watermark_ms: int
@@ -102,7 +100,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Client: the channel has nothing to say for now, or has again."""
+    """Client: the channel becomes idle or active; an idle one does not hold watermarks back."""
 
     channel: int
     is_idle: bool
@@ -110,7 +108,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Client: nobody waits for this lookup any more; its credit comes back."""
+    """Client: abandons a lookup, whose credit is returned."""
 
     channel: int
     sequence: int
@@ -118,14 +116,14 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Client: no more lookups; CLOSED follows after the last answer."""
+    """Client: no more lookups follow; CLOSED comes after the last answer."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Service: so much more may be sent on the channel."""
+    """Service: additional credit of a channel."""
 
     channel: int
     records: int
@@ -134,18 +132,18 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Service: answers to some keys of a lookup; `is_last` when none is left."""
+    """Service: answers to some keys of a lookup; `is_last` if no key is left."""
 
     channel: int
     sequence: int
     is_last: bool
     has_rows: bool
-    payload: bytes | memoryview  # record batch: see `arrow_payload`
+    payload: bytes | memoryview  # record batch; see `arrow_payload`
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Service: an ERROR frame; the channel (or connection, for channel 0) cannot go on."""
+    """Service: an ERROR frame, which ends the channel (or, for channel 0, the connection)."""
 
     channel: int
     code: str
@@ -155,14 +153,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Service: all answers of the channel were sent; the channel is gone."""
+    """Service: the channel is closed; all of its answers were sent."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Goaway:
-    """Service: it is going; send nothing new here, connect again."""
+    """Service: it is draining; the client sends nothing new and connects again."""
 
     reason: str
 

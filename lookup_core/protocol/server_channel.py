@@ -1,4 +1,4 @@
-"""One channel on the service's side: its credit, open lookups and watermark."""
+"""Service side of one channel: credit, open lookups and watermark; and the ping rate limit."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,32 +10,31 @@ from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 
-_HEADROOM_BYTES = 16  # on top of the mean size of a channel's records, for the next ones
-_REMEMBERED_RECORDS = 16_384  # of that mean; older ones count less and less
-
+_HEADROOM_BYTES = 16  # added to the mean size of a record
+_REMEMBERED_RECORDS = 16_384  # of that mean; older records count less
 
 Owner = TypeVar("Owner")
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
-    """A snapshot for `/v1/channels` and the metrics."""
+    """Levels of one channel, for `/v1/channels` and the metrics."""
 
     connection: int
     channel: int
     dimension: str
     origin: str
-    exclusive_records: int  # of credit, granted
+    exclusive_records: int  # granted credit
     floating_records: int
     credit_records: int  # granted and unused
     backlog_records: int
-    in_flight_records: int  # asked, and their credit not sent back
+    in_flight_records: int  # sent by the client, and their credit not returned
     watermark_ms: int | None
     is_idle: bool
 
 
 class ServerChannel(Generic[Owner]):
-    """Sequence, credit and watermark of one channel; violations raise before any change."""
+    """Sequence, credit and watermark of one channel; a violation raises before any change."""
 
     def __init__(
         self,
@@ -46,52 +45,44 @@ class ServerChannel(Generic[Owner]):
         ledger: CreditLedger[Owner],
         owner: Owner,
     ) -> None:
-        """`owner` is the channel's name in the ledger, which has opened it."""
+        """`owner` identifies the channel in the ledger, where it is open."""
         self.channel = channel
         self.dimension = dimension
         self.origin = origin
         self.is_closing = False
         self.is_idle = False
         self.watermark_ms: int | None = None
+        self.share = ledger.share  # the exclusive credit
         self._ledger = ledger
         self._owner = owner
         self._next_sequence = 1
-        self._held: dict[int, Grant] = {}  # {sequence: what its lookup uses}
+        self._held: dict[int, Grant] = {}  # {sequence: cost of its open lookup}
         self._held_sum = NOTHING
-        self._unsent: deque[Grant] = deque()  # given back or lent, but not sent yet
+        self._unsent: deque[Grant] = deque()  # credit in the outbox, oldest first
         self._unsent_sum = NOTHING
-        self._asked = NOTHING  # lately
+        self._recent = NOTHING  # cost of recent lookups
         self._backlog_records = 0
 
     @property
-    def share(self) -> Grant:
-        """The exclusive credit that it opens with."""
-        return self._ledger.share
-
-    @property
     def is_drained(self) -> bool:
-        """Whether the peer has closed the channel, and all answers and credit are on their way."""
+        """Whether the client closed the channel, and all answers and credit were sent."""
         return self.is_closing and not self._held and not self._unsent
 
     def on_lookup(self, frame: Lookup, records: int) -> Credit | None:
-        """Charge a lookup of so many records; floating credit for what stands behind it, if any.
+        """Charge a lookup of this many records; returns floating credit for its backlog, if any.
 
         Raises ProtocolViolation (`seq_gap`, `credit_violation`, `unknown_channel` after CLOSE).
         """
         cost = Grant(records, len(frame.payload))
         if self.is_closing:
-            raise ProtocolViolation(
-                ErrorCode.UNKNOWN_CHANNEL, f"LOOKUP after CLOSE on {self.channel}"
-            )
+            detail = f"LOOKUP after CLOSE on {self.channel}"
+            raise ProtocolViolation(ErrorCode.UNKNOWN_CHANNEL, detail)
         if frame.sequence != self._next_sequence:
-            raise ProtocolViolation(
-                ErrorCode.SEQUENCE_GAP, f"expected {self._next_sequence}, got {frame.sequence}"
-            )
+            detail = f"expected {self._next_sequence}, got {frame.sequence}"
+            raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, detail)
         if not self._has_credit_for(cost):
-            raise ProtocolViolation(
-                ErrorCode.CREDIT_VIOLATION,
-                f"{cost.records} records of {cost.bytes} bytes on channel {self.channel}",
-            )
+            detail = f"{cost.records} records of {cost.bytes} bytes on channel {self.channel}"
+            raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
         self._next_sequence += 1
         self._held[frame.sequence] = cost
         self._held_sum = self._held_sum.plus(cost)
@@ -101,11 +92,10 @@ class ServerChannel(Generic[Owner]):
         return None if lent == NOTHING else self._to_send(lent)
 
     def on_ended(self, sequence: int) -> Credit | None:
-        """The credit that goes back for a lookup, once; None if it is not held (any more).
+        """The credit to send for an ended lookup, once; None if it is not open.
 
-        The peer may use it only when it was sent: until then it bounds what piles up for a peer
-        that reads nothing. When others need all of it, it is credit of 0: what waits for the
-        channel to be drained waits until the last answer is on its way, whoever gets the credit.
+        It stays charged until `on_credit_sent`, which bounds the queue for a client that does not
+        read. It is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
         """
         cost = self._held.pop(sequence, None)
         if cost is None:
@@ -115,16 +105,16 @@ class ServerChannel(Generic[Owner]):
         return self._to_send(cost.minus(taken))
 
     def on_credit_sent(self) -> None:
-        """The oldest credit that was given back goes to the peer now, which may use it."""
+        """The oldest credit was sent: the client may use it."""
         self._unsent_sum = self._unsent_sum.minus(self._unsent.popleft())
 
     def on_watermark(self, watermark_ms: int) -> None:
-        """Note the channel's watermark, which never goes back."""
-        known_ms = watermark_ms if self.watermark_ms is None else self.watermark_ms
-        self.watermark_ms = max(watermark_ms, known_ms)
+        """Advance the watermark; an earlier one is ignored."""
+        if self.watermark_ms is None or watermark_ms > self.watermark_ms:
+            self.watermark_ms = watermark_ms
 
     def statistics(self, connection: int) -> ChannelStatistics:
-        """What there is to see now."""
+        """Levels now."""
         floating = self._ledger.floating(self._owner)
         used = self._used()
         return ChannelStatistics(
@@ -132,7 +122,7 @@ class ServerChannel(Generic[Owner]):
             channel=self.channel,
             dimension=self.dimension,
             origin=self.origin,
-            exclusive_records=self._ledger.share.records,
+            exclusive_records=self.share.records,
             floating_records=floating.records,
             credit_records=self._granted().records - used.records,
             backlog_records=0 if self.is_closing else self._backlog_records,
@@ -142,7 +132,7 @@ class ServerChannel(Generic[Owner]):
         )
 
     def check_invariants(self) -> None:
-        """For tests: what is used is what was not given back, within the grant."""
+        """For tests: sums match, and the used credit is within the granted one."""
         assert self._held_sum == _sum(self._held.values())
         assert self._unsent_sum == _sum(self._unsent)
         assert self._has_credit_for(NOTHING)
@@ -152,7 +142,7 @@ class ServerChannel(Generic[Owner]):
         return used.records <= granted.records and used.bytes <= granted.bytes
 
     def _granted(self) -> Grant:
-        return self._ledger.share.plus(self._ledger.floating(self._owner))
+        return self.share.plus(self._ledger.floating(self._owner))
 
     def _used(self) -> Grant:
         return self._held_sum.plus(self._unsent_sum)
@@ -163,8 +153,8 @@ class ServerChannel(Generic[Owner]):
         return Credit(self.channel, grant.records, grant.bytes)
 
     def _wanted(self) -> Grant:
-        # What the peer has not used, or will have when its CREDIT arrives, is for the backlog, too:
-        # lookups that were sent together tell the same backlog several times.
+        # Unused credit, sent or not, is also for the backlog: lookups that were sent together
+        # report the same backlog several times.
         at_hand = self._granted().minus(self._held_sum)
         backlog_bytes = self._backlog_records * self._mean_record_bytes()
         return Grant(
@@ -172,13 +162,13 @@ class ServerChannel(Generic[Owner]):
         )
 
     def _learn(self, cost: Grant) -> None:
-        asked = self._asked.plus(cost)
-        is_much = asked.records > _REMEMBERED_RECORDS
-        self._asked = Grant(asked.records // 2, asked.bytes // 2) if is_much else asked
+        self._recent = self._recent.plus(cost)
+        if self._recent.records > _REMEMBERED_RECORDS:
+            self._recent = Grant(self._recent.records // 2, self._recent.bytes // 2)
 
     def _mean_record_bytes(self) -> int:
-        # Bytes follow what the channel sends, so that they do not run out before the records.
-        return -(-self._asked.bytes // max(self._asked.records, 1)) + _HEADROOM_BYTES
+        # Granted bytes follow the size of sent records, to last as long as granted records.
+        return -(-self._recent.bytes // max(self._recent.records, 1)) + _HEADROOM_BYTES
 
 
 def _sum(grants: Iterable[Grant]) -> Grant:
@@ -190,14 +180,14 @@ PER_SECOND = 2.0  # clients ping every few seconds
 
 
 class PingRateLimit:
-    """Of one connection; `now` is monotonic seconds."""
+    """Token bucket for the pings of one connection; `now` is monotonic seconds."""
 
     def __init__(self, now: float) -> None:
         self._left = float(BURST)
         self._counted_at = now
 
     def take(self, now: float) -> bool:
-        """Whether the peer may send a ping now; one that it may not send costs nothing."""
+        """Whether a ping is allowed now; a refused ping costs nothing."""
         left = min(self._left + (now - self._counted_at) * PER_SECOND, float(BURST))
         self._left, self._counted_at = left, now
         if left < 1:

@@ -1,15 +1,15 @@
-"""Hints for a failed TLS handshake, and for plain HTTP that meets a TLS port."""
+"""Hints for a failed TLS handshake, and for plain HTTP to a TLS port."""
 
 from dataclasses import dataclass
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
-_UNTRUSTED = frozenset({2, 18, 19, 20, 21})  # no issuer is known, or the last one is not trusted
-_FOR_ANOTHER_HOST = frozenset({62, 64})  # by name, by address
+_UNTRUSTED = frozenset({2, 18, 19, 20, 21})  # unknown issuer, or untrusted root
+_OTHER_HOST = frozenset({62, 64})  # name, address
 
 
 @dataclass(frozen=True, slots=True)
 class TlsHint:
-    """Who was asked for, with which files, and what the client's options are called."""
+    """The host and files of a connection, and the names of the client's options."""
 
     host: str
     ca_file: str | None
@@ -18,47 +18,44 @@ class TlsHint:
     cert_options: str = "cert_file and key_file"
 
     def of_certificate(self, code: int, message: str) -> str:
-        """The peer's certificate was refused with this number of OpenSSL's X509_V_ERR."""
+        """The reason for a refused certificate, by OpenSSL's X509_V_ERR number."""
         if code == _EXPIRED:
             return "its certificate has expired; renew listen.tls.cert_file there"
         if code == _NOT_YET_VALID:
             return "its certificate is not valid yet; compare the clocks of both machines"
-        if code in _FOR_ANOTHER_HOST:
-            return (
-                f"its certificate is not for {self.host}; ask for a name that it has, "
-                "or let it have this one"
-            )
+        if code in _OTHER_HOST:
+            remedy = "use a host of the certificate, or issue one for this host"
+            return f"its certificate is not for {self.host}; {remedy}"
         if code in _UNTRUSTED:
-            trusted = self.ca_file or "the system's authorities"
-            return f"nobody in {trusted} signed its certificate; name who did with {self.ca_option}"
+            trusted = self.ca_file or "the system's trust store"
+            remedy = f"give the authority with {self.ca_option}"
+            return f"its certificate is not signed by an authority in {trusted}; {remedy}"
         return f"its certificate was refused: {message}"
 
     def of_alert(self, reason: str) -> str:
-        """The peer, or the library, gave up with this name of OpenSSL's."""
+        """The reason for a failed handshake, by the reason name of OpenSSL."""
         if "CERTIFICATE_REQUIRED" in reason or (
             self.cert_file is None and "HANDSHAKE_FAILURE" in reason
         ):
-            return f"it asks for a certificate; give {self.cert_options}"
+            return f"it requires a client certificate; give {self.cert_options}"
         if "UNKNOWN_CA" in reason:
-            return (
-                f"it does not trust who signed {self.cert_file}; "
-                "see listen.tls.client_ca_file there"
-            )
+            remedy = "see listen.tls.client_ca_file there"
+            return f"it does not trust the authority that signed {self.cert_file}; {remedy}"
         if "ALERT" in reason and "CERTIFICATE" in reason:
             return f"it refused {self.cert_file} ({words(reason)})"
         if reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}:
-            return "what listens there does not speak TLS; is its address http://?"
+            return "the port does not speak TLS; is the address http://?"
         return f"TLS failed: {words(reason)}"
 
     def of_silence(self) -> str:
-        """The peer hung up after the handshake, as most do about certificates, without a reason."""
+        """The hint for a connection closed after the handshake, usually for its certificate."""
         if self.cert_file is None:
-            return f"if it asks for certificates, give {self.cert_options}"
+            return f"if it requires client certificates, give {self.cert_options}"
         return f"if it does not accept {self.cert_file}, its log says why"
 
 
 def words(reason: str) -> str:
-    """A name of OpenSSL's, as people write it."""
+    """A reason name of OpenSSL in lower case, without underscores."""
     return reason.lower().replace("_", " ")
 
 
@@ -66,7 +63,7 @@ _PLAIN, _SECURE = "http://", "https://"
 
 
 def plain_refusal(url: str) -> str | None:
-    """The remedy for an address of plain HTTP; None for any other, such as a socket's."""
+    """The hint for a plain HTTP address; None for any other endpoint."""
     if not url.startswith(_PLAIN):
         return None
     return f"if it listens with TLS, its address is {_SECURE}{url.removeprefix(_PLAIN)}"

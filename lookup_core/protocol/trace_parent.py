@@ -1,20 +1,20 @@
-"""W3C trace context of a request, as it travels."""
+"""W3C trace context of a request, as text."""
 
 import re
 from dataclasses import dataclass
 
-# https://www.w3.org/TR/trace-context/#traceparent-header, of version 00, and what is no trace
+# https://www.w3.org/TR/trace-context/#traceparent-header, version 00, without all-zero ids
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
-    """Which span a request comes from; whoever gets a malformed one goes on without."""
+    """The parent span of a request; a malformed one is ignored."""
 
     traceparent: str
     tracestate: str = ""
 
     @property
     def is_well_formed(self) -> bool:
-        """Whether a span can be told from it."""
+        """Whether it names a span."""
         return _TRACEPARENT.fullmatch(self.traceparent) is not None

@@ -1,1 +1,1 @@
-"""Splits of a source: which there are, who reads them, how far, and who has to wait."""
+"""Sources: split assignment, progress, watermarks and event-time alignment."""

@@ -1,7 +1,6 @@
-"""Which splits of a source there are, who has them, and how far they are read.
+"""Split ledger: discovery, assignment, progress and retries of the splits of one source.
 
-After the assignment state of Flink's FLIP-27 enumerators, which forget no split either. Reads
-nothing and opens nothing: it is told.
+After the assignment state of Flink's FLIP-27 enumerators. Reads nothing: events come in.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ from lookup_core.sources.splits import Split, SplitProgress, SplitState
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Read this split from there on; None: from where the source begins."""
+    """A split to read from a position on; None: from the start of the source."""
 
     split: Split
     position: int | None
@@ -31,41 +30,41 @@ class _Entry:
     is_caught_up: bool = False
     failures_total: int = 0
     last_error: str | None = None
-    backoff: Backoff = field(default_factory=Backoff)  # the failures in a row
+    backoff: Backoff = field(default_factory=Backoff)  # consecutive failures
 
 
 class SplitLedger:
-    """All splits, each in exactly one state.
+    """All splits, each in exactly one state; `now` is monotonic seconds.
 
-    With `most_failures`, a split that fails so often without getting on in between, or as it
-    always will, has failed for good; without, splits are tried for ever.
+    With `most_failures`, a split fails permanently after this many failures without progress, or
+    after an error that is not retryable. Without it, splits are retried for ever.
     """
 
     def __init__(self, most_failures: int | None) -> None:
         self._most_failures = most_failures
-        self._entries: dict[str, _Entry] = {}  # {split id: its entry}, in the order of discovery
+        self._entries: dict[str, _Entry] = {}  # {split id: entry}, in the order of discovery
         self._unassigned: deque[str] = deque()
-        self._waiting: list[tuple[float, str]] = []  # a heap of (when to try again, split id)
+        self._waiting: list[tuple[float, str]] = []  # a heap of (time of the retry, split id)
         self._unfinished: set[str] = set()
         self._behind: set[str] = set()  # neither caught up nor finished
 
     @property
     def split_ids(self) -> Collection[str]:
-        """All splits."""
+        """The ids of all splits."""
         return self._entries.keys()
 
     @property
     def is_finished(self) -> bool:
-        """Whether no split is left to read; also if there is none at all."""
+        """Whether all splits are finished, which includes no splits at all."""
         return not self._unfinished
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether each split is read up to where it ended when its reader was given it."""
+        """Whether every split is caught up or finished."""
         return not self._behind
 
     def on_discovered(self, splits: Iterable[Split]) -> list[Split]:
-        """There are these; returns those that were not known. Nobody is forgotten for absence."""
+        """Add discovered splits; returns the new ones. An absent split is not removed."""
         new = {split.id: split for split in splits if split.id not in self._entries}
         self._entries |= {split_id: _Entry(split) for split_id, split in new.items()}
         self._unassigned.extend(new)
@@ -74,7 +73,7 @@ class SplitLedger:
         return list(new.values())
 
     def assign_next(self, now: float) -> Assignment | None:
-        """The next split that a reader may have now, which then has it; None if there is none."""
+        """Assign the next split; None if none is unassigned or due for a retry."""
         if self._waiting and self._waiting[0][0] <= now:
             _, split_id = heappop(self._waiting)
         elif self._unassigned:
@@ -86,7 +85,7 @@ class SplitLedger:
         return Assignment(entry.split, entry.position)
 
     def next_due(self) -> float | None:
-        """When the next split that failed may be tried again."""
+        """The time of the next retry."""
         return self._waiting[0][0] if self._waiting else None
 
     def on_progress(
@@ -98,10 +97,10 @@ class SplitLedger:
         is_caught_up: bool = False,
         may_go_back: bool = False,
     ) -> None:
-        """All of an assigned split before this position was taken.
+        """An assigned split was read up to this position.
 
-        It goes back only where it may, because what was told before counts no more; else what
-        comes twice is not news, and the position stays.
+        A lower position than before is a repetition and ignored, unless it `may_go_back`: then
+        everything from there on is read again.
         """
         entry = self._assigned(split_id)
         if entry.position is None or position > entry.position or is_caught_up:
@@ -113,7 +112,7 @@ class SplitLedger:
         (self._behind.discard if is_caught_up else self._behind.add)(split_id)
 
     def on_finished(self, split_id: str) -> None:
-        """Nothing of an assigned split is left."""
+        """An assigned split was read to its end."""
         self._assigned(split_id).state = SplitState.FINISHED
         self._unfinished.discard(split_id)
         self._behind.discard(split_id)
@@ -121,14 +120,14 @@ class SplitLedger:
     def on_failure(
         self, split_id: str, error: BackendError, *, now: float, jitter: float
     ) -> float | None:
-        """An assigned split could not be read on: seconds until it may be; None: never again."""
+        """An assigned split failed; returns the seconds until its retry, None without one."""
         entry = self._assigned(split_id)
         entry.failures_total += 1
         entry.last_error = str(error)
         entry.is_caught_up = False
         self._behind.add(split_id)
         pause_s = entry.backoff.on_failure(jitter)
-        if self._is_hopeless(entry, error):
+        if self._is_final(entry, error):
             entry.state = SplitState.FAILED
             return None
         entry.state = SplitState.WAITING
@@ -136,7 +135,7 @@ class SplitLedger:
         return pause_s
 
     def progress(self) -> Sequence[SplitProgress]:
-        """All splits in the order of their discovery, without what only their watermarks tell."""
+        """All splits in the order of discovery, without watermark, idle and paused."""
         return [
             SplitProgress(
                 split_id,
@@ -151,7 +150,7 @@ class SplitLedger:
         ]
 
     def check_invariants(self) -> None:
-        """For tests: each split stands where its state says, and nowhere else."""
+        """For tests: the queues and sets match the states."""
         states = {split_id: entry.state for split_id, entry in self._entries.items()}
         waiting = [split_id for _, split_id in self._waiting]
         assert sorted(self._unassigned) == _in_state(states, SplitState.UNASSIGNED)
@@ -165,7 +164,7 @@ class SplitLedger:
         assert entry.state is SplitState.ASSIGNED, f"{split_id} is {entry.state}"
         return entry
 
-    def _is_hopeless(self, entry: _Entry, error: BackendError) -> bool:
+    def _is_final(self, entry: _Entry, error: BackendError) -> bool:
         if self._most_failures is None:
             return False
         return not error.is_retryable or entry.backoff.failures >= self._most_failures

@@ -4,30 +4,30 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from lookup_core.watermark_valve import NO_WATERMARK_MS, ChannelTime, WatermarkValve
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS, ChannelTime, WatermarkValve
 
 
 @dataclass(slots=True)
 class _Silence:
-    since: float  # the last change or watermark, or the end of a pause
+    since: float  # the last news (a change or a later watermark), or the last pause
     is_caught_up: bool = False
 
 
 class SplitWatermarks:
-    """Takes a split for idle that is caught up and has had no news for `idle_after_s`.
+    """The watermarks of splits; a caught-up split without news for `idle_after_s` is idle.
 
-    Times are seconds of a monotonic clock, but for the watermarks.
+    `now` is monotonic seconds.
     """
 
     def __init__(self, idle_after_s: float) -> None:
         self._idle_after_s = idle_after_s
         self._valve: WatermarkValve[str] = WatermarkValve()
-        self._silences: dict[str, _Silence] = {}  # {split id: its silence}, as in the valve
-        self._due_at = inf  # nobody falls idle before; perhaps nobody does then either
+        self._silences: dict[str, _Silence] = {}  # {split id: silence}
+        self._due_at = inf  # a lower bound of the time when a split becomes idle
 
     @property
     def watermark_ms(self) -> int:
-        """The least of the active splits that are not behind; NO_WATERMARK_MS: none yet."""
+        """The minimum of the aligned splits, or NO_WATERMARK_MS."""
         return self._valve.watermark_ms
 
     @property
@@ -36,13 +36,13 @@ class SplitWatermarks:
         return self._valve.is_idle
 
     def add(self, split_id: str, now: float) -> None:
-        """A split comes, active; harmless when it is there."""
+        """Add an active split; a no-op if it is present."""
         if split_id not in self._silences:
             self._silences[split_id] = _Silence(now)
             self._valve.add(split_id)
 
     def remove(self, split_id: str) -> None:
-        """A split goes for good; harmless when it is not there."""
+        """Remove a split; a no-op if it is absent."""
         self._silences.pop(split_id, None)
         self._valve.remove(split_id)
 
@@ -55,7 +55,7 @@ class SplitWatermarks:
         is_caught_up: bool,
         now: float,
     ) -> None:
-        """A split has told something, if only that nothing was there."""
+        """A split was read, with changes or without."""
         silence = self._silences[split_id]
         is_news = has_changes or watermark_ms > self._valve.time_of(split_id).watermark_ms
         if is_news:
@@ -68,12 +68,12 @@ class SplitWatermarks:
             self._due_at = min(self._due_at, silence.since + self._idle_after_s)
 
     def on_failure(self, split_id: str) -> None:
-        """A split cannot be read for now: nobody knows whether it is silent."""
+        """A split failed: it is not idle until it is read again."""
         self._silences[split_id].is_caught_up = False
         self._valve.on_status(split_id, is_idle=False)
 
     def expire(self, now: float, *, paused: Collection[str] = ()) -> None:
-        """Let those fall idle that have been silent for too long; who is paused is not silent."""
+        """Make splits idle after `idle_after_s` without news; a pause does not count."""
         if now < self._due_at:
             return
         self._due_at = inf
@@ -89,20 +89,20 @@ class SplitWatermarks:
                 self._due_at = min(self._due_at, due_at)
 
     def next_deadline(self) -> float | None:
-        """When to call `expire` again, at the latest."""
+        """The time of the next call of `expire`."""
         return None if self._due_at == inf else self._due_at
 
     def active_ms(self) -> dict[str, int]:
-        """The watermarks of the active splits, by id."""
+        """The watermark of each active split."""
         times = {split_id: self._valve.time_of(split_id) for split_id in self._silences}
         return {each: time.watermark_ms for each, time in times.items() if not time.is_idle}
 
     def time_of(self, split_id: str) -> ChannelTime | None:
-        """What is known of a split; None if it is not there."""
+        """The state of a split; None if it is absent."""
         return self._valve.time_of(split_id) if split_id in self._silences else None
 
     def check_invariants(self) -> None:
-        """For tests: who may fall idle does not without a deadline."""
+        """For tests: every split that may become idle has a deadline."""
         self._valve.check_invariants()
         for split_id, silence in self._silences.items():
             if silence.is_caught_up and not self._valve.time_of(split_id).is_idle:
@@ -110,13 +110,12 @@ class SplitWatermarks:
 
 
 def splits_ahead(watermarks_ms: Mapping[str, int], max_drift_ms: int) -> frozenset[str]:
-    """The active splits whose watermark is more than the drift beyond the least of them.
+    """The splits whose watermark exceeds the minimum by more than the drift.
 
-    Never the slowest, so that nothing stalls. A split that has told no watermark yet neither waits
-    nor is waited for.
+    A split without a watermark is not considered.
     """
-    told_ms = {each: at_ms for each, at_ms in watermarks_ms.items() if at_ms != NO_WATERMARK_MS}
-    if not told_ms:
+    known_ms = {each: at_ms for each, at_ms in watermarks_ms.items() if at_ms != NO_WATERMARK_MS}
+    if not known_ms:
         return frozenset()
-    limit_ms = min(told_ms.values()) + max_drift_ms
-    return frozenset(split_id for split_id, at_ms in told_ms.items() if at_ms > limit_ms)
+    limit_ms = min(known_ms.values()) + max_drift_ms
+    return frozenset(split_id for split_id, at_ms in known_ms.items() if at_ms > limit_ms)

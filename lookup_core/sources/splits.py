@@ -1,50 +1,47 @@
-"""Splits of a source: identity, reading mode and progress.
-
-After Flink's FLIP-27.
-"""
+"""Splits of a source, after Flink's FLIP-27: identity, reading mode and progress."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lookup_core.watermark_valve import NO_WATERMARK_MS
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One part; two of one source differ in their ids."""
+    """One part of a source; ids are unique within it."""
 
     id: str
 
 
 class SplitState(StrEnum):
-    """Who has a split; it is in exactly one of these."""
+    """The state of a split."""
 
     UNASSIGNED = "unassigned"
     ASSIGNED = "assigned"
-    WAITING = "waiting"  # it failed, and is tried again later
+    WAITING = "waiting"  # for a retry after a failure
     FINISHED = "finished"
-    FAILED = "failed"  # for good
+    FAILED = "failed"  # permanently
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
-    """What is known of one split."""
+    """State and progress of one split."""
 
     split_id: str
     state: SplitState
-    position: int | None = None  # all before it was taken; None: nothing was told yet
-    total: int | None = None  # about where `position` will end, if it is known
-    is_caught_up: bool = False  # all was taken that was there when its reader was given it
+    position: int | None = None  # everything before it was read; None: unknown
+    total: int | None = None  # estimate of the final position
+    is_caught_up: bool = False  # read up to the end at the time of its assignment
     failures_total: int = 0
-    last_error: str | None = None  # of the failures since it last got on
+    last_error: str | None = None  # since its last progress
     watermark_ms: int = NO_WATERMARK_MS
-    is_idle: bool = False  # it holds nobody's watermark back
-    is_paused: bool = False  # it is too far ahead of the slowest
+    is_idle: bool = False  # it does not hold the watermark back
+    is_paused: bool = False  # it is too far ahead of the slowest split
 
 
 class ReadingMode(StrEnum):
-    """How many splits a reader has at a time, and how many readers there are."""
+    """The number of readers, and of splits for each reader."""
 
-    SEQUENTIAL = "sequential"  # one reader, one split after the other
-    MULTIPLEXED = "multiplexed"  # one reader of all splits
-    PARALLEL = "parallel"  # a reader and a buffer for each split, several at a time
+    SEQUENTIAL = "sequential"  # one reader, one split at a time
+    MULTIPLEXED = "multiplexed"  # one reader for all splits
+    PARALLEL = "parallel"  # several readers, one split each

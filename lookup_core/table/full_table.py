@@ -7,21 +7,17 @@ rows and changes come in.
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe
 from lookup_core.cache.row_store import Gathered
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
-from lookup_core.keys.single_keys import SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 from lookup_core.table.reload import Reload, last_of_each
-from lookup_core.table.table_rows import TableRows
-
-Mask = npt.NDArray[np.bool_]
+from lookup_core.table.table_rows import Mask, TableRows
 
 _NEVER_S = np.inf
 
@@ -40,7 +36,7 @@ class FullTable:
         self._configured_bytes = self._max_bytes = settings.max_bytes
         self._table = TableRows(schema, settings.max_bytes)
         self._suspects: Hashes = np.zeros(0, np.uint64)
-        self._is_whole = False
+        self.is_whole = False  # a load ended: keys that are not in the table have no row
         self._fresh_at = 0.0
         self._reload: Reload | None = None
         self._evictions = dict.fromkeys(EvictionReason, 0)
@@ -55,11 +51,6 @@ class FullTable:
         return self._table.bytes + self._suspects.nbytes + self._reload_bytes
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the table was loaded, so that unknown keys have no row."""
-        return self._is_whole
-
-    @property
     def hole_count(self) -> int:
         """The number of unknown keys of a loaded table, those with several rows included."""
         return self._table.hole_count + len(self._suspects)
@@ -70,8 +61,8 @@ class FullTable:
         states = self._table.entries.states
         words = states.of(slots)
         is_found = slots != ABSENT
-        is_here = is_found & ~states.is_negative(words) & self._is_whole
-        is_missing = ~is_found & self._is_whole
+        is_here = is_found & ~states.is_negative(words) & self.is_whole
+        is_missing = ~is_found & self.is_whole
         if self._suspects.size:
             is_missing &= ~np.isin(keys.hashes, self._suspects)
         age_s = now - self._fresh_at
@@ -86,13 +77,13 @@ class FullTable:
         )
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
-        """The same as `probe`."""
+        """Like `probe`, which counts no visits here."""
         return self.probe(keys, now)
 
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The row of one key, if it is known."""
         entries = self._table.entries
-        slot = entries.find_one(key) if self._is_whole else ABSENT
+        slot = entries.find_one(key) if self.is_whole else ABSENT
         if slot == ABSENT or not entries.states.is_row(entries.states.of_one(slot)):
             return None
         bookmark = Bookmark(entries.rows.place(slot), _NEVER_S)
@@ -100,7 +91,7 @@ class FullTable:
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of the row of a former hit, if it is still known."""
-        if not self._is_whole or not self._table.entries.rows.is_at(bookmark.place):
+        if not self.is_whole or not self._table.entries.rows.is_at(bookmark.place):
             return None
         return self._row_age_s(bookmark.place.slot, now)
 
@@ -178,7 +169,7 @@ class FullTable:
         self._evictions[EvictionReason.INVALIDATED] += count
         self._table = TableRows(self._schema, self._configured_bytes)
         self._suspects = np.zeros(0, np.uint64)
-        self._is_whole, self._reload = False, None
+        self.is_whole, self._reload = False, None
         return count
 
     def set_max_bytes(self, max_bytes: int) -> None:
@@ -210,7 +201,7 @@ class FullTable:
         self._table = reload.merged()
         self._table.forget_hashes(unseen)
         self._suspects, self._reload = unseen, None
-        self._is_whole, self._fresh_at = True, max(self._fresh_at, reload.began_at)
+        self.is_whole, self._fresh_at = True, max(self._fresh_at, reload.began_at)
         return True
 
     def abort_reload(self) -> None:
@@ -219,7 +210,7 @@ class FullTable:
 
     def oldest_age_s(self, now: float) -> float | None:
         """Seconds since the rows were known to be current; None until a load ends."""
-        return now - self._fresh_at if self._is_whole else None
+        return now - self._fresh_at if self.is_whole else None
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""
@@ -252,7 +243,7 @@ class FullTable:
         """Remove the keys; False if nothing is loaded or loading."""
         if self._reload is not None:
             self._reload.touch(keys)
-        elif not self._is_whole:
+        elif not self.is_whole:
             return False
         slots = self._table.find(keys)
         was_row = (slots != ABSENT) & ~self._table.is_hole(slots)

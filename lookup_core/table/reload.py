@@ -14,7 +14,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
 from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.settings import ReloadSettings
-from lookup_core.table.table_rows import TableRows
+from lookup_core.table.table_rows import Mask, TableRows
 
 
 def key_repeats(keys: CanonicalKeys) -> npt.NDArray[np.bool_]:
@@ -38,8 +38,6 @@ def _codes(keys: CanonicalKeys) -> npt.NDArray[np.uint64] | npt.NDArray[np.int32
         return keys.hashes
     return np.asarray(keys.parts.dictionary_encode().indices.to_numpy(), np.int32)
 
-
-Mask = npt.NDArray[np.bool_]
 
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -114,18 +112,13 @@ class Reload:
         self._aside = TableRows(schema, max_bytes)  # added at the end, holes included
         self._touched = TableRows(schema, max_bytes)  # changed keys
         self._names = schema.columns.names
-        self._row_count = 0
+        self.row_count = 0  # rows read so far
         table.unmark_all()
 
     @property
     def bytes(self) -> int:
         """Memory in addition to the table's."""
         return self._aside.bytes + self._touched.bytes
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows read so far."""
-        return self._row_count
 
     def add(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> None:
         """Add a batch of the snapshot; a key may be in several batches.
@@ -143,7 +136,7 @@ class Reload:
         self._table.mark(found[is_same])
         if is_several.any():
             self._punch(keys.take(np.flatnonzero(is_several).astype(np.int32)))
-        self._row_count += count
+        self.row_count += count
 
     def touch(self, keys: CanonicalKeys) -> None:
         """Record changes of distinct keys: what the table has of them counts."""
@@ -197,7 +190,7 @@ class Reload:
         newcomers = self._aside.newcomers(keys.take(at), rows.take(pa.array(at)))
         room_bytes = self.max_bytes - self._table.bytes - self._touched.bytes
         if not self._aside.has_room(newcomers, room_bytes):
-            raise self._is_full(self._row_count + row_count)
+            raise self._is_full(self.row_count + row_count)
         self._aside.add(newcomers, read_at=self.began_at)
 
     def _punch(self, keys: CanonicalKeys) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from yarl import URL
 
+from lookup_core.protocol.endpoint import EndpointUrl
 from lookup_core.protocol.tls_hints import TlsHint, words
 
 
@@ -67,7 +68,6 @@ def read_token(text: str) -> str:
 
 UNIX = "unix://"
 NO_FILES = ClientFiles()
-_SCHEMES = frozenset({"http", "https"})
 DEFAULT = f"{UNIX}/run/sidelook/sidelook.sock"
 
 EndpointOption = Annotated[
@@ -138,15 +138,10 @@ def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> Endpoint:
 
 
 def _endpoint(text: str, files: ClientFiles) -> Endpoint:
-    if text.startswith(UNIX) and len(text) > len(UNIX):
-        return Endpoint(text, URL("http://localhost"), Path(text.removeprefix(UNIX)))
     try:
-        url = URL(text)
-        is_http = url.scheme in _SCHEMES and bool(url.host) and url == url.origin()
-    except ValueError:
-        is_http = False
-    if not is_http:
-        raise typer.BadParameter(
-            f"{text!r} is neither unix:///path nor http://host:port nor https://host:port"
-        )
-    return Endpoint(text, url, files=files)
+        parsed = EndpointUrl.parse(text)
+        if parsed.path is not None:
+            return Endpoint(text, URL("http://localhost"), Path(parsed.path))
+        return Endpoint(text, URL(text), files=files)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -14,9 +14,9 @@ from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.settings import FeedSettings
 from lookup_core.statistics import FeedStatistics, InvalidationOrigin, UnusedMessage
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.answer import Outcome
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
@@ -20,7 +21,6 @@ from lookup_core.statistics import (
     LoadStatistics,
     RefreshStatistics,
 )
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.observability import metrics
 from service.observability.metrics import (
     ChannelState,

@@ -9,10 +9,10 @@ from itertools import count
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, Overloaded, unknown_dimension
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.operator.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Open
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
-from lookup_core.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from service.engine.dimension import Dimension
 
 # The first watermark of a channel follows its first batch; without event time there is none. Until

@@ -8,9 +8,9 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.protocol.endpoint import EndpointUrl
 from lookup_core.protocol.tls_hints import TlsHint, words
 
 
@@ -62,18 +62,11 @@ def _unreadable(options: str, files: str | None, error: OSError) -> InvalidReque
 
 
 _STREAM_PATH = "/v1/stream"
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A parsed URL: `path` for a Unix socket, otherwise host and port."""
-
-    url: str
-    path: str | None
-    host: str
-    port: int
-    is_secure: bool
+class Endpoint(EndpointUrl):
+    """An endpoint that the client connects to."""
 
     @property
     def web_socket_url(self) -> str:
@@ -133,14 +126,11 @@ class Endpoint:
 
 
 def endpoint_of(url: str) -> Endpoint:
-    """Parse `unix:///path`, `http://host:port` or `https://host:port`; ValueError otherwise."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
-        return Endpoint(url, parts.path, "localhost", 0, is_secure=False)
-    if parts.scheme in _DEFAULT_PORTS and parts.hostname and parts.path in {"", "/"}:
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
-        return Endpoint(url, None, parts.hostname, port, is_secure=parts.scheme == "https")
-    raise ValueError(f"{url!r} is neither unix:///path nor http://host:port nor https://host:port")
+    """The endpoint of a URL; raises ValueError for a malformed URL or a relative path."""
+    endpoint = Endpoint.parse(url)
+    if endpoint.path is not None and not endpoint.path.startswith("/"):
+        raise ValueError(f"{url!r} needs an absolute path: unix:///path")
+    return endpoint
 
 
 def limit_wait(connected: socket.socket, deadline_s: float) -> None:

@@ -114,7 +114,7 @@ def test_errors_become_nulls(with_bad_key: DataFrame, sidecar_process: SidecarPr
 
 def test_error_fails_the_task(with_bad_key: DataFrame, sidecar_process: SidecarProcess) -> None:
     """With "fail", the default, the error names the dimension, the reason and the option."""
-    message = r"1 lookups of 'tiers' failed \(type: .* beyond its range\); on_error is 'fail'"
+    message = r"1 lookups of 'tiers' failed \(type: .* out of range\); on_error is 'fail'"
 
     with pytest.raises(PythonException, match=message):
         labels(with_bad_key, sidecar_process)

@@ -81,21 +81,21 @@ def test_unknown_authority_is_refused(secure: SecureSidecar) -> None:
     """Whoever does not know who signed the certificate is told how to name them."""
     stranger = dataclasses.replace(handle(secure), ca_file=None)
 
-    assert "nobody in the system's authorities signed its certificate" in refusal(stranger)
+    assert "not signed by an authority in the system's trust store" in refusal(stranger)
 
 
 def test_other_host_is_refused(secure: SecureSidecar) -> None:
     """The name that is asked for must be one of the certificate's."""
     other = dataclasses.replace(handle(secure), url=f"https://127.0.0.1:{secure.port}")
 
-    assert "its certificate is not for 127.0.0.1; ask for a name that it has" in refusal(other)
+    assert "its certificate is not for 127.0.0.1; use a host of the certificate" in refusal(other)
 
 
 def test_missing_certificate_is_refused(secure: SecureSidecar) -> None:
     """Whoever shows no certificate is told that one may be needed."""
     nameless = dataclasses.replace(handle(secure), cert_file=None, key_file=None)
 
-    assert "if it asks for certificates, give cert_file and key_file" in refusal(nameless)
+    assert "if it requires client certificates, give cert_file and key_file" in refusal(nameless)
 
 
 def test_certificate_of_a_stranger_is_refused(secure: SecureSidecar, tmp_path: Path) -> None:
@@ -277,5 +277,5 @@ def test_command_tells_what_is_missing(secure: SecureSidecar) -> None:
     _, _, nameless = answered(secure, "--ca-file", str(secure.signer.file))
 
     assert code != 0
-    assert "name who did with --ca-file" in untrusted
-    assert "if it asks for certificates, give --cert-file and --key-file" in nameless
+    assert "give the authority with --ca-file" in untrusted
+    assert "if it requires client certificates, give --cert-file and --key-file" in nameless

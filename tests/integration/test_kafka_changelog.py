@@ -22,7 +22,7 @@ from demo.embedded_kafka.kafka_topics import (
 from lookup_core.changelog.change_decoder import DecoderSettings, RowChanges, TableChange
 from lookup_core.changelog.format import ChangelogFormat, decoder_for
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.watermark_valve import NO_WATERMARK_MS
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.kafka_reading import changelog, producing, reading, send_keys

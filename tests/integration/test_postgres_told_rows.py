@@ -10,7 +10,7 @@ from service.connectors.postgres.settings import PostgresSettings
 from tools.processes.postgres_server import Database, PostgresServer
 
 PLAIN = "CREATE TABLE things (id int4 PRIMARY KEY, other int4, name text)"
-TOLD = TableOrigin("public", "things", tells_rows=True)
+TOLD = TableOrigin("public", "things", reports_rows=True)
 FULL_IDENTITY = "ALTER TABLE things REPLICA IDENTITY FULL"
 
 
@@ -41,7 +41,7 @@ async def test_names_are_the_catalogs(database: Database) -> None:
     async with PostgresBackend(settings) as backend:
         schema = await backend.describe(timeout_s=5.0)
 
-    assert nameable(schema.origin) == TableOrigin("My", "a.B", tells_rows=True)
+    assert nameable(schema.origin) == TableOrigin("My", "a.B", reports_rows=True)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_plain_tables_tell_rows(database: Database, statements: tuple[str,
     assert await origin(database, *statements) == TOLD
 
 
-async def test_primary_key_within_the_key_tells_rows(database: Database) -> None:
+async def test_primary_key_within_the_key_reports_rows(database: Database) -> None:
     """A key that has the primary key in it has one row at most."""
     assert await origin(database, PLAIN, key=("other", "id")) == TOLD
 
@@ -92,7 +92,7 @@ async def test_doubtful_tables_tell_keys(database: Database, statements: tuple[s
 
 async def test_full_identity_is_known(database: Database) -> None:
     """With REPLICA IDENTITY FULL more types are told, as long values are sent again."""
-    expected = TableOrigin("public", "things", tells_rows=True, has_full_identity=True)
+    expected = TableOrigin("public", "things", reports_rows=True, has_full_identity=True)
 
     assert await origin(database, PLAIN, FULL_IDENTITY) == expected
     added = "ALTER TABLE things ADD COLUMN b bytea, ADD COLUMN n numeric(38, 1)"

@@ -105,7 +105,7 @@ def changelog(
     """The changelog, as a dimension of the table has it."""
     origin = schema.origin
     assert origin is not None
-    assert origin.tells_rows
+    assert origin.reports_rows
     decoder = DecoderSettings(
         origin.name, with_rows=True, has_full_identity=origin.has_full_identity
     )

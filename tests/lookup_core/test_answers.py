@@ -1,4 +1,4 @@
-"""Answers: outcomes in columns, their pieces, and the bytes that answers and rows take."""
+"""Answers: outcomes in columns, pieces, and the bytes of answers and rows."""
 
 from typing import Any
 
@@ -118,6 +118,6 @@ FLAT = pa.record_batch(
 def test_row_bytes_are_lengths_and_widths(
     rows: pa.RecordBatch, expected: list[int], most: int
 ) -> None:
-    """A row takes the length or width of its values, NULL nothing; no row exceeds the bound."""
+    """The bytes of a row are those of its values, 0 for NULL; no row exceeds the bound."""
     assert row_bytes(rows).tolist() == expected
     assert most_row_bytes(rows) == most

@@ -32,13 +32,13 @@ EPOCH, EPOCH_UTC = dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, tzinfo=dt.UT
 
 
 def value(name: str, given: object) -> object:
-    """What the default row has in a column."""
+    """The value of the default row in a column."""
     row = default_row({name: given}, COLUMNS)
     return row[name].to_pylist()[0]
 
 
 def refusal(values: dict[str, object]) -> str:
-    """Why there is no such default row."""
+    """The error of an invalid default row."""
     with pytest.raises(BackendError) as caught:
         default_row(values, COLUMNS)
     assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
@@ -114,7 +114,7 @@ def test_other_columns_are_null() -> None:
     ],
 )
 def test_unfit_values_are_refused(name: str, unfit: list[object], remedy: str) -> None:
-    """Nothing is rounded, cut or guessed; the error names column, type and remedy, no value."""
+    """No value is rounded or guessed; the error names column, type and remedy, but no value."""
     kind = COLUMNS.field(name).type
     expected = f"default: column {name} is {kind}, and the value is not; {remedy}"
 

@@ -44,10 +44,10 @@ def test_columns_come_in_requested_order(names: list[str] | None, expected: list
         (
             ["xyz", "abc", "name", "xyz"],
             "unknown_column",
-            "the dimension has no column abc, xyz; there is name, tier, city",
+            "the dimension has no column abc, xyz; available: name, tier, city",
         ),
-        (["tear", "id"], "unknown_column", "id: in the key, so the records have it already"),
-        (["name", "tier", "name"], "bad_request", "each column may be asked for once"),
+        (["tear", "id"], "unknown_column", "id: in the key, so the records already have it"),
+        (["name", "tier", "name"], "bad_request", "each column may be requested only once"),
     ],
 )
 def test_wrong_columns_are_refused(names: list[str], code: str, detail: str) -> None:
@@ -74,7 +74,7 @@ def test_versions_bring_their_times(names: list[str] | None, expected: list[str]
 
     assert schema.select_versions(names).names == expected
     assert schema.select(["name"]).names == ["name"]
-    with pytest.raises(InvalidRequest, match=r"bad_request: .*; leave as_of out"):
+    with pytest.raises(InvalidRequest, match=r"bad_request: .*; omit as_of"):
         SCHEMA.select_versions(names)
 
 
@@ -106,7 +106,7 @@ def test_version_columns_are_read_back(versions: VersionColumns) -> None:
         (DimensionSchema(KEY, UUID), DimensionSchema(KEY, PLAIN), False),
         (from_table(), from_table(), True),
         (from_table(), SCHEMA, False),
-        (from_table(), from_table(tells_rows=True), False),
+        (from_table(), from_table(reports_rows=True), False),
         (from_table(table_id=1), from_table(table_id=2), False),
     ],
 )
@@ -124,7 +124,7 @@ def test_same_schema_has_same_origin(
     [
         (SCHEMA, changed(tier=pa.int32(), name=pa.utf8()), True),
         (changed(new=pa.date32(), tier=pa.int32()), changed(tier=pa.int32()), True),
-        (from_table(tells_rows=True), from_table(), True),
+        (from_table(reports_rows=True), from_table(), True),
         (from_table(table_id=2), from_table(table_id=1), True),
         (changed(name=pa.utf8()), changed(tier=pa.int32()), False),
         (changed(tier=pa.int64()), changed(tier=pa.int32()), False),
@@ -144,7 +144,7 @@ def test_channel_schema_outlasts_other_changes(
 
 def test_origin_names_its_table() -> None:
     """An origin relies on no changelog by default, and keeps the rest without its rows."""
-    origin = TableOrigin("my schema", 'a"b', table_id=5, tells_rows=True, has_full_identity=True)
+    origin = TableOrigin("my schema", 'a"b', table_id=5, reports_rows=True, has_full_identity=True)
 
     assert origin.name == 'my schema.a"b'
     assert origin.without_rows() == TableOrigin(

@@ -1,4 +1,4 @@
-"""Errors: the tree, its codes, and the hints that error messages end with."""
+"""Errors: the tree, its codes, and the hints in error messages."""
 
 import pickle
 
@@ -63,7 +63,7 @@ def test_errors_cross_processes(error: SidelookError, text: str, fields: dict[st
 
 
 def test_codes_are_distinct_words() -> None:
-    """Each code is one word with one meaning; retries help where the cause passes with time."""
+    """Each code has one meaning; it is retryable if the cause may pass with time."""
     words = [str(code) for code in ErrorCode]
 
     assert all(word == word.lower() and word.replace("_", "").isalpha() for word in words)
@@ -73,7 +73,7 @@ def test_codes_are_distinct_words() -> None:
         *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
         *(ErrorCode.OVERLOADED, ErrorCode.DRAINING),
     }
-    assert ErrorCode.TIMEOUT.meaning == "no answer within the time given"
+    assert ErrorCode.TIMEOUT.meaning == "no answer before the deadline"
     assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"
 
 
@@ -82,14 +82,14 @@ def test_codes_are_distinct_words() -> None:
     [
         ("custmer", ["orders", "Customer"], "; did you mean Customer?"),
         ("ID", ["id"], "; did you mean id?"),
-        ("zzz", ["id", "name"], "; there is id, name"),
-        ("zzz", [*map(str, range(20))], f"; there is {', '.join(map(str, range(20)))}"),
-        ("zzz", [*map(str, range(500))], f"; there is {', '.join(map(str, range(20)))}, …"),
+        ("zzz", ["id", "name"], "; available: id, name"),
+        ("zzz", [*map(str, range(20))], f"; available: {', '.join(map(str, range(20)))}"),
+        ("zzz", [*map(str, range(500))], f"; available: {', '.join(map(str, range(20)))}, …"),
         ("zzz", [], ""),
     ],
 )
 def test_hint_is_nearest_name_or_list(name: str, offered: list[str], hint: str) -> None:
-    """A hint is the nearest name in any case, or else the first twenty names."""
+    """A hint is the nearest name in any case, otherwise the first twenty names."""
     assert nearest_name(name, offered) == hint
 
 
@@ -117,7 +117,8 @@ def test_plain_address_may_need_tls() -> None:
 
 REFUSAL = TlsHint("sidecar.example", "/ca.crt", "/tls.crt")
 NAMELESS = TlsHint("sidecar.example", None, None, "--ca-file", "--cert-file and --key-file")
-FOR_ANOTHER = "its certificate is not for sidecar.example; ask for a name that it has, "
+OTHER_HOST = "its certificate is not for sidecar.example; use a host of the certificate, "
+UNTRUSTED = "its certificate is not signed by an authority in"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,9 @@ FOR_ANOTHER = "its certificate is not for sidecar.example; ask for a name that i
     [
         (10, "its certificate has expired; renew listen.tls.cert_file there"),
         (9, "its certificate is not valid yet; compare the clocks of both machines"),
-        *((code, f"{FOR_ANOTHER}or let it have this one") for code in (62, 64)),
+        *((code, f"{OTHER_HOST}or issue one for this host") for code in (62, 64)),
         *(
-            (code, "nobody in /ca.crt signed its certificate; name who did with ca_file")
+            (code, f"{UNTRUSTED} /ca.crt; give the authority with ca_file")
             for code in (2, 18, 19, 20, 21)
         ),
         (26, "its certificate was refused: unsuitable certificate purpose"),
@@ -138,9 +139,11 @@ def test_refused_certificates_have_remedies(code: int, text: str) -> None:
     assert REFUSAL.of_certificate(code, "unsuitable certificate purpose") == text
 
 
-GIVE_A_CERTIFICATE = "it asks for a certificate; give cert_file and key_file"
-UNKNOWN_CA = "it does not trust who signed /tls.crt; see listen.tls.client_ca_file there"
-NO_TLS = "what listens there does not speak TLS; is its address http://?"
+GIVE_A_CERTIFICATE = "it requires a client certificate; give cert_file and key_file"
+UNKNOWN_CA = (
+    "it does not trust the authority that signed /tls.crt; see listen.tls.client_ca_file there"
+)
+NO_TLS = "the port does not speak TLS; is the address http://?"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +173,8 @@ def test_remedies_name_options_of_client() -> None:
         NAMELESS.of_silence(),
         REFUSAL.of_silence(),
     ] == [
-        "nobody in the system's authorities signed its certificate; name who did with --ca-file",
-        "it asks for a certificate; give --cert-file and --key-file",
-        "if it asks for certificates, give --cert-file and --key-file",
+        f"{UNTRUSTED} the system's trust store; give the authority with --ca-file",
+        "it requires a client certificate; give --cert-file and --key-file",
+        "if it requires client certificates, give --cert-file and --key-file",
         "if it does not accept /tls.crt, its log says why",
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.event_rate_limit import MAX_SUBJECTS, EventRateLimit
 from lookup_core.protocol.trace_parent import TraceParent
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -35,6 +35,18 @@ def test_success_ends_the_interval() -> None:
     gate.on_success()
 
     assert gate.is_due("down", 1.0)
+
+
+def test_least_recent_subject_is_dropped() -> None:
+    """Of too many subjects the least recently seen one is dropped, and logged again at once."""
+    gate = EventRateLimit()
+    for subject in range(MAX_SUBJECTS):
+        gate.is_due(subject, 0.0)
+    seen_again = gate.is_due(0, 1.0)
+
+    gate.is_due("new", 2.0)
+
+    assert [seen_again, gate.is_due(0, 3.0), gate.is_due(1, 3.0)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def statistics_of(total: int, *, level: int) -> DimensionStatistics:
 
 
 def test_statistics_begin_with_zeros() -> None:
-    """A new dimension has zeros for all labels, and its limits; nothing is loaded or followed."""
+    """A new dimension has zeros for all labels, and its limits; no load and no feed."""
     settings = DimensionSettings(
         "customers", cache=CacheSettings(max_bytes=7), batch=BatchSettings(max_in_flight=3)
     )
@@ -56,14 +56,14 @@ def test_statistics_begin_with_zeros() -> None:
 
 
 def test_totals_are_summed_and_levels_are_not() -> None:
-    """The totals of a former state count on; the levels are those of the current state."""
+    """The totals of a former state are added; the levels are those of the current state."""
     former, current = statistics_of(2, level=8), statistics_of(5, level=6)
 
     assert summed_statistics(former, current) == statistics_of(7, level=6)
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    """A dimension without settings reads through a bounded cache, and batches without linger."""
+    """A dimension without settings has a bounded read-through cache, and batches do not linger."""
     assert DimensionSettings("customers") == DimensionSettings(
         "customers",
         CacheSettings(CacheMode.PARTIAL, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0),

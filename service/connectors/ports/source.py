@@ -8,8 +8,8 @@ from typing import Protocol, Self
 from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 
 
 @dataclass(frozen=True, slots=True)

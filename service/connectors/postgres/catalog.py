@@ -124,7 +124,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         columns=tuple((name, column_reading(_type(columns[name]))) for name in names),
         table_id=entry["oid"],
         primary_key=_readable(columns, entry["primary_key"]),
-        tells_rows=_has_exact_changes(
+        reports_rows=_has_exact_changes(
             entry,
             key=[columns[name] for name in settings.key],
             columns=[columns[name] for name in names],

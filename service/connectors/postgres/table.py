@@ -144,7 +144,7 @@ class PostgresTable:
     columns: tuple[tuple[str, ColumnReading], ...]
     table_id: int = 0  # oid
     primary_key: tuple[str, ...] = ()  # empty if there is none that may be read
-    tells_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
+    reports_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
     has_full_identity: bool = False  # REPLICA IDENTITY FULL
     versions: VersionColumns | None = None
 
@@ -163,7 +163,7 @@ class PostgresTable:
                 self.schema_name,
                 self.name,
                 table_id=self.table_id,
-                tells_rows=self.tells_rows,
+                reports_rows=self.reports_rows,
                 has_full_identity=self.has_full_identity,
             ),
         )

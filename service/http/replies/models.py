@@ -3,6 +3,7 @@
 `LookupAnswer` and `Row` only describe: lookup replies are written without a model, for speed.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -13,11 +14,11 @@ from lookup_core.answer import Outcome
 from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import CacheMode
 from lookup_core.sources.splits import SplitState
 from lookup_core.statistics import EvictionReason, InvalidationOrigin, LoadResult, UnusedMessage
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.http.body import MediaType
 
 # Bounds and enums are described, not checked: a wrong figure must not fail the whole reply.
@@ -103,8 +104,8 @@ class Cache(Reply):
     rows: Count
     bytes: Count
     max_bytes: Count
-    evictions: dict[EvictionReason, Count]
-    invalidations: dict[InvalidationOrigin, Count]
+    evictions: Mapping[EvictionReason, Count]
+    invalidations: Mapping[InvalidationOrigin, Count]
     ttl_s: Seconds
     negative_ttl_s: Seconds
     stale_while_revalidate_s: Seconds

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from lookup_core.cache.row_cache import Probe, RowCache
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
-from lookup_core.keys.single_keys import SingleKey
+from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey, canonical_keys
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import EvictionReason
 

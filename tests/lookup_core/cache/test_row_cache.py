@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.keys.canonical_keys import CanonicalKeys
-from lookup_core.keys.single_keys import SingleKey
+from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 from tests.lookup_core.cache.row_caches import (

@@ -175,7 +175,7 @@ class RowCacheMachine(RuleBasedStateMachine):
         return whole_s * (1 - self.jitter * share)
 
 
-@example_counts(quick=12, nightly=300)
+@example_counts(quick=12, full=300)
 def test_cache_agrees_with_a_dict(examples: int) -> None:
     """A large cache holds what a dict holds; a small one less, and never anything else."""
     run_model(RowCacheMachine, examples=examples, steps=25)

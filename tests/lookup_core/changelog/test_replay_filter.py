@@ -19,7 +19,7 @@ from lookup_core.changelog.change_decoder import (
 from lookup_core.changelog.debezium_json import DebeziumDecoder
 from tests.lookup_core.changelog.change_messages import Message, listed, schema_of
 from tests.lookup_core.changelog.logged_table import MINUTE_MS, LogConnector, LoggedTable
-from tests.lookup_core.model_runs import QUICK_AND_FULL, run_model
+from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 
 FIRST_MS = 100_000
 LATER_MS = FIRST_MS + 60_001

@@ -1,4 +1,4 @@
-"""The fence: a read is cached only if it saw all changes that were reported before it landed."""
+"""The fence: a read is cached only if it saw all changes that were reported before its end."""
 
 from collections.abc import Sequence
 
@@ -94,7 +94,7 @@ def test_read_must_see_its_changes(
 
 
 def test_late_read_is_checked_itself(fence: Fence) -> None:
-    """That one read saw a change proves nothing of another read, which was sent before it."""
+    """A change that one read saw may be invisible to another read, sent before it."""
     fence.report(1, by=103)
     assert fence.lets_in(1, snapshot="104:105:", sent_at=2.0) == [True]
 
@@ -199,7 +199,7 @@ def test_lagging_standby_is_held_off(fence: Fence) -> None:
 
 @pytest.mark.parametrize("is_overflow", [True, False])
 def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
-    """It is forgotten 60 s after a read that saw it, before its id is in the future again."""
+    """It is dropped 60 s after a read saw it, before its id wraps around."""
     fence = Fence(capacity=0)
     fence.report(1, by=100) if is_overflow else fence.note_table(100, 0.0)
     later = f"{100 - 2**31 + 1 + WRAP}:{2 * WRAP}:"
@@ -213,7 +213,7 @@ def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
 
 
 def test_oldest_changes_leave_first() -> None:
-    """Beyond the capacity the oldest changes are not forgotten: they count for the whole table."""
+    """Beyond the capacity, the oldest changes count for the whole table."""
     fence = Fence(capacity=4)
     fence.report(1, 2, by=[101, 102], at=1.0)
     fence.report(3, 4, 5, by=[103, 104, 105], at=2.0)
@@ -234,7 +234,7 @@ def test_surplus_counts_for_the_table() -> None:
 
 
 def test_memory_grows_to_its_bound() -> None:
-    """Memory doubles as changes come, up to the capacity; then an eighth makes room at once."""
+    """Memory doubles up to the capacity; then an eighth of the changes is folded at once."""
     fence = Fence(capacity=5000)
     few = fence.bytes
     counts = []
@@ -246,7 +246,7 @@ def test_memory_grows_to_its_bound() -> None:
 
 
 def test_unseen_keys_are_named(fence: Fence) -> None:
-    """The keys whose changes a snapshot does not show are named; None if they may be any."""
+    """The keys with changes that a snapshot does not show; None if any key may be one."""
     fence.report(1, 2, by=[101, 103])
     snapshot = TableSnapshot.parse("103:105:103")
 

@@ -18,6 +18,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import (
     NULL_HASH,
     CanonicalKeys,
+    SingleKey,
+    SingleKeys,
     canonical_keys,
     has_number_keys,
     is_among,
@@ -27,7 +29,6 @@ from lookup_core.keys.canonical_keys import (
     shards_of_groups,
 )
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
-from lookup_core.keys.single_keys import SingleKey, SingleKeys
 from tests.lookup_core.hypothesis_runs import few_examples
 
 SEED = 0x1234_5678_9ABC_DEF1
@@ -165,12 +166,12 @@ def test_hashes_spread_in_low_bits(values: Sequence[Any]) -> None:
 
 
 def single(field: pa.Field, value: object, seed: int = 0) -> SingleKey | None:
-    """What is made of a single value."""
+    """The key of a single value."""
     return SingleKeys(schema_of(field), seed=seed).of(value)
 
 
 def in_batch(value: object, kind: pa.DataType, seed: int = 0) -> SingleKey:
-    """What a batch makes of it."""
+    """The key of the same value in a batch."""
     keys = keys_of((kind, [value]), seed=seed)
     return SingleKey(int(keys.hashes[0]), None if keys.parts is None else keys.parts[0].as_py())
 
@@ -245,7 +246,7 @@ def test_width_of_integers_is_ignored() -> None:
 
 
 def test_stable_hashes_never_change() -> None:
-    """Hashes and groups are the same in every version, because work is divided by them."""
+    """Hashes and groups are the same in every version, because data is partitioned by them."""
     numbers, texts = (pa.int64(), [1, 2, None, 10**12]), (pa.utf8(), ["a", "b", "", "EWR"])
 
     assert key_hashes(batch_of(numbers)).tolist()[:2] == [6238072747940578789, 15839785061582574730]

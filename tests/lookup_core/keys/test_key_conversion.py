@@ -131,12 +131,12 @@ def test_exact_json_values_are_taken(kind: pa.DataType, value: object, expected:
         (pa.timestamp("us", "UTC"), ["0001-01-01T00:00+01:00", "9999-12-31T23:59-00:01"]),
         (pa.timestamp("s"), ["2013-01-31T05:00:00.5"]),
         (pa.decimal128(5, 2), ["1000", "1.005", 1000, 1.5, True, "NaN", "Infinity", "", "1,5"]),
-        # Python's own parser takes these:
+        # The parser of Python accepts these:
         (
             pa.decimal128(5, 2),
             ["1_0", " 1", "1 ", "1\n", "\u0661", "0x1", "1e", "+", "1.", "1e1_0"],
         ),
-        # Arrow ends the process for these:
+        # Arrow aborts the process for these:
         (pa.decimal128(5, 2), ["1e-9999999", "1e9999999", "1e99999999999999999999", "-1e-999"]),
         (pa.binary(), ["/w=", "/w", "é", "/ w==", "_w==", 5]),
         (UUID_KEY, ["", "1", PLAIN[:-1], PLAIN + "0", PLAIN + "\n", f"{{{PLAIN}}}", 5]),
@@ -191,7 +191,7 @@ def test_type_without_json_form_is_refused(kind: pa.DataType) -> None:
         from_json([1], kind)
 
     assert caught.value.code is ErrorCode.KEY_TYPE
-    assert caught.value.detail == f"key 'id' is {kind}, which JSON cannot name exactly"
+    assert caught.value.detail == f"key 'id' is {kind}, which has no exact form in JSON"
 
 
 json_values = st.recursive(
@@ -301,7 +301,7 @@ def test_uuid_is_read_from_text(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8()])
 def test_nul_is_a_fault_on_request(kind: pa.DataType) -> None:
-    """A key with U+0000 is a fault where the database cannot hold it, and a text elsewhere."""
+    """A key with U+0000 is a fault if the database cannot store it, otherwise a text."""
     column = pa.array(["a", "\0", None, "b\0c"], kind)
 
     faults = faults_at([1, 3], INVALID_TEXT)
@@ -328,7 +328,7 @@ def test_columns_of_same_kind_are_taken(kind: pa.DataType, to: pa.DataType, valu
 
 
 def refusal(given_schema: pa.Schema, schema: DimensionSchema) -> str:
-    """Why keys of this schema are refused, before any key is there and with an empty batch."""
+    """The reason why keys of this schema are refused, before any batch and for an empty one."""
     with pytest.raises(InvalidRequest) as caught:
         check_key_types(given_schema, schema)
     empty = [pa.array([], field.type) for field in given_schema]
@@ -360,7 +360,7 @@ def refusal(given_schema: pa.Schema, schema: DimensionSchema) -> str:
     ],
 )
 def test_inexact_types_are_refused(kind: pa.DataType, to: pa.DataType, name: str) -> None:
-    """A type that converts only by a guess is refused for all keys; the error names both types."""
+    """A type without an exact conversion is refused; the error names both types."""
     detail = refusal(pa.schema({"id": kind}), dimension(field_of(to)))
 
     assert detail == (
@@ -441,12 +441,12 @@ def test_fields_count_by_name_or_position(
     ("names", "is_exact", "hint"),
     [
         *(
-            (names, False, "; say which column is which")
+            (names, False, "; name the key column of each field")
             for names in [("a",), ("origin",), ("a", "b", "c"), ("time_hour", "b"), ("a", "origin")]
         ),
-        ((), False, "; say which column is which"),
+        ((), False, "; name the key column of each field"),
         (("origan", "time_hour"), True, "; did you mean origin?"),
-        (("a", "b"), True, "; there is origin, time_hour"),
+        (("a", "b"), True, "; available: origin, time_hour"),
         (("origin", "origin"), True, ""),
     ],
 )

@@ -26,7 +26,7 @@ def index() -> Iterator[KeyIndex]:
 
 
 def test_removed_slots_are_reused(index: KeyIndex) -> None:
-    """Keys that come and go do not make the index grow."""
+    """Added and removed keys do not grow the index."""
     before = index.bytes
 
     for number in range(0, 8_000, 400):
@@ -87,7 +87,7 @@ def test_slots_grow_by_a_quarter(index: KeyIndex) -> None:
 @pytest.mark.parametrize("count", [411, 412, 413, 512, 513, 514, 614, 615, 5_000])
 @pytest.mark.parametrize("kept", [0, 100])
 def test_growth_is_known_before(index: KeyIndex, count: int, kept: int) -> None:
-    """The bytes and slots after an insertion are known before it, also if keys leave until then."""
+    """Growth by an insertion is known before it, also after removals."""
     slots = index.insert(hashes_of(*range(100)))
     expected = (
         index.bytes + index.more_bytes(count, kept=kept),
@@ -101,7 +101,7 @@ def test_growth_is_known_before(index: KeyIndex, count: int, kept: int) -> None:
 
 
 def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
-    """A shrunk index takes what one made for its keys takes, finds them, and accepts new ones."""
+    """A shrunk index has the size of a new one, finds its keys, and accepts others."""
     slots = index.insert(hashes_of(*range(10_000)))
     index.remove(slots[:9_400])
 

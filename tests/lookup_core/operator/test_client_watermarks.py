@@ -1,4 +1,4 @@
-"""Client watermarks: bounded out-of-orderness, and batches that are cut at their watermarks."""
+"""Client watermarks: bounded out-of-orderness, and batches split at watermarks."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_watermark_settings_are_checked(wrong: dict[str, Any]) -> None:
 
 
 def naive_cuts(batches: list[list[int]], delay_ms: int, interval_ms: int | None) -> list[list[Cut]]:
-    """One record at a time."""
+    """The cuts that a loop over the records finds."""
     largest, cut_at, everything = NULL, NULL, []
     for batch in batches:
         cuts = []
@@ -88,7 +88,7 @@ def test_watermarks_are_those_of_a_loop(
     st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=40, max_size=40),
 )
 def test_batch_goes_in_once_in_order(ends: list[int], room: list[tuple[int, int]]) -> None:
-    """Rows and watermarks go in once, in order, as many as there are places and rows allowed."""
+    """Rows and watermarks enter once, in order, within the free places and allowed rows."""
     all_cuts = [Cut(end, end * 10) for end in ends]
     expected: list[int | Cut] = []
     for row in range(20):

@@ -18,12 +18,12 @@ from lookup_core.operator.element_queue import (
     Expired,
     KeyHashes,
     Mark,
+    OrderedQueue,
     QueueStatistics,
     Segment,
     Slice,
     SlotId,
 )
-from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
@@ -68,7 +68,7 @@ def leave(queue: ElementQueue) -> Left:
 
 
 def played(queue: ElementQueue, *steps: Step) -> list[object]:
-    """What each step returns."""
+    """The result of each step."""
     returned = []
     for step in steps:
         returned.append(step(queue))
@@ -233,7 +233,7 @@ class Entry:
 
     @property
     def place(self) -> Place:
-        """What the entry is."""
+        """Describe the entry."""
         return self.slot, self.row
 
 
@@ -280,7 +280,7 @@ class NaiveQueue:
         return min((entry.deadline_s for entry in self._open()), default=None)
 
     def may_leave(self) -> list[Place]:
-        """What may leave now, in order: records up to a watermark, or the watermark."""
+        """The entries that may leave now, in order: records up to a watermark, or the watermark."""
         marks = [at for at, entry in enumerate(self.entries) if entry.row is None]
         front = self.entries[: max(min(marks, default=len(self.entries)), 1)]
         if self.mode == "ordered":
@@ -399,8 +399,8 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 @each_mode
-@example_counts(quick=15, nightly=200)
+@example_counts(quick=15, full=200)
 def test_queue_agrees_with_its_twin(examples: int, mode: str) -> None:
-    """After any course of events a queue has what a list of single records has."""
+    """After any events, a queue has the same content as a list of single records."""
     machine = type("QueueMachine", (QueueMachine,), {"mode": mode})
     run_model(machine, examples=examples, steps=30)

@@ -23,7 +23,7 @@ ROWS = np.arange(6)
 
 @pytest.fixture
 def question() -> Iterator[Question]:
-    """Six rows that look four keys up."""
+    """Six rows that look up four keys."""
     question = Question(np.array([0, 1, 2, 1, 3, 0]), key_count=4, columns=COLUMNS)
     yield question
     question.check_invariants()
@@ -43,7 +43,7 @@ def columns_at(question: Question, *rows: int) -> list[list[object]]:
 
 
 def test_answer_ends_rows_of_its_keys(question: Question) -> None:
-    """An answer ends every row that looks one of its keys up, and no other row."""
+    """An answer ends the rows of its keys, and no other row."""
     assert ended(question, hits(1)) == [1, 3]
     assert question.open_keys == 3
     assert ended(question, hits(3, 0, 2)) == [0, 2, 4, 5]
@@ -124,7 +124,7 @@ def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: 
 def test_any_partition_into_answers_is_the_same(
     order: list[int], cuts: set[int], gone: set[int], wanted: list[int]
 ) -> None:
-    """However the answers arrive, a row has the columns of its own key, and null without one."""
+    """In any order of answers, a row has the columns of its key, and null without a row."""
     question = Question(np.arange(12), key_count=12, columns=COLUMNS)
     for keys in np.split(np.array(order), sorted(cuts)):
         question.answer(hits(*(key for key in keys.tolist() if key not in gone)))
@@ -153,7 +153,7 @@ LISTS = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(pa.timestamp("
 
 @pytest.fixture
 def timed() -> Question:
-    """Six rows that look three keys up, each as of a time."""
+    """Six rows that look up three keys, each as of a time."""
     as_of = AsOf(TIMES_US, VersionPick(NAME, 1, None))
     return Question(np.array([0, 0, 1, 1, 2, 0]), key_count=3, columns=NAME, as_of=as_of)
 
@@ -166,7 +166,7 @@ def versions(*keys: int) -> Answer:
 
 
 def test_each_row_has_version_of_its_time(timed: Question) -> None:
-    """Rows of one key get the version of their own time, however the answers arrive."""
+    """Rows of one key get the version of their time, in any order of answers."""
     assert ended(timed, versions(2, 0)) == [0, 1, 4, 5]
     assert ended(timed, versions(1, 0)) == [2, 3]
 
@@ -194,7 +194,7 @@ def test_malformed_versions_change_nothing(timed: Question) -> None:
     assert answer.rows is not None
     malformed = answer.rows.set_column(0, "name", pa.array([["one"]]))
 
-    with pytest.raises(ProtocolViolation, match="equally long"):
+    with pytest.raises(ProtocolViolation, match="different lengths"):
         timed.answer(replace(answer, rows=malformed))
 
     assert timed.open_keys == 3

@@ -1,4 +1,4 @@
-"""Records in flight: what goes in, what leaves, and the bounds in records and bytes."""
+"""Records in flight: runs that enter, rows that leave, bounds in records and bytes."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,9 @@ import pytest
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget
-from lookup_core.operator.element_queue import ElementQueue
+from lookup_core.operator.element_queue import ElementQueue, OrderedQueue
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import Cut
-from lookup_core.operator.ordered_queue import OrderedQueue
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
@@ -151,7 +150,7 @@ def test_late_answers_change_nothing() -> None:
 
     failures = [flight.answer(question, answer) for answer in (failed(0), failed(0), missing(1))]
 
-    assert failures == [[Failed(Outcome.ERROR, 2, (ErrorCode.TYPE,))], [], []]
+    assert failures == [[Failed(question, Outcome.ERROR, 2, (ErrorCode.TYPE,))], [], []]
     assert left(flight) == [[7, 8, 7]]
     assert flight.answer(question, missing(0)) == []
     assert flight.answer(QuestionId(99), missing(0)) == []
@@ -167,7 +166,7 @@ def test_expired_records_are_counted_once() -> None:
 
     expired = [flight.expire(now_s) for now_s in (4.9, 5.0, 5.0)]
 
-    assert expired == [[], [(question, Failed(Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,)))], []]
+    assert expired == [[], [Failed(question, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
     assert left(flight) == [[7, 8, 8]]
 
 

@@ -83,7 +83,7 @@ def test_event_time_is_the_largest(times_us: list[int], event_time_ms: int | Non
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Looks a row up as of a time."""
+    """Looks up a row as of a time."""
 
     row: int
     at: int | None
@@ -154,11 +154,11 @@ def test_version_is_that_of_plain_search(
 
 
 def test_unequal_lists_are_refused() -> None:
-    """Lists of one row that are null or not equally long violate the protocol."""
+    """Lists of one row that are null or of different lengths violate the protocol."""
     batch = lists([[(0, 1)]])
     longer = batch.set_column(0, "name", pa.array([["a", "b"]]))
     null = batch.set_column(1, "valid_from", pa.array([None], pa.list_(TIME)))
 
-    for each, why in ((longer, "equally long"), (null, "is null")):
+    for each, why in ((longer, "different lengths"), (null, "is null")):
         with pytest.raises(ProtocolViolation, match=why):
             picked(each, [Record(0, 0)], has_ends=True)

@@ -69,7 +69,7 @@ def test_only_backend_failures_open_it(code: ErrorCode) -> None:
 
 
 def test_refusals_are_signs_of_life() -> None:
-    """A refusal starts the count of failures again; an internal error does not."""
+    """A refusal resets the count of failures; an internal error does not."""
     guard, states = failing(ErrorCode.TIMEOUT, 2), []
     timeouts = [ErrorCode.TIMEOUT] * 2
     for code in (ErrorCode.KEY_REJECTED, *timeouts, ErrorCode.INTERNAL, ErrorCode.TIMEOUT):
@@ -292,7 +292,7 @@ def spent(budget: RetryBudget, now: float = 0.0) -> int:
 def test_budget_is_earned(first_attempts: int, now: float, retries: int) -> None:
     """After ten retries, each first attempt earns a fifth of one, and each second one; at most ten.
 
-    What is not used is not saved beyond that.
+    Unused retries are not saved beyond that.
     """
     budget = RetryBudget()
     assert spent(budget) == 10

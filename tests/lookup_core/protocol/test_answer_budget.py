@@ -1,4 +1,4 @@
-"""The byte budget of answers, and the estimate of an answer's size that it is charged with."""
+"""The byte budget of answers, and the estimate of an answer's size."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_small_parts_do_not_fit(
 
 
 def test_channel_without_answers_advances() -> None:
-    """A channel that holds nothing may have one small record, however full the budget is."""
+    """A channel without bytes may have one small record, even if the budget is full."""
     budget = budget_of("a", "b")
     budget.hold("a", 1, 5 * TOTAL_BYTES)
 

@@ -17,7 +17,7 @@ from lookup_core.protocol.credit_ledger import CreditLedger, Grant
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId
 from lookup_core.protocol.server_channel import ServerChannel
-from tests.lookup_core.model_runs import QUICK_AND_FULL, run_model
+from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 from tests.lookup_core.protocol.channel_frames import (
     REQUEST,
     asked,
@@ -33,7 +33,7 @@ SIZES = [1, 30, 3_000, 20_000, 33_600, 60_000]  # of keys; the last one is large
 
 
 def key_of(number: int, size: int) -> str:
-    """A key of this number and about this size; numbers are event times, too."""
+    """A key with this number, which is also its event time, and about this size."""
     return f"{number:08}".ljust(size, "x")
 
 
@@ -78,7 +78,7 @@ class Line:
             self.unanswered[refused.question] -= set(refused.answer.positions.tolist())
 
     def ask(self, question: int, numbers: range, sizes: list[int]) -> None:
-        """Ask for keys of these numbers; the first of them have these sizes."""
+        """Look up keys of these numbers; the first of them have these sizes."""
         self.numbers[question], self.unanswered[question] = numbers, set(range(len(numbers)))
         keys = map(key_of, numbers, [*sizes, *[8] * len(numbers)])
         self.send(self.client.ask(asked(question, *keys), now_s=0.0))
@@ -195,7 +195,7 @@ class ChannelModel(RuleBasedStateMachine):
 
     @rule(line=lines, count=st.integers(1, 300), sizes=st.lists(st.sampled_from(SIZES), max_size=4))
     def ask(self, line: int, count: int, sizes: list[int]) -> None:
-        """A client asks for some large keys and many small ones."""
+        """A client looks up some large keys and many small ones."""
         self.questions += 1
         numbers = range(self.now, self.now + count)
         self.now += count
@@ -269,5 +269,5 @@ class ChannelModel(RuleBasedStateMachine):
 
 @QUICK_AND_FULL
 def test_channels_answer_every_key(examples: int) -> None:
-    """Whatever is lost, abandoned or late, each key is answered and no credit is lost."""
+    """With losses, cancels and delays, each key is answered and no credit is lost."""
     run_model(ChannelModel, examples)

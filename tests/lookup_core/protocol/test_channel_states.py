@@ -1,25 +1,21 @@
-"""What a client may send in each state of its channel, whatever is lost, left or answered late.
-
-The table is that of docs/wire_protocol.md: before OPENED nothing follows OPEN on the channel.
-"""
+"""Frames that a client may send in each state of its channel, as in docs/wire_protocol.md."""
 
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.errors import ProtocolViolation
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
+from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from tests.lookup_core.protocol.channel_frames import missing, result
 
 KEY = pa.schema({"question": pa.int64()})
 REQUEST = ChannelRequest("customers", (), "a test", KEY)
@@ -33,20 +29,13 @@ MAY_SEND: dict[str, tuple[type[Frame], ...]] = {
 
 
 def asked(question: int, count: int) -> SentKeys:
-    """As many keys, each of which says whose it is."""
+    """Keys that each have the number of their question."""
     keys = pa.record_batch([pa.array([question] * count, pa.int64())], KEY)
     return SentKeys(QuestionId(question), keys, 9.0)
 
 
-def missing(sequence: int, count: int) -> frames.Result:
-    """The last answer to a LOOKUP of as many keys: no rows."""
-    answer = rowless_answer(np.arange(count, dtype=np.int32), Outcome.MISSING)
-    payload = encode_batch(answer_batch(answer))
-    return frames.Result(1, sequence, is_last=True, has_rows=False, payload=payload)
-
-
 class ChannelMachine(RuleBasedStateMachine):
-    """One channel over any number of connections; the service may keep floating credit."""
+    """One channel over several connections; the service may keep floating credit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +46,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.unanswered: dict[int, int] = {}  # {question: keys}
 
     def sent(self, sending: Sequence[Frame]) -> None:
-        """Check what goes out, and take it to the service."""
+        """Check the frames, and let the service receive them."""
         for frame in sending:
             assert isinstance(frame, MAY_SEND[self.state])
             match frame:
@@ -69,13 +58,13 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """The channel stands."""
+        """The channel is open."""
         self.request()
-        self.stand()
+        self.open()
 
     @rule()
     def lose(self) -> None:
-        """The connection is lost, or ERROR ends the channel; what arrived is still there."""
+        """The connection is lost, or ERROR ends the channel; received answers remain."""
         self.channel.on_lost()
         self.state = "free"
         self.lookups.clear()
@@ -83,7 +72,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.state == "free")
     @rule()
     def request(self) -> None:
-        """OPEN on a connection that stands; what came on the one before is taken first."""
+        """OPEN is sent on a new connection, after the answers of the last one are taken."""
         while self.arrived:
             self.take()
         assert self.channel.open().channel == 1
@@ -91,34 +80,34 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.state == "opening")
     @rule()
-    def stand(self) -> None:
-        """OPENED comes."""
+    def open(self) -> None:
+        """OPENED arrives."""
         self.state = "open"
         self.sent(self.channel.on_opened(OPENED, now_s=0.0))
 
     @precondition(lambda self: self.state == "opening")
     @rule()
-    def stand_too_late(self) -> None:
-        """OPENED comes behind GOAWAY."""
+    def open_too_late(self) -> None:
+        """OPENED arrives after GOAWAY."""
         self.leave()
         self.sent(self.channel.on_opened(OPENED, now_s=0.0))
 
     @rule()
     def leave(self) -> None:
-        """GOAWAY comes, if there is a connection that it can come on."""
+        """GOAWAY arrives, if there is a connection."""
         self.channel.pause()
         self.state = "free" if self.state == "free" else "leaving"
 
     @rule(count=st.integers(1, 20))
     def ask(self, count: int) -> None:
-        """Keys of a new question."""
+        """Keys of a new question are looked up."""
         question = len(self.unanswered)
         self.unanswered[question] = count
         self.sent(self.channel.ask(asked(question, count), now_s=0.0))
 
     @rule()
     def mark(self) -> None:
-        """A watermark."""
+        """A watermark is sent."""
         self.sent(self.channel.mark(5, now_s=0.0))
 
     @rule()
@@ -129,14 +118,14 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.unanswered)
     @rule(choice=st.data())
     def abandon(self, choice: st.DataObject) -> None:
-        """A question is given up."""
+        """A question is abandoned."""
         question = choice.draw(st.sampled_from(sorted(self.unanswered)))
         self.unanswered[question] = 0
         self.sent(self.channel.abandon(QuestionId(question), now_s=0.0))
 
     @rule(records=st.integers(0, 10))
     def give(self, records: int) -> None:
-        """CREDIT comes, possibly late."""
+        """CREDIT arrives, possibly late."""
         self.sent(self.channel.on_credit(frames.Credit(1, records, 0), now_s=0.0))
 
     @precondition(lambda self: self.lookups)
@@ -145,14 +134,14 @@ class ChannelMachine(RuleBasedStateMachine):
         """The service answers its oldest LOOKUP."""
         sequence = min(self.lookups)
         keys = self.lookups.pop(sequence)
-        self.arrived.append((missing(sequence, len(keys)), keys))
+        self.arrived.append((result(sequence, missing(*range(len(keys)))), keys))
 
     @precondition(lambda self: self.arrived)
     @rule()
     def take(self) -> None:
-        """The task takes an answer, whenever it likes: each belongs to the question of its keys."""
-        result, keys = self.arrived.popleft()
-        answered = self.channel.on_result(result)
+        """The task takes an answer at any time; it belongs to the question of its keys."""
+        received, keys = self.arrived.popleft()
+        answered = self.channel.on_result(received)
         if answered is not None:
             assert {answered.question} == set(keys)
             self.unanswered[answered.question] -= len(keys)
@@ -160,14 +149,14 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_consistent(self) -> None:
-        """As the channel sees itself."""
+        """The channel is consistent."""
         self.channel.check_invariants()
 
     def teardown(self) -> None:
-        """On a connection that stays, each key is answered once."""
+        """On a lasting connection, each key is answered once."""
         self.lose()
         self.request()
-        self.stand()
+        self.open()
         while self.lookups:
             self.answer()
             self.take()
@@ -181,7 +170,7 @@ TestChannelStates.settings = settings(max_examples=100, stateful_step_count=30)
 
 
 def test_lost_channel_expects_no_answer() -> None:
-    """Nothing is cancelled at a service that does not know the channel, nor waited for there."""
+    """A lost channel is quiet, and sends no CANCEL for its abandoned lookups."""
     channel = ClientChannel(1, REQUEST)
     channel.open()
     channel.on_opened(OPENED, now_s=0.0)
@@ -194,7 +183,7 @@ def test_lost_channel_expects_no_answer() -> None:
 
 
 def test_opened_without_open_is_refused() -> None:
-    """A service that opens what was not requested does not make lookups go out."""
+    """OPENED without OPEN is a violation, and no lookup is sent."""
     channel = ClientChannel(1, REQUEST)
     channel.ask(asked(0, 3), now_s=0.0)
 

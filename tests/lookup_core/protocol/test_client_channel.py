@@ -12,8 +12,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.backlog import too_large_keys
-from lookup_core.protocol.client_channel import ChannelStatistics, ClientChannel
-from lookup_core.protocol.client_credit import ClientCredit
+from lookup_core.protocol.client_channel import ChannelStatistics, ClientChannel, ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentLookups, SentWatermark
 from tests.lookup_core.protocol.channel_frames import (
@@ -320,7 +319,7 @@ def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: lis
     sent, entries = SentLookups(), {1: asked(1, "a"), 2: asked(2, "b")}
     for watermark_ms, question in ((10, 1), (20, 2)):
         sent.mark(SentWatermark(watermark_ms))
-        sent.add(entries[question])
+        sent.add(entries[question], 0)
     sent.mark(SentWatermark(30))
 
     for sequence in answered:
@@ -328,7 +327,7 @@ def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: lis
     sent.check_invariants()
 
     assert sent.restart() == [entries.get(each, SentWatermark(each)) for each in again]
-    assert (sent.restart(), sent.record_count, sent.add(asked(3))) == ([], 0, 1)
+    assert (sent.restart(), sent.records, sent.add(asked(3), 0)) == ([], 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -406,27 +405,23 @@ def credit() -> ClientCredit:
 
 def test_slivers_of_credit_wait(credit: ClientCredit) -> None:
     """A small rest of the credit is kept for a part of the backlog, and used for all of it."""
-    at_first = [credit.records_to_send(count) for count in (40, 250)]
-    credit.spend(1, records=80, size=0)
-    small = [credit.records_to_send(count) for count in (90, 20)]
+    at_first = [credit.records_to_send(count, in_flight=0) for count in (40, 250)]
+    credit.spend(80, 0)
+    small = [credit.records_to_send(count, in_flight=80) for count in (90, 20)]
     credit.add(60, 0)
-    large = credit.records_to_send(90)
-    credit.settle(1)
-    credit.settle(1)
+    large = [credit.records_to_send(90, in_flight=in_flight) for in_flight in (81, 80, 0)]
 
-    assert (at_first, small, large) == ([40, 100], [0, 20], 80)
-    assert credit.records_to_send(90) == 80
-    credit.check_invariants()
+    assert (at_first, small, large) == ([40, 100], [0, 20], [0, 80, 80])
 
 
 def test_bytes_limit_the_records(credit: ClientCredit) -> None:
     """Too many bytes reduce the records in proportion, to one at least; large keys wait."""
     sizes = [(50, 2000), (50, 1001), (2, 900_000)]
-    within = [credit.records_within(count, size) for count, size in sizes]
-    credit.spend(1, records=1, size=300)
-    within += [credit.records_within(1, 900)]
-    credit.spend(2, records=1, size=500)
-    within += [credit.records_within(50, 2000)]
+    within = [credit.records_within(count, size, in_flight=0) for count, size in sizes]
+    credit.spend(1, 300)
+    within += [credit.records_within(1, 900, in_flight=300)]
+    credit.spend(1, 500)
+    within += [credit.records_within(50, 2000, in_flight=800)]
 
     assert within == [25, 49, 1, 0, 0]
 
@@ -437,4 +432,4 @@ def test_size_of_lookup_is_bounded() -> None:
     credit.restart(10**6, 10 * 2**20)
 
     assert credit.lookup_bytes == 2**20
-    assert credit.records_within(1000, 4 * 2**20) == 250
+    assert credit.records_within(1000, 4 * 2**20, in_flight=0) == 250

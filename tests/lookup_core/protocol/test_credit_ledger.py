@@ -34,7 +34,7 @@ def test_share_is_useful_and_bounded(pool_bytes: int, max_channels: int, cost_by
 
 
 def test_channels_beyond_shares_are_refused() -> None:
-    """Where the shares do not suffice, channels are refused; shares do not shrink."""
+    """If the shares do not suffice, channels are refused; shares do not shrink."""
     ledger = CreditLedger[int](MIB, max_channels=1000)
 
     opened = [ledger.open(channel) for channel in range(30)]
@@ -77,7 +77,7 @@ def test_one_channel_gets_half() -> None:
 
 
 def test_scarce_credit_keeps_its_proportion() -> None:
-    """Credit that is cut has the proportion of records and bytes that was requested."""
+    """Reduced credit has the requested proportion of records and bytes."""
     lent = ledger_with("a").lend("a", Grant(10_000, 10_000 * RECORD_BYTES))
 
     assert lent.cost_bytes == pytest.approx(2 * MIB, rel=0.001)
@@ -96,7 +96,7 @@ def test_steady_channel_keeps_its_credit() -> None:
 
 
 def test_excess_returns_to_the_pool() -> None:
-    """When other channels came, ended lookups bring a channel to its fair part."""
+    """After other channels open, ended lookups reduce a channel to its fair part."""
     ledger = ledger_with("a", "b")
     first = ledger.lend("a", MUCH)
     ledger.lend("b", MUCH)
@@ -163,7 +163,7 @@ def test_shares_of_absent_channels_float() -> None:
 
 
 def test_half_of_absent_channels_may_open() -> None:
-    """Half of the absent channels find a share, however much is lent."""
+    """Half of the absent channels get a share, independent of lent credit."""
     ledger = crowded(100)
     for channel in [*range(100)] * 10:
         ledger.lend(channel, MUCH)

@@ -1,4 +1,4 @@
-"""Frames on the wire: each kind survives, its layout is fixed, and other bytes are refused."""
+"""Frames on the wire: round trips, fixed layout, and refused bytes."""
 
 import json
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_schema
-from lookup_core.protocol.described_frames import (
+from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
+from lookup_core.protocol.frames import Frame, FrameKind
+from lookup_core.protocol.json_frames import (
     MAX_BYTES,
     FrameDescription,
     decode_description,
     encode_description,
 )
-from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
-from lookup_core.protocol.frames import Frame, FrameKind
 from lookup_core.protocol.trace_parent import TraceParent
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
@@ -217,7 +217,7 @@ def test_payload_is_not_copied() -> None:
     ("message", "detail", "offset"),
     [
         *(
-            (MESSAGES[0][:size], f"a frame has at least 16 bytes, this one {size}", 0)
+            (MESSAGES[0][:size], f"a frame has at least 16 bytes, this one has {size}", 0)
             for size in (0, 1, 15)
         ),
         *(
@@ -225,7 +225,7 @@ def test_payload_is_not_copied() -> None:
             for kind in sorted(set(range(256)) - set(FrameKind))
         ),
         *(
-            (header(kind, flags=1 << bit), f"{kind.name} has other flags", 1)
+            (header(kind, flags=1 << bit), f"{kind.name} has unknown flags", 1)
             for kind in FrameKind
             for bit in range(8)
             if not FLAGS.get(kind, 0) >> bit & 1
@@ -256,7 +256,7 @@ def test_payload_is_not_copied() -> None:
         *(
             (
                 header(FrameKind.LOOKUP, flags=1) + bytes(size),
-                f"16 bytes were expected, not {size}",
+                f"expected 16 bytes, got {size}",
                 16 + size,
             )
             for size in (0, 8, 15)
@@ -301,10 +301,10 @@ def test_bad_schema_has_its_offset() -> None:
 
 
 def test_keys_hold_no_lists() -> None:
-    """Lists may travel in answers, not in keys."""
+    """Lists are allowed in answers, not in keys."""
     detail, _ = violation(encode_frame(replace(OPEN, key=LISTS)))
 
-    assert detail == "field 'names' has type list<item: string>; only flat types may travel"
+    assert detail == "field 'names' has type list<item: string>; only flat types are allowed"
 
 
 @pytest.mark.parametrize(
@@ -341,18 +341,18 @@ def test_size_of_description_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("read", "wanted", "values"),
     [
-        (FrameDescription.text, "a text", [None, 1, ["a"]]),
-        (FrameDescription.text_or_none, "a text", [1, ["a"]]),
-        (FrameDescription.truth, "true or false", [None, 1, "true"]),
-        (FrameDescription.truth_if_told, "true or false", [1, "true"]),
-        (FrameDescription.count, "a whole number from 0 to 2**53 - 1", NO_COUNTS),
+        (FrameDescription.text, "a string", [None, 1, ["a"]]),
+        (FrameDescription.text_or_none, "a string", [1, ["a"]]),
+        (FrameDescription.flag, "true or false", [None, 1, "true"]),
+        (FrameDescription.flag_or_false, "true or false", [1, "true"]),
+        (FrameDescription.count, "an integer from 0 to 2**53 - 1", NO_COUNTS),
         (
             FrameDescription.counts,
-            "a list of whole numbers from 0 to 2**53 - 1",
+            "a list of integers from 0 to 2**53 - 1",
             [None, 1, *([each] for each in NO_COUNTS)],
         ),
-        (FrameDescription.texts, "a list of texts", [None, "a", [1], [None], {}]),
-        (FrameDescription.texts_or_none, "a list of texts", ["a", [1], [None], {}]),
+        (FrameDescription.texts, "a list of strings", [None, "a", [1], [None], {}]),
+        (FrameDescription.texts_or_none, "a list of strings", ["a", [1], [None], {}]),
     ],
 )
 def test_other_types_are_refused(

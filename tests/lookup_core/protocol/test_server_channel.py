@@ -1,15 +1,21 @@
-"""One channel of the server: credit that is used and given back, sequences, and the end."""
+"""Server side of a channel: charged and returned credit, sequences, end; ping rate limit."""
 
 import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
-from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
+from lookup_core.protocol.server_channel import (
+    BURST,
+    PER_SECOND,
+    ChannelStatistics,
+    PingRateLimit,
+    ServerChannel,
+)
 
 MIB = 1024 * 1024
 SHARE = Grant(12 * 1024 // RECORD_BYTES, 12 * 1024)  # of every channel in a pool of this size
-POOL_BYTES = 2 * 24 * 1024  # for each channel that there may be
+POOL_BYTES = 2 * 24 * 1024  # for each possible channel
 
 
 def new_channels(count: int, pool_bytes: int, most: int = 10) -> list[ServerChannel[int]]:
@@ -24,7 +30,7 @@ def new_channels(count: int, pool_bytes: int, most: int = 10) -> list[ServerChan
 
 @pytest.fixture
 def channel() -> ServerChannel[int]:
-    """A channel with nothing but its share."""
+    """A channel with its share only."""
     (channel,) = new_channels(1, POOL_BYTES, most=1)
     return channel
 
@@ -223,3 +229,20 @@ def test_empty_credit_closes_the_channel() -> None:
     greedy.on_credit_sent()
 
     assert (back, was_drained, greedy.is_drained) == (Credit(3, 0, 0), False, True)
+
+
+def accepted_pings(limit: PingRateLimit, now: float) -> int:
+    """How many pings are accepted at this moment."""
+    count = 0
+    while limit.take(now):
+        count += 1
+    return count
+
+
+def test_pings_are_limited() -> None:
+    """A burst of pings is accepted, later two a second; unused ones are saved up to one burst."""
+    limit = PingRateLimit(5.0)
+
+    accepted = [accepted_pings(limit, now) for now in (5.0, 8.0, 8.25, 8.5, 3600.0)]
+
+    assert accepted == [BURST, 3 * PER_SECOND, 0, 1, BURST]

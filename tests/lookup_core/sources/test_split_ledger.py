@@ -1,4 +1,4 @@
-"""The split ledger: every split has one state, one reader at most, and a position that grows."""
+"""The split ledger: each split has one state, at most one reader, and a growing position."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
-from tests.lookup_core.model_runs import QUICK_AND_FULL, run_model
+from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "columns went")
@@ -92,7 +92,7 @@ def test_failures_may_be_limited(
 
 
 def test_position_goes_back_on_request() -> None:
-    """A position goes back only where the reader says so."""
+    """A position decreases only with `may_go_back`."""
     ledger = ledger_of(A, assigned=1)
     ledger.on_progress("a", 100)
     ledger.on_progress("a", 40)
@@ -159,7 +159,7 @@ def test_progress_has_the_last_error() -> None:
 
 
 class LedgerModel(RuleBasedStateMachine):
-    """Splits are found, assigned, read, fail and end, against a record of each."""
+    """Splits are found, assigned, read, fail and end, next to a model of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class LedgerModel(RuleBasedStateMachine):
         return {split_id for split_id, each in self.states.items() if each is state}
 
     def one_assigned(self, choice: st.DataObject) -> str:
-        """A split that has a reader."""
+        """A split with a reader."""
         return choice.draw(st.sampled_from(sorted(self.in_state(SplitState.ASSIGNED))))
 
 

@@ -1,17 +1,17 @@
-"""The watermark of a dimension from those of its splits, idle splits, and event-time alignment."""
+"""Watermark of a dimension: minimum over splits, idle splits, and event-time alignment."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS, ChannelTime
 from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
-from lookup_core.watermark_valve import NO_WATERMARK_MS, ChannelTime
 
 IDLE_AFTER_S = 5.0
 
 
 def watermarks_of(*split_ids: str) -> SplitWatermarks:
-    """Splits that come at 0 s."""
+    """Splits that are added at 0 s."""
     watermarks = SplitWatermarks(IDLE_AFTER_S)
     for split_id in split_ids:
         watermarks.add(split_id, 0.0)
@@ -147,7 +147,7 @@ def test_removed_split_is_forgotten() -> None:
     ],
 )
 def test_splits_beyond_the_drift_wait(watermarks: dict[str, int], ahead: set[str]) -> None:
-    """A split waits that is more than 50 ms ahead; one without watermark does not count."""
+    """A split more than 50 ms ahead is paused; one without a watermark does not count."""
     assert splits_ahead(watermarks, 50) == ahead
 
 

@@ -1,4 +1,4 @@
-"""Full tables whose keys and rows are made of numbers, for tests."""
+"""Builder of full tables with numbered keys and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tests.lookup_core.cache.row_caches import CacheKind
 NOTHING_UNSEEN: Hashes = np.zeros(0, np.uint64)
 ROOMY = 2**20
 
-# The change of a key that has no new row: it has none now, or its row is not given.
+# A change without a row: the key was deleted, or its row is not reported.
 GONE = "gone"
 CHANGED = "changed"
 
@@ -81,7 +81,7 @@ class NumberTable:
         self.table.check_invariants()
 
     def found(self, numbers: Sequence[int], *, now: float = 0.0) -> list[object]:
-        """The row's values of each key, "missing", or None if it is unknown."""
+        """The value of each key's row, "missing", or None for an unknown key."""
         probe = self.table.probe(self.kind.keys(numbers), now)
         assert not probe.is_stale.any()
         hits = np.flatnonzero(probe.is_row)
@@ -93,7 +93,7 @@ class NumberTable:
         return found
 
     def hit(self, number: int, *, now: float = 0.0) -> object:
-        """The row's values of one key; None if it is no hit."""
+        """The value of one key's row; None without a hit."""
         hit = self.table.hit(self.kind.key(number), now)
         if hit is None:
             return None

@@ -1,4 +1,4 @@
-"""The full table: loads, changes, what is unknown, ages and memory."""
+"""The full table: loads, changes, unknown keys, ages and memory."""
 
 from decimal import Decimal
 
@@ -28,7 +28,7 @@ def kind(request: pytest.FixtureRequest) -> CacheKind:
 
 
 def test_unloaded_table_knows_nothing(kind: CacheKind) -> None:
-    """Before the first load neither rows nor missing keys are known, whatever changes."""
+    """Before the first load all keys are unknown, with and without changes."""
     table = NumberTable.empty(kind)
     table.apply([(1, 10)])
     assert table.table.invalidate(kind.keys([1])) == 0
@@ -54,7 +54,7 @@ def test_loaded_table_knows_every_key(kind: CacheKind) -> None:
 
 @pytest.mark.parametrize("count", [3, 50])
 def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> None:
-    """Until its end the former rows are served, then all new ones; few or many may be new."""
+    """The former rows are served until the end of a reload, then the new ones."""
     table = NumberTable.loaded(kind, {1: 10, 2: 20, 3: 30, 4: 40})
     new = dict.fromkeys(range(10, 10 + count), 7)
     reload = table.table.begin_reload(1.0)
@@ -73,7 +73,7 @@ def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> No
 
 @pytest.mark.parametrize("is_loaded", [True, False])
 def test_changes_outdo_a_reload(kind: CacheKind, *, is_loaded: bool) -> None:
-    """A key that changed since the reload started is as it changed, read before or after."""
+    """A key that changed since the reload started keeps that change."""
     values = dict.fromkeys(range(1, 8), 0)
     table = NumberTable.loaded(kind, values) if is_loaded else NumberTable.empty(kind)
     reload = table.table.begin_reload(1.0)
@@ -288,7 +288,7 @@ def test_load_beyond_the_bound_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["text", "equal hashes", "number, no columns"])
 def test_updates_take_bounded_memory(name: str) -> None:
-    """Many rounds of new rows for all keys take little more than one."""
+    """The memory for new rows of all keys does not grow with the number of rounds."""
     keys = range(300)
     table = NumberTable.loaded(KINDS[name], dict.fromkeys(keys, 0))
     held_bytes = table.table.bytes
@@ -301,7 +301,7 @@ def test_updates_take_bounded_memory(name: str) -> None:
 
 
 def test_room_is_made_by_compaction() -> None:
-    """The memory of rows that are gone is used again when new rows need it."""
+    """The memory of removed rows is reused for new rows."""
     table = NumberTable.loaded(TEXT, dict.fromkeys(range(2000), 7))
     table.table.set_max_bytes(table.table.bytes)
     table.apply([(key, GONE) for key in range(600)])
@@ -314,7 +314,7 @@ def test_room_is_made_by_compaction() -> None:
 
 @pytest.mark.parametrize(("kept", "is_shrunk"), [(4000, False), (100, True)])
 def test_sparse_table_shrinks(kept: int, *, is_shrunk: bool) -> None:
-    """A reload that leaves few of many keys gives their memory back."""
+    """A reload that leaves few of many keys frees memory."""
     table = NumberTable.loaded(NUMBER, dict.fromkeys(range(20_000), 7), max_bytes=2**24)
     slots = table.table._table.entries.slot_count
 
@@ -374,7 +374,7 @@ NAN = float("nan")
 def test_equal_values_are_unchanged(
     kind: pa.DataType, left: list[object], right: list[object], expected: list[bool]
 ) -> None:
-    """Nulls equal nulls, NaN equals NaN; all else by its value, for each type and each column."""
+    """Null equals null, NaN equals NaN, and all other values are compared by value."""
     ours, theirs = (pa.record_batch({"x": pa.array(values, kind)}) for values in (left, right))
     wide = [pa.record_batch([each.column(0), [1] * len(left)], ["x", "y"]) for each in (ours, ours)]
     other = pa.record_batch([theirs.column(0), [1] * len(left)], ["x", "y"])

@@ -144,7 +144,7 @@ class FullTableMachine(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        """Forget everything."""
+        """The table is cleared."""
         rows = [key for key, (value, _) in self.held.items() if value != HOLE]
         assert self.table.clear() == len(rows)
         self._abort()
@@ -207,7 +207,7 @@ class FullTableMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.full)])
 def test_table_agrees_with_a_dictionary(examples: int) -> None:
-    """In any order of loads, changes and queries each key has its row, no row, or is unknown."""
+    """In any order of loads, changes and queries, each key has its row, no row, or is unknown."""
     profile = hypothesis_settings(max_examples=examples, stateful_step_count=30)
 
     run_state_machine_as_test(FullTableMachine, settings=profile)

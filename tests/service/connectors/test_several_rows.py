@@ -111,7 +111,7 @@ async def test_rows_of_key_become_one(kind: str, expected: dict[int, Any]) -> No
 @EACH_WRAPPER
 async def test_changelog_has_no_such_rows(wrap: Callable[[Backend], Backend]) -> None:
     """A row of the table's changelog is not the row that is made of all rows of a key."""
-    origin = TableOrigin("public", "t", tells_rows=True, has_full_identity=True)
+    origin = TableOrigin("public", "t", reports_rows=True, has_full_identity=True)
     backend = wrap(FakeBackend(ROWS, replace(SCHEMA, origin=origin)))
 
     assert (await backend.describe(timeout_s=1.0)).origin == origin.without_rows()

@@ -32,8 +32,9 @@ in_shared_service = pytest.mark.asyncio(loop_scope="module")
 
 LOOKUP_2 = encode_frame(lookup_frame(2, 8))
 NO_BATCH = "bad_frame: the payload is not a record batch of the channel's schema"
+OTHER_COLUMNS = "bad_frame: the payload's columns do not match the channel's schema: 1 in 3"
 NO_MESSAGE = "bad_frame: an Arrow message was expected"
-FLAT = "only flat types may travel"
+FLAT = "only flat types are allowed"
 HELLO = frames.Hello((1,), "again")
 TWO = pa.record_batch({"id": [7], "more": [8]})
 ONE = TWO.select(["id"])
@@ -69,20 +70,23 @@ COMPRESSED = ForgedBatch(codec=forged_arrow.ZSTD)
 NOT_OPEN = "unknown_channel: channel 9 is not open"
 # {what: (a message after HELLO, OPEN 1 and LOOKUP 1, the reason of the close)}
 VIOLATIONS = {
-    "empty": (b"", "bad_frame: a frame has at least 16 bytes, this one 0 (at byte 0)"),
+    "empty": (b"", "bad_frame: a frame has at least 16 bytes, this one has 0 (at byte 0)"),
     "kind": (b"\x08" + LOOKUP_2[1:], "bad_frame: unknown frame kind 8 (at byte 0)"),
     "no channel": (head(FrameKind.CLOSE, 0), "bad_frame: CLOSE needs a channel (at byte 4)"),
     "sequence": (head(FrameKind.CLOSE, sequence=1), "bad_frame: CLOSE has no sequence (at byte 8)"),
-    "cut": (LOOKUP_2[:20], "bad_frame: 8 bytes were expected, not 4 (at byte 20)"),
+    "cut": (LOOKUP_2[:20], "bad_frame: expected 8 bytes, got 4 (at byte 20)"),
     "no JSON": (opening(SCHEMA, b"{'dim'}"), "bad_frame: the description is not JSON (at byte 20)"),
     "no schema": (opening(b""), f"{NO_MESSAGE} {AT_SCHEMA}"),
     "nested key": (opening(NESTED), f"bad_frame: field 'id' has type list<item: int64>; {FLAT}"),
     "no batch": (lookup(b""), NO_MESSAGE),
     "schema": (lookup(SCHEMA), "bad_frame: expected a record batch, got: schema"),
-    "other type": (lookup(batch(pa.record_batch({"id": ["seven", "eight"]}))), NO_BATCH),
+    "other type": (lookup(batch(pa.record_batch({"id": ["seven"]}))), OTHER_COLUMNS),
     "cut batch": (lookup(batch(TWO)[:-8]), NO_BATCH),
-    "two batches": (lookup(batch(ONE) * 2), "bad_frame: something follows the record batch"),
-    "compressed": (lookup(COMPRESSED.message()), "bad_frame: compressed buffers are refused"),
+    "two batches": (
+        lookup(batch(ONE) * 2),
+        "bad_frame: the frame continues after the record batch",
+    ),
+    "compressed": (lookup(COMPRESSED.message()), "bad_frame: buffers must not be compressed"),
     "a terabyte": (lookup(ForgedBatch(body_bytes=2**40).message()), NO_BATCH),
     "outside": (lookup(ForgedBatch(buffers=((0, 0), (8, 16))).message()), NO_BATCH),
     "gap": (lookup(batch(ONE), sequence=3), "seq_gap: expected 2, got 3"),

@@ -6,8 +6,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
+from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import Split
-from lookup_core.watermark_valve import NO_WATERMARK_MS
 from service.connectors.kafka.assignment import (
     KafkaAssignment,
     KafkaPartition,

@@ -219,7 +219,7 @@ async def test_origin_is_that_of_the_catalog() -> None:
     origins = [(await read(catalog, each)).schema.origin for each in (SETTINGS, BY_NAME)]
 
     expected = TableOrigin(
-        "public", "Customers", table_id=1, tells_rows=True, has_full_identity=True
+        "public", "Customers", table_id=1, reports_rows=True, has_full_identity=True
     )
     assert origins == [expected, expected.without_rows()]
 
@@ -276,7 +276,7 @@ async def test_changelog_rows_must_be_exact(
     """Rows of a changelog are used only if they certainly equal queried rows."""
     catalog = CannedCatalog(entry, [ID, NAME | column, THIRD])
 
-    assert (await read(catalog, replace(SETTINGS, columns=("name",)))).tells_rows is expected
+    assert (await read(catalog, replace(SETTINGS, columns=("name",)))).reports_rows is expected
 
 
 @pytest.mark.parametrize("primary_key", [[1, 2], [2], [1]])
@@ -289,7 +289,7 @@ async def test_key_may_exceed_primary_key(primary_key: list[int]) -> None:
         for more in ({}, {"is_domain": True})
     ]
 
-    assert [table.tells_rows for table in tables] == [True, False]
+    assert [table.reports_rows for table in tables] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Merges the watermarks of many channels into one: the least of those that count.
+"""Watermark valve: merges the watermarks of many channels into their minimum.
 
-After Flink's `StatusWatermarkValve`, with channels that come and go. Outputs are returned, not
-called back. Makes no watermarks and knows no end of input: a channel may be anything hashable.
+After Flink's `StatusWatermarkValve`, for channels that come and go. Outputs are returned, not
+called back. A channel is any hashable value.
 """
 
 from collections.abc import Hashable
@@ -10,22 +10,22 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, TypeVar
 
-NO_WATERMARK_MS = -(2**63)  # below every watermark: there was none yet
-_SPARE_BOUNDS = 16  # of channels that have gone; more than that and half of all are swept out
+NO_WATERMARK_MS = -(2**63)  # before the first watermark
+_SPARE_BOUNDS = 16  # heap entries of removed channels, beyond half of all, before a sweep
 
 Channel = TypeVar("Channel", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class ValveWatermark:
-    """The merged watermark has advanced to this."""
+    """The merged watermark advanced."""
 
     watermark_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ValveStatus:
-    """No channel has anything to say for now, or one has again."""
+    """All channels became idle, or one became active again."""
 
     is_idle: bool
 
@@ -35,16 +35,16 @@ ValveOutput = ValveWatermark | ValveStatus
 
 @dataclass(frozen=True, slots=True)
 class ChannelTime:
-    """What the valve knows of one channel."""
+    """The state of one channel."""
 
-    watermark_ms: int  # NO_WATERMARK_MS: none yet
+    watermark_ms: int  # or NO_WATERMARK_MS
     is_idle: bool
-    is_aligned: bool  # it counts
+    is_aligned: bool  # it is part of the minimum
 
 
 @dataclass(frozen=True, slots=True)
 class ValveStatistics:
-    """A snapshot; `watermark_ms` is the last output, NO_WATERMARK_MS before the first."""
+    """Levels of a valve; `watermark_ms` is the last output, or NO_WATERMARK_MS."""
 
     watermark_ms: int
     is_idle: bool
@@ -55,98 +55,90 @@ class ValveStatistics:
 
 @dataclass(slots=True, eq=False)
 class _Input:
-    serial: int  # parts equal bounds in the heap, in the order of coming
+    serial: int  # orders equal bounds in the heap
     watermark_ms: int = NO_WATERMARK_MS
     is_idle: bool = False
     has_bound: bool = False
 
 
 class WatermarkValve(Generic[Channel]):
-    """Puts out the least watermark over the active channels that are not behind; never goes back.
+    """Puts out the minimum watermark of the aligned channels; it never decreases.
 
-    A channel counts (is aligned) while it is active and its watermark is not behind the output: who
-    comes late or resumes behind neither holds the output back nor moves it before it caught up.
+    A channel is aligned while it is active and its watermark is not behind the output. A channel
+    that is added late, or resumes behind, has no effect until it catches up.
     """
 
     def __init__(self) -> None:
+        self.watermark_ms = NO_WATERMARK_MS  # the last output
         self._inputs: dict[Channel, _Input] = {}
         self._active_count = 0
-        self._watermark_ms = NO_WATERMARK_MS
         self._serials = count()
-        # A heap of (bound, serial, channel): at most one each, for all that count and for some that
-        # do not any more. A bound is a watermark that the channel once had; it is made true only
-        # when it comes up, so that a watermark of one that holds nobody back costs no sorting.
+        # A heap of (bound, serial, channel), at most one for each channel; all aligned channels
+        # are in it. A bound is a former watermark of the channel. It is updated only at the top, so
+        # that the watermark of another channel costs no sorting.
         self._bounds: list[tuple[int, int, _Input]] = []
 
     @property
-    def watermark_ms(self) -> int:
-        """The last output; NO_WATERMARK_MS before the first."""
-        return self._watermark_ms
-
-    @property
     def is_idle(self) -> bool:
-        """Whether no channel is active; also without any channel."""
+        """Whether no channel is active, which includes no channels at all."""
         return not self._active_count
 
     def add(self, channel: Channel) -> list[ValveOutput]:
-        """A channel comes, active and without a watermark; harmless when it is there.
+        """Add an active channel without a watermark; a no-op if it is present.
 
-        Before the first output it holds everything back until it has a watermark.
+        Before the first output, it holds the output back until it has a watermark.
         """
         if channel in self._inputs:
             return []
-        came = self._inputs[channel] = _Input(next(self._serials))
-        return self._activate(came)
+        added = self._inputs[channel] = _Input(next(self._serials))
+        return self._activate(added)
 
     def remove(self, channel: Channel) -> list[ValveOutput]:
-        """A channel goes for good; whom it held back goes on. Harmless when it is not there."""
-        gone = self._inputs.pop(channel, None)
-        if gone is None:
+        """Remove a channel, which no longer holds the output back; a no-op if it is absent."""
+        removed = self._inputs.pop(channel, None)
+        if removed is None:
             return []
-        was_active = not gone.is_idle
-        gone.is_idle = True  # what is left of it in the heap does not count
+        was_active = not removed.is_idle
+        removed.is_idle = True  # its heap entry does not count
         self._sweep()
         if not was_active:
             return []
         self._active_count -= 1
-        return self._after_silence(may_advance=True)
+        return self._after_idle(may_advance=True)
 
     def on_watermark(self, channel: Channel, watermark_ms: int) -> list[ValveOutput]:
-        """A channel's watermark; ignored from an idle one, and when it does not advance.
-
-        Raises KeyError for a channel that is not there.
-        """
-        heard = self._inputs[channel]
-        if heard.is_idle or watermark_ms <= heard.watermark_ms:
+        """Advance a channel's watermark; ignored while it is idle. KeyError if it is absent."""
+        known = self._inputs[channel]
+        if known.is_idle or watermark_ms <= known.watermark_ms:
             return []
-        heard.watermark_ms = watermark_ms
-        self._count_if_aligned(heard)
+        known.watermark_ms = watermark_ms
+        self._count_if_aligned(known)
         return self._put_out(self._least_ms())
 
     def on_status(self, channel: Channel, *, is_idle: bool) -> list[ValveOutput]:
-        """A channel falls idle, or resumes; nothing when it does not change.
+        """Set a channel idle or active; KeyError if it is absent.
 
-        When the last one falls idle that held the output, the largest watermark of all is put out.
-        Raises KeyError for a channel that is not there.
+        When the last active channel becomes idle while it holds the output, the largest watermark
+        of all channels is put out.
         """
-        heard = self._inputs[channel]
-        if heard.is_idle == is_idle:
+        known = self._inputs[channel]
+        if known.is_idle == is_idle:
             return []
-        heard.is_idle = is_idle
+        known.is_idle = is_idle
         if not is_idle:
-            return self._activate(heard)
+            return self._activate(known)
         self._active_count -= 1
-        return self._after_silence(may_advance=heard.watermark_ms == self._watermark_ms)
+        return self._after_idle(may_advance=known.watermark_ms == self.watermark_ms)
 
     def time_of(self, channel: Channel) -> ChannelTime:
-        """What is known of a channel; raises KeyError if it is not there."""
+        """The state of a channel; KeyError if it is absent."""
         known = self._inputs[channel]
         return ChannelTime(known.watermark_ms, known.is_idle, self._is_aligned(known))
 
     def statistics(self) -> ValveStatistics:
-        """A snapshot."""
+        """Levels now."""
         return ValveStatistics(
-            watermark_ms=self._watermark_ms,
+            watermark_ms=self.watermark_ms,
             is_idle=self.is_idle,
             channels=len(self._inputs),
             active_channels=self._active_count,
@@ -154,7 +146,7 @@ class WatermarkValve(Generic[Channel]):
         )
 
     def check_invariants(self) -> None:
-        """For tests: who counts stands in the heap, once, with a bound that is not above it."""
+        """For tests: each aligned channel is in the heap once, not above its watermark."""
         inputs = self._inputs.values()
         bounded = {id(channel) for _, _, channel in self._bounds}
         assert self._active_count == sum(not each.is_idle for each in inputs)
@@ -168,23 +160,23 @@ class WatermarkValve(Generic[Channel]):
         was_idle = self.is_idle
         self._active_count += 1
         self._count_if_aligned(channel)
-        # No watermark, even if one could be put out now: one follows from the channel itself.
+        # The output advances with the next watermark of the channel.
         return [ValveStatus(is_idle=False)] if was_idle else []
 
-    def _after_silence(self, *, may_advance: bool) -> list[ValveOutput]:
-        if self._active_count:
-            return self._put_out(self._least_ms()) if may_advance else []
-        flushed = self._put_out(self._largest_ms()) if may_advance else []
-        return [*flushed, ValveStatus(is_idle=True)]
+    def _after_idle(self, *, may_advance: bool) -> list[ValveOutput]:
+        outputs: list[ValveOutput] = []
+        if may_advance:
+            outputs = self._put_out(self._largest_ms() if self.is_idle else self._least_ms())
+        return [*outputs, ValveStatus(is_idle=True)] if self.is_idle else outputs
 
     def _put_out(self, watermark_ms: int) -> list[ValveOutput]:
-        if watermark_ms <= self._watermark_ms:
+        if watermark_ms <= self.watermark_ms:
             return []
-        self._watermark_ms = watermark_ms
+        self.watermark_ms = watermark_ms
         return [ValveWatermark(watermark_ms)]
 
     def _is_aligned(self, channel: _Input) -> bool:
-        return not channel.is_idle and channel.watermark_ms >= self._watermark_ms
+        return not channel.is_idle and channel.watermark_ms >= self.watermark_ms
 
     def _count_if_aligned(self, channel: _Input) -> None:
         if not channel.has_bound and self._is_aligned(channel):
@@ -207,7 +199,7 @@ class WatermarkValve(Generic[Channel]):
         return max((each.watermark_ms for each in self._inputs.values()), default=NO_WATERMARK_MS)
 
     def _sweep(self) -> None:
-        # A channel that has gone while far ahead would otherwise stay until its bound comes up.
+        # The bound of a removed channel may be far ahead, and would stay until it is the least.
         if len(self._bounds) <= 2 * len(self._inputs) + _SPARE_BOUNDS:
             return
         for channel in self._inputs.values():

@@ -1,4 +1,4 @@
-"""Watermark valve: which watermarks and statuses it puts out, and a model.
+"""Watermark valve: its watermarks and statuses, and a model.
 
 Cases shared with Flink's valve are in `tests/conformance`.
 """
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lookup_core.watermark_valve import (
+from lookup_core.operator.watermark_valve import (
     NO_WATERMARK_MS,
     ChannelTime,
     ValveOutput,
@@ -27,12 +27,12 @@ Event = Callable[[WatermarkValve[str]], list[ValveOutput]]
 
 
 def add(name: str) -> Event:
-    """A channel comes."""
+    """A channel is added."""
     return lambda valve: valve.add(name)
 
 
 def remove(name: str) -> Event:
-    """A channel goes."""
+    """A channel is removed."""
     return lambda valve: valve.remove(name)
 
 
@@ -103,7 +103,7 @@ def test_outputs_follow_channels_that_count(name: str) -> None:
 
 
 def test_unknown_channels_are_errors() -> None:
-    """A watermark or a status of a channel that was not added is an error, and changes nothing."""
+    """A watermark or a status of an unknown channel is an error and changes nothing."""
     valve = valve_of(a=10, b=20)
     assert WatermarkValve[str]().is_idle
     assert valve.time_of("a") == ChannelTime(10, is_idle=False, is_aligned=True)
@@ -120,7 +120,7 @@ def test_unknown_channels_are_errors() -> None:
 
 
 def test_gone_channels_take_no_memory() -> None:
-    """Channels that come far ahead of a slow one, and go, are not kept."""
+    """Removed channels far ahead of a slow one take no memory."""
     valve = valve_of(a=10)
 
     for name in map(str, range(200)):
@@ -134,7 +134,7 @@ def test_gone_channels_take_no_memory() -> None:
 
 @dataclass(slots=True)
 class NaiveChannel:
-    """One channel; whether it counts is noted when it changes."""
+    """One channel; its alignment is updated when it changes."""
 
     watermark_ms: int = NO_WATERMARK_MS
     is_idle: bool = False
@@ -142,7 +142,7 @@ class NaiveChannel:
 
     @property
     def time(self) -> ChannelTime:
-        """As the valve shows it."""
+        """The state as the valve reports it."""
         return ChannelTime(self.watermark_ms, self.is_idle, self.is_aligned)
 
 
@@ -155,12 +155,12 @@ class NaiveValve:
         self.is_idle = True
 
     def add(self, number: int) -> list[ValveOutput]:
-        """A channel comes."""
+        """A channel is added."""
         self.channels[number] = NaiveChannel(is_aligned=self.output_ms == NO_WATERMARK_MS)
         return self._activate()
 
     def remove(self, number: int) -> list[ValveOutput]:
-        """A channel goes."""
+        """A channel is removed."""
         gone = self.channels.pop(number)
         return [] if gone.is_idle else self._deactivate(may_advance=True)
 
@@ -215,7 +215,7 @@ class ValveMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(0, 5))
     def start(self, count: int) -> None:
-        """Some channels from the beginning."""
+        """Start with some channels."""
         self.valve: WatermarkValve[int] = WatermarkValve()
         self.twin = NaiveValve()
         self.shown_ms = NO_WATERMARK_MS
@@ -224,7 +224,7 @@ class ValveMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def come_or_go(self, number: int) -> None:
-        """A channel goes, or comes."""
+        """A channel is removed or added."""
         if number in self.twin.channels:
             self._same(self.valve.remove(number), self.twin.remove(number))
         else:
@@ -266,7 +266,7 @@ class ValveMachine(RuleBasedStateMachine):
                 self.shown_ms = output.watermark_ms
 
 
-@example_counts(quick=20, nightly=300)
+@example_counts(quick=20, full=300)
 def test_valve_agrees_with_its_twin(examples: int) -> None:
-    """After any course of events the valve has what a scan of all channels finds."""
+    """After any events, the valve has the state that a scan of all channels finds."""
     run_model(ValveMachine, examples=examples, steps=40)
