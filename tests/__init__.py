@@ -1,1 +1,1 @@
-"""The tests: they mirror the tree, with the tiers beside it; not in the wheel."""
+"""The tests, by behaviour; not in the wheel."""

@@ -1,7 +1,6 @@
-"""How late things may end in tests, which have neighbours at work on the same machine.
+"""The lateness that tests accept on a loaded machine.
 
-Enough to tell what is in time from what waits for something else: the shortest other timeout is
-three seconds. How quick things are is measured by `bench`.
+It is shorter than the shortest other timeout, three seconds; `bench` measures speed.
 """
 
 GRACE_S = 2.0

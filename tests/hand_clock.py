@@ -1,14 +1,14 @@
-"""A clock for what takes its time as a parameter: nothing passes but what the test says."""
+"""A clock that tests set by hand."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class HandClock:
-    """Stands until it is set: what has a deadline is in time, however slow the machine is."""
+    """Returns the time that was set last."""
 
     now_s: float = 0.0
 
     def __call__(self) -> float:
-        """The time that was set."""
+        """Return the time."""
         return self.now_s

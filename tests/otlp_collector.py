@@ -1,7 +1,4 @@
-"""A collector that takes spans by OTLP over HTTP, and keeps them as their senders told them.
-
-In a thread of its own on loopback; not a stand-in for what a collector does with spans.
-"""
+"""A collector of spans by OTLP over HTTP on loopback, in a thread."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass(slots=True)
 class OtlpCollector:
-    """What came in."""
+    """The received messages."""
 
     url: str
     messages: list[ExportTraceServiceRequest] = field(default_factory=list)
@@ -33,7 +30,7 @@ class OtlpCollector:
         ]
 
     def resource(self) -> dict[str, object]:
-        """What the first sender says of itself."""
+        """The resource attributes of the first message."""
         return attributes(self.messages[0].resource_spans[0].resource.attributes)
 
 
@@ -44,7 +41,7 @@ def attributes(of: "list[KeyValue]") -> dict[str, object]:
 
 @contextmanager
 def otlp_collector() -> Iterator[OtlpCollector]:
-    """One that runs while the block does."""
+    """A collector that runs during the block."""
 
     class Taker(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -62,7 +59,7 @@ def otlp_collector() -> Iterator[OtlpCollector]:
             self.end_headers()
 
         def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
         server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""How shares are told to people, by the page and by the command `status` alike."""
+"""Rounded shares as the status page and the command `status` show them."""
 
 SHOWN_SHARES = [  # (part, whole, text)
     (0, 5, "0 %"),

@@ -1,7 +1,4 @@
-"""The Spark of this test run: one session, local, on loopback only.
-
-A fixture to be imported by the conftest of each folder that needs it.
-"""
+"""The Spark session of a test run, local and on loopback; imported by each conftest."""
 
 import os
 import sys
@@ -16,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores; small batches, so that a test of a few records sees several."""
+    """A session with two cores and small batches, so that few records make several."""
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environ:
         environ.setenv("PYSPARK_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""docs/client.md has the options that the client has."""
+"""docs/client.md lists the options of the client."""
 
 import ast
 import inspect
@@ -16,14 +16,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "client.md"
 
 @pytest.mark.parametrize("method", [Sidecar, Sidecar.lookup_join, Sidecar.lookup_udf])
 def test_page_lists_options_with_defaults(method: Callable[..., Any]) -> None:
-    """Each option stands there in the order of the signature, with the default of the code."""
+    """The options have the order and the defaults of the signature."""
     _, _, section = PAGE.read_text().partition(f"\n## `{method.__name__}`\n")
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", section.partition("\n## ")[0], re.MULTILINE)
 
-    told = [(name, _default(text)) for name, text in rows]
+    listed = [(name, _default(text)) for name, text in rows]
 
     options = inspect.signature(method).parameters.values()
-    assert told == [(each.name, each.default) for each in options if each.name != "self"]
+    assert listed == [(each.name, each.default) for each in options if each.name != "self"]
 
 
 def _default(text: str) -> object:

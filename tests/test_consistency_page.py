@@ -1,4 +1,4 @@
-"""The page of consistency promises nothing that no test holds."""
+"""docs/consistency.md names a test for each promise."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""The layers of the architecture, held by the imports that the code really has.
-
-Reads source text only, so that nothing has to be installed or started to see a wrong edge.
-"""
+"""The imports of the source text follow the layers of the architecture."""
 
 import ast
 import sys
@@ -16,7 +13,7 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
-# {importer: what of ours it may import, besides itself and lookup_core}; the longest name counts
+# {importer: its imports besides itself and lookup_core}; the longest name counts
 ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
@@ -58,14 +55,14 @@ ALLOWED = {
 
 
 def test_imports_follow_the_layers() -> None:
-    """Each module imports only from its own part, from lookup_core and from the layers below."""
+    """Each module imports only from its own part, lookup_core and the layers below."""
     wrong = [f"{module} -> {target}" for module, target in _edges() if not _may(module, target)]
 
     assert wrong == []
 
 
 def test_core_imports_pure_libraries_only() -> None:
-    """The core reaches no clock, socket, thread, random number or log, so that it decides alone."""
+    """The core uses no clock, socket, thread, random number or log."""
     core = {name: path for name, path in _modules().items() if name.startswith("lookup_core")}
     found = {(name, target) for name, path in core.items() for target in _imports(path)}
 
@@ -112,7 +109,7 @@ def _imports(path: Path) -> Iterator[str]:
             case ast.Import():
                 yield from (alias.name for alias in node.names)
             case ast.ImportFrom(module=str(module), level=0):
-                # What is imported may be a module or something in one.
+                # The name may be a module or a part of one.
                 yield from (f"{module}.{alias.name}" for alias in node.names)
             case ast.ImportFrom():
                 message = f"{path}: relative import"

@@ -1,57 +1,17 @@
-"""Smoke tests of the tools that download: Debian programs and the dependency audit."""
+"""The audit of locked dependencies for advisories."""
 
 import json
-import platform
 import sys
 from datetime import date
 from pathlib import Path
 
 import pytest
 
-from tools.debian import debian_tool
 from tools.dependency_audit import IGNORED, LOCK_FILES, LOUD, audit, ignored_advisories, report
 
-# Stand-ins for the programs of Debian: a package is a file, and unpacking it creates one program.
-PROGRAMS = {
-    "apt-get": """echo "$1" >> "$LOG"
-case "$1" in
-  indextargets) echo "Packages $CODENAME main http://mirror/debian/" ;;
-  update) : > "$LISTS" ;;
-  download) test -e "$LISTS" || exit 100; : > "$2_1.0_all.deb" ;;
-esac
-""",
-    "dpkg": '/bin/mkdir -p "$3/usr/sbin"; : > "$3/usr/sbin/promtool"\n',
-}
 SAFE = {"name": "safe", "version": "1.0", "vulns": []}
 WEAK = {"name": "weak", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
 UNKNOWN = {"name": "unknown", "skip_reason": "not found on the index"}
-
-
-@pytest.mark.parametrize(
-    ("suite", "folder", "commands"),
-    [
-        (None, "prometheus", ["download", "update", "download"]),
-        ("trixie", "prometheus-trixie", ["indextargets", "download", "update", "download"]),
-    ],
-)
-def test_package_is_unpacked_into_the_cache(
-    suite: str | None, folder: str, commands: list[str], tmp_path: Path
-) -> None:
-    """A missing program is downloaded once, with a new package list if there is none."""
-    paths = {"XDG_CACHE_HOME": "", "PATH": "bin", "LOG": "log", "LISTS": "lists"}
-    environ = {name: str(tmp_path / path) for name, path in paths.items()}
-    environ["CODENAME"] = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    (tmp_path / "bin").mkdir()
-    for name, text in PROGRAMS.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}")
-        (tmp_path / "bin" / name).chmod(0o755)
-
-    tools = [debian_tool("prometheus", "promtool", suite=suite, environ=environ) for _ in range(2)]
-
-    unpacked = tmp_path / "sidelook" / "debian" / folder
-    assert tools == [unpacked / "usr" / "sbin" / "promtool"] * 2
-    assert list(unpacked.parent.iterdir()) == [unpacked]
-    assert (tmp_path / "log").read_text().split() == commands
 
 
 @pytest.mark.parametrize(

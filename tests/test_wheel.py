@@ -1,4 +1,4 @@
-"""What users install with pip: the client and the core, and nothing of the service."""
+"""The wheel that users install: the client and the core, without the service."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as pip does it, with what is installed."""
+    """The wheel, built by pip with the installed packages."""
     folder = tmp_path_factory.mktemp("wheel")
     arguments = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *arguments, str(ROOT)], check=True)
@@ -38,8 +38,8 @@ def test_wheel_holds_core_and_client_only(wheel: Path) -> None:
     assert modules == expected
 
 
-def test_wheel_asks_for_little(wheel: Path) -> None:
-    """Beside Spark, which is there already, the client needs three packages."""
+def test_wheel_requires_three_packages(wheel: Path) -> None:
+    """Besides Spark the client needs three packages."""
     with ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = HeaderParser().parsestr(archive.read(name).decode())

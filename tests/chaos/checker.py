@@ -1,11 +1,8 @@
-"""Counts what went wrong with the records of one partition, one record after the other.
-
-Plain and slow on purpose: it shares no idea with the queues that it checks.
-"""
+"""A reference checker of the output of one partition, independent of the element queues."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from spark_client.lookup_settings import OutputMode
 from tests.chaos.records import Records, value_of
@@ -15,7 +12,7 @@ Emitted = tuple[int, int | None, str]  # number of the record, value that it got
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many records went wrong, and in which way; all of it should be zero."""
+    """The number of faulty records by kind of fault."""
 
     lost: int = 0
     duplicated: int = 0
@@ -25,19 +22,12 @@ class Tally:
     timed_out: int = 0
 
     def plus(self, other: "Tally") -> "Tally":
-        """Both together."""
-        return Tally(
-            self.lost + other.lost,
-            self.duplicated + other.duplicated,
-            self.wrong + other.wrong,
-            self.out_of_order + other.out_of_order,
-            self.watermark_violations + other.watermark_violations,
-            self.timed_out + other.timed_out,
-        )
+        """The sum of both."""
+        return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def tally(records: Records, emitted: Iterable[Emitted], mode: OutputMode) -> Tally:
-    """What is wrong with what was emitted, in this order."""
+    """The faults of the emitted records, in their order."""
     rows = list(emitted)
     numbers = [number for number, _, _ in rows]
     times = Counter(numbers)
@@ -63,7 +53,7 @@ def _out_of_order(records: Records, numbers: Sequence[int], mode: OutputMode) ->
         return _falls(numbers)
     if mode is OutputMode.UNORDERED:
         return 0
-    last: dict[int, int] = {}  # {key: number of its record that left last}
+    last: dict[int, int] = {}  # {key: its last emitted record}
     count = 0
     for number in numbers:
         key = records.keys[number]
@@ -78,7 +68,7 @@ def _violations(records: Records, numbers: Sequence[int]) -> int:
 
 
 def _falls(values: Sequence[int]) -> int:
-    """How many values are smaller than one before them."""
+    """The number of values that are smaller than one before them."""
     count, largest = 0, -1
     for value in values:
         count += value < largest

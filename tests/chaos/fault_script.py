@@ -1,7 +1,4 @@
-"""Faults in a seeded order, each at a moment that is told in records, not in seconds.
-
-Strikes only; what must hold afterwards is the tests' business.
-"""
+"""Faults in a seeded order, each after a number of emitted records."""
 
 import random
 import signal
@@ -28,18 +25,18 @@ class Victim:
     chance: random.Random
     process: "subprocess.Popen[bytes]" = field(init=False)
     incarnations: int = 0
-    is_over: Callable[[], bool] = field(default=lambda: False)  # nobody asks any more
+    is_over: Callable[[], bool] = field(default=lambda: False)  # no partition runs
 
     def start(self) -> None:
-        """Start the sidecar, and wait until it is ready."""
+        """Start the sidecar and wait until it is ready."""
         self.process = self.stack.enter_context(self.sidecar.running(ends_by=signal.SIGKILL))
         self.incarnations += 1
 
     def stop(self, by: signal.Signals) -> int:
-        """End the sidecar; it must go, in its own time. How it ended."""
+        """End the sidecar with this signal; its exit status."""
         self.process.send_signal(by)
         self.process.wait(timeout=30)
-        self.stack.pop_all()  # its context would end it once more
+        self.stack.pop_all()  # its context would end it again
         return self.process.returncode
 
 
@@ -61,11 +58,11 @@ def restart(victim: Victim, witness: Witness) -> bool:
 
 
 def freeze(victim: Victim, witness: Witness) -> bool:
-    """SIGSTOP for a while: nothing is lost, and nothing comes."""
+    """SIGSTOP for some time: connections stay open without answers."""
     victim.process.send_signal(signal.SIGSTOP)
     until(lambda: _state(victim.process.pid) == "T")
     before = witness.given_up
-    time.sleep(victim.chance.uniform(0.2, 1.5))  # the fault itself: so long it is frozen
+    time.sleep(victim.chance.uniform(0.2, 1.5))  # the fault itself
     struck = _state(victim.process.pid) == "T" and _has_made_wait(witness, before)
     victim.process.send_signal(signal.SIGCONT)
     return struck
@@ -78,7 +75,7 @@ def cut(victim: Victim, witness: Witness) -> bool:
 
 
 def half_close(victim: Victim, witness: Witness) -> bool:
-    """The clients read the end of their connections, and could still send."""
+    """The clients read the end of their connections, and can still send."""
     with _cutting_off(witness) as was_cut_off:
         return sum(link.half_close() for link in victim.links) > 0 and was_cut_off()
 
@@ -96,7 +93,7 @@ def cut_within_a_message(victim: Victim, witness: Witness) -> bool:
 
 
 def black_hole(victim: Victim, witness: Witness) -> bool:
-    """Everything is swallowed for a while, and then the connections are gone."""
+    """All bytes are held for some time, then the connections are reset."""
     with _cutting_off(witness) as was_cut_off:
         _hold(victim)
         is_cut = sum(link.cut() for link in victim.links) > 0
@@ -105,7 +102,7 @@ def black_hole(victim: Victim, witness: Witness) -> bool:
 
 
 def delay(victim: Victim, witness: Witness) -> bool:
-    """Everything is late, and nothing is lost."""
+    """All bytes are late, and none is lost."""
     before = witness.given_up
     _hold(victim)
     struck = _has_made_wait(witness, before)
@@ -113,7 +110,7 @@ def delay(victim: Victim, witness: Witness) -> bool:
     return struck
 
 
-Fault = Callable[[Victim, Witness], bool]  # does it, and says whether it struck
+Fault = Callable[[Victim, Witness], bool]  # returns whether it affected lookups
 EVERY_FAULT: dict[Fault, int] = {  # how often in one round
     kill: 4,
     restart: 2,
@@ -129,7 +126,7 @@ EVERY_FAULT: dict[Fault, int] = {  # how often in one round
 def fault_script(
     faults: dict[Fault, int], chance: random.Random, records: int
 ) -> Iterator[tuple[int, Fault]]:
-    """Each fault in a random order, and after how many emitted records it comes."""
+    """Each fault in random order, with the number of emitted records before it."""
     script = [fault for fault, times in faults.items() for _ in range(times)]
     chance.shuffle(script)
     step = records * 8 // 10 // len(script)
@@ -139,12 +136,11 @@ def fault_script(
 
 @contextmanager
 def _cutting_off(witness: Witness) -> Iterator[Callable[[], bool]]:
-    """Whether, since then, a client has lost a connection with lookups unanswered on it."""
+    """Whether a client has since lost a connection with unanswered lookups."""
     before = witness.cut_off
     open_before = [each for each in witness.transports if not each.is_closed]
 
     def is_decided() -> bool:
-        # What is closed is counted already.
         return witness.cut_off > before or all(each.is_closed for each in open_before)
 
     def was_cut_off() -> bool:
@@ -155,7 +151,7 @@ def _cutting_off(witness: Witness) -> Iterator[Callable[[], bool]]:
 
 
 def _has_made_wait(witness: Witness, given_up_before: int) -> bool:
-    """Whether lookups have waited for the end of the fault, or until they timed out."""
+    """Whether lookups wait for the end of the fault, or have timed out."""
     return witness.unanswered > 0 or witness.given_up > given_up_before
 
 

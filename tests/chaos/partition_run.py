@@ -1,7 +1,4 @@
-"""One partition through the client, as a Spark task would do it, in a thread.
-
-Counts what came out, so that faults can be timed by it.
-"""
+"""The lookup operator over one partition in a thread, as in a Spark task; counts its output."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +20,7 @@ KEY_COLUMN = SCHEMA.get_field_index("key")
 
 
 class Progress:
-    """How many records all partitions have emitted; others wait for it."""
+    """The number of records that all partitions have emitted."""
 
     def __init__(self) -> None:
         self.emitted = 0
@@ -31,14 +28,14 @@ class Progress:
         self._changed = threading.Condition()
 
     def add(self, *, emitted: int = 0, running: int = 0) -> None:
-        """Note what happened."""
+        """Add to the counts."""
         with self._changed:
             self.emitted += emitted
             self.running += running
             self._changed.notify_all()
 
     def wait_for(self, emitted: int, *, timeout_s: float) -> None:
-        """Wait until so many were emitted, or nobody runs any more."""
+        """Wait until this many are emitted, or no partition runs."""
         with self._changed:
             reached = self._changed.wait_for(
                 lambda: self.emitted >= emitted or not self.running, timeout_s
@@ -60,7 +57,7 @@ class PartitionRun:
     failure: BaseException | None = None
 
     def run(self) -> None:
-        """Take all records through; a failure is kept for who waits."""
+        """Process all records; `emitted` raises the failure."""
         try:
             operator = self._operator()
             try:
@@ -73,7 +70,7 @@ class PartitionRun:
             self.progress.add(running=-1)
 
     def emitted(self) -> Iterator[Emitted]:
-        """What came out, in order; raises what the run failed with."""
+        """The output in order; raises the failure of the run."""
         if self.failure is not None:
             raise self.failure
         for output in self.outputs:

@@ -1,6 +1,6 @@
-"""What the chaos tests look up: seeded records of a partition, and by a formula what each must get.
+"""Seeded records of a partition and, by a formula, the expected value of each.
 
-Nothing here is of the code under test, so that a mistake of it cannot hide in the expectation.
+Independent of the code under test.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-KEYS = 200_000  # the dimension has those that no NO_ROW divides
+KEYS = 200_000  # those that NO_ROW divides have no row
 NO_ROW = 17
 BATCH_ROWS = 5_000
 DISORDER_MS = 300  # how far event times lag behind the latest one
 DELAY_MS = 100
-INTERVAL_MS = 2_000  # about two cuts in a batch
+INTERVAL_MS = 2_000  # about two watermarks in a batch
 SCHEMA = pa.schema({"number": pa.int64(), "key": pa.int64(), "at_ms": pa.int64()})
 
 
 def value_of(key: int) -> int | None:
-    """What the dimension says of a key."""
+    """The value of a key in the dimension."""
     return None if key % NO_ROW == 0 or key >= KEYS else key * 31 % 1_000_003
 
 
@@ -39,7 +39,7 @@ class Records:
 
     @classmethod
     def seeded(cls, seed: int, count: int) -> "Records":
-        """Hot keys, and as many that hardly ever come twice; event times in some disorder."""
+        """Half hot keys, half rare keys; event times in some disorder."""
         random = np.random.default_rng(seed)
         hot = random.zipf(1.3, count) % KEYS
         cold = random.integers(0, KEYS + KEYS // 10, count)
@@ -48,18 +48,18 @@ class Records:
         return cls(keys.tolist(), times.tolist())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """As Spark would hand them to a task."""
+        """The batches that Spark gives to a task."""
         numbers = np.arange(len(self.keys))
         whole = pa.record_batch([numbers, self.keys, self.event_times_ms], schema=SCHEMA)
         for start in range(0, len(self.keys), BATCH_ROWS):
             yield whole.slice(start, BATCH_ROWS)
 
     def segments(self) -> list[int]:
-        """Behind how many watermarks each record stands, one record after the other."""
+        """The number of watermarks before each record."""
         return self._cut()[0]
 
     def watermarks_ms(self) -> list[int]:
-        """The watermark behind each segment."""
+        """The watermark after each segment."""
         return self._cut()[1]
 
     def _cut(self) -> tuple[list[int], list[int]]:

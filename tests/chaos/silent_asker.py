@@ -1,7 +1,4 @@
-"""A client that asks, does not wait, and is killed: `python -m tests.chaos.silent_asker URL`.
-
-Says on standard output that it has asked.
-"""
+"""A client that sends a lookup and blocks: `python -m tests.chaos.silent_asker URL`."""
 
 import sys
 import threading
@@ -17,7 +14,7 @@ KEYS = pa.record_batch([pa.array(range(10**6, 10**6 + 30), pa.int64())], ["key"]
 
 
 def main(url: str) -> None:
-    """Ask on a channel, and then stay for as long as it is let."""
+    """Send a lookup, print `asked`, and block."""
     request = ChannelRequest("slow", ("value",), "a task that dies", KEYS.schema)
     channel = connections.to(Address(url)).open(request)
     channel.look_up(SentKeys(QuestionId(1), KEYS, time.monotonic() + 3_600.0))

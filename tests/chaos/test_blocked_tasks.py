@@ -1,17 +1,15 @@
-"""A sidecar that is killed while its tasks are blocked by what comes after them in the query.
+"""A sidecar that is killed while its tasks are blocked by later operators.
 
-A blocked task takes no answers, so the connection opens its channel again without it.
+A blocked task takes no answers, so the connection reopens its channel without it.
 """
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow.parquet as pq
 import pytest
 
 from spark_client.lookup_settings import LookupSettings, OutputMode
@@ -19,32 +17,26 @@ from spark_client.transport.connections import Address, Connections
 from tests.chaos.checker import Tally, tally
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import Records, dimension
-from tests.end_to_end.parquet_sidecar import url_of
+from tests.end_to_end.sidecars import configured, parquet, url_of
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.until import until
 
 PARTITIONS = 6
 RECORDS = 25_000  # of a partition
 SETTINGS = LookupSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
-# Little memory, so that the channels need each other's credit.
-CONFIG = """
-listen: {unix: sidelook.sock, http: null}
-limits: {memory: 16MiB}
-dimensions:
-  rows: {source: {kind: parquet, path: rows.parquet}, key: [key], timeout: 300s}
-"""
+LIMITS = {"memory": "16MiB"}  # little, so that the channels need each other's credit
 
 
 class Turnstile(Progress):
-    """Blocks each task at the first rows that it emits, until it is opened."""
+    """Blocks each task at its first emitted rows until `open`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._opened = threading.Event()
-        self._blocked: set[int] = set()  # threads that have come here
+        self._blocked: set[int] = set()  # threads
 
     def add(self, *, emitted: int = 0, running: int = 0) -> None:
-        """See `Progress`; called by a task that has rows to hand on."""
+        """See `Progress`; blocks a task that emits rows."""
         super().add(emitted=emitted, running=running)
         if emitted:
             self._blocked.add(threading.get_ident())
@@ -52,7 +44,7 @@ class Turnstile(Progress):
 
     @property
     def blocked(self) -> int:
-        """How many tasks have come here."""
+        """The number of blocked tasks."""
         return len(self._blocked)
 
     def open(self) -> None:
@@ -64,22 +56,19 @@ class Turnstile(Progress):
 def sidecar() -> Iterator[SidecarProcess]:
     """A sidecar that is not started."""
     with TemporaryDirectory(prefix="sidelook-") as name:  # short: sockets have short paths
-        folder = Path(name)
-        pq.write_table(dimension(), folder / "rows.parquet")
-        (folder / "config.yaml").write_text(CONFIG)
-        command = (sys.executable, "-m", "service", "serve", "--config", f"{folder}/config.yaml")
-        yield SidecarProcess(folder, command)
+        rows = parquet(Path(name), "rows", dimension(), "key", timeout="300s")
+        yield configured(Path(name), {"rows": rows}, limits=LIMITS)
 
 
 def has_answered_all(figures: SidecarFigures) -> bool:
-    """Whether records wait for credit and none is in flight: nothing moves without the tasks."""
+    """Whether records wait for credit and none is in flight."""
     levels = figures.levels()
     return levels["sidelook_in_flight_records"] == 0 < levels["sidelook_backlog_records"]
 
 
 @pytest.mark.real_path
 def test_blocked_tasks_outlive_their_sidecar(sidecar: SidecarProcess) -> None:
-    """Answers that were not taken before the kill are kept, and the others are requested again."""
+    """Answers received before the kill are kept, and the others are requested again."""
     figures, turnstile = SidecarFigures(sidecar), Turnstile()
     connection = Connections().to(Address(url_of(sidecar)))
     runs = [

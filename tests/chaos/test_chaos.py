@@ -1,14 +1,10 @@
-"""Nothing is lost, doubled, wrong or out of order, whatever dies in the middle.
+"""No record is lost, doubled, wrong or out of order under seeded faults of sidecar and network.
 
-A real sidecar is killed, frozen, restarted and cut off at seeded moments while real clients ask it.
 `SIDELOOK_CHAOS_SEED` repeats a run.
 """
 
 import os
 import random
-import shutil
-import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import pyarrow.parquet as pq
 import pytest
 
 from spark_client.lookup_settings import (
@@ -31,62 +27,50 @@ from tests.chaos.checker import Tally, tally
 from tests.chaos.fault_script import EVERY_FAULT, Fault, Victim, delay, fault_script, freeze
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import DELAY_MS, INTERVAL_MS, SCHEMA, Records, dimension
-from tests.chaos.wire_order import WireOrder
-from tests.chaos.witness import Witness
+from tests.chaos.witness import WireOrder, Witness
+from tests.end_to_end.sidecars import configured, parquet
 from tools.processes.link import Link
-from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.sidecar_process import SidecarFigures
 from tools.processes.until import until
 
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**32))
 RECORDS = 360_000  # of one mode: more than a million in all three
 PARTITIONS = 4
 STALLED_S = 90.0
-CAPACITY = 2_000  # few, so that the records of a round do not pass between two faults
+CAPACITY = 2_000  # low, so that faults occur during the round
 WATERMARKS = WatermarkSettings(SCHEMA.get_field_index("at_ms"), DELAY_MS, INTERVAL_MS)
-CONFIG = """
-listen: {unix: sidelook.sock, http: null}
-dimensions:
-  cached: {source: {kind: parquet, path: rows.parquet}, key: [key], timeout: 60s}
-  uncached:
-    source: {kind: parquet, path: rows.parquet}
-    key: [key]
-    timeout: 60s
-    cache: {mode: none}
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round showed."""
+    """The result of one round."""
 
     tally: Tally
-    struck: list[str]  # the faults that hit records in flight
+    struck: list[str]  # the faults that affected lookups
 
 
 @pytest.fixture
 def victim() -> Iterator[Victim]:
-    """A sidecar that runs, with a Unix link and a TCP link to it."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short: sockets have short paths
-    pq.write_table(dimension(), folder / "rows.parquet")
-    (folder / "config.yaml").write_text(CONFIG)
-    command = (sys.executable, "-m", "service", "serve", "--config", str(folder / "config.yaml"))
-    sidecar = SidecarProcess(folder, command)
-    with ExitStack() as links, ExitStack() as processes:
+    """A running sidecar with a Unix link and a TCP link."""
+    with TemporaryDirectory(prefix="sidelook-") as name, ExitStack() as links, ExitStack() as ends:
+        folder = Path(name)  # with a short path, as sockets need
+        cached = parquet(folder, "rows", dimension(), "key", timeout="60s")
+        dimensions = {"cached": cached, "uncached": {**cached, "cache": {"mode": "none"}}}
+        sidecar = configured(folder, dimensions)
         unix = links.enter_context(Link(sidecar.socket, own_path=folder / "link.sock"))
         tcp = links.enter_context(Link(sidecar.socket, own_path=None))
-        victim = Victim(sidecar, [unix, tcp], processes, random.Random(SEED))  # noqa: S311 -- a seed is the point
+        victim = Victim(sidecar, [unix, tcp], ends, random.Random(SEED))  # noqa: S311 -- a seed is the point
         victim.start()
         yield victim
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def settings_of(mode: OutputMode) -> LookupSettings:
-    """Time enough for every fault, and watermarks inside the batches."""
+    """A timeout longer than each fault, and watermarks within the batches."""
     return LookupSettings(mode=mode, capacity=CAPACITY, timeout_s=60.0, watermarks=WATERMARKS)
 
 
 def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]) -> Round:
-    """Take all partitions through while the faults strike."""
+    """Process all partitions while the faults occur."""
     progress = Progress()
     records = {
         f"partition {index}": Records.seeded(SEED + index, RECORDS // PARTITIONS)
@@ -130,7 +114,7 @@ def _strike(
     struck = []
     for emitted, fault in fault_script(faults, victim.chance, RECORDS):
         progress.wait_for(emitted, timeout_s=STALLED_S)
-        # The fault before may have left nobody connected: then there is nothing to hit yet.
+        # After the former fault no client may be connected yet.
         until(lambda: witness.unanswered or victim.is_over())
         began = progress.emitted
         has_struck = fault(victim, witness)
@@ -149,7 +133,7 @@ def _whole_tally(runs: Sequence[PartitionRun], mode: OutputMode) -> Tally:
 
 @pytest.mark.parametrize("mode", OutputMode)
 def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None:
-    """Each record leaves once, right and in the order of the mode; then nothing is held."""
+    """Each record leaves once, correct and in the order of the mode; then nothing is held."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
 
     shown = run_round(victim, settings_of(mode), EVERY_FAULT)
@@ -162,7 +146,7 @@ def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None
 
 @pytest.mark.parametrize("mode", OutputMode)
 def test_late_answers_change_nothing(victim: Victim, mode: OutputMode) -> None:
-    """What timed out stays so: its answer, which comes later, is not emitted as well."""
+    """A late answer to a record that timed out is not emitted."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
     settings = LookupSettings(
         mode=mode,

@@ -1,85 +1,78 @@
-"""The checker of the chaos tests finds every kind of fault: a blind one would prove nothing."""
+"""The checker and the witness of the chaos tests find each kind of fault."""
 
-import dataclasses
+from collections.abc import Sequence
 
-import numpy as np
-import pytest
+import pyarrow as pa
 
-from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
+from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import encode_batch
+from lookup_core.protocol.frame_codec import encode_frame
+from lookup_core.protocol.frames import Frame
 from spark_client.lookup_settings import OutputMode
 from tests.chaos.checker import Emitted, Tally, tally
-from tests.chaos.records import DELAY_MS, INTERVAL_MS, Records, value_of
+from tests.chaos.records import Records, value_of
+from tests.chaos.witness import KEY, WireOrder, Witness
 
-RECORDS = Records.seeded(7, 12_000)
-RIGHT: list[Emitted] = [
-    (number, value_of(key), "hit" if value_of(key) is not None else "missing")
-    for number, key in enumerate(RECORDS.keys)
-]
+# Cut after the third record; records 0 and 2 have the same key.
+RECORDS = Records([5, 6, 5, 7], [0, 1_000, 2_000, 4_000])
 
 
-@pytest.mark.parametrize("mode", OutputMode)
-def test_right_output_has_no_faults(mode: OutputMode) -> None:
-    """The input's own order is right in every mode."""
-    assert tally(RECORDS, RIGHT, mode) == Tally()
+class Line:
+    """A transport that accepts all frames and receives one."""
+
+    def __init__(self, coming: Frame) -> None:
+        self.coming = [encode_frame(coming)]
+
+    def send(self, message: bytes) -> None:
+        """See `Transport`."""
+
+    def receive(self, timeout_s: float) -> Sequence[bytes]:  # noqa: ARG002 -- it never waits
+        """See `Transport`."""
+        return self.coming
+
+    def wake(self) -> None:
+        """See `Transport`."""
+
+    def close(self) -> None:
+        """See `Transport`."""
+
+    def disown(self) -> None:
+        """See `Transport`."""
 
 
-def test_each_kind_of_fault_is_counted() -> None:
-    """What is lost, doubled, wrong or late is told apart, record by record."""
-    number, value, outcome = RIGHT[3]
-    wrong: Emitted = (number, -1, outcome)
-    late: Emitted = (RIGHT[5][0], None, "timeout")
-    bad_late: Emitted = (RIGHT[6][0], 5, "timeout")
+def test_checker_counts_each_fault() -> None:
+    """Lost, doubled, wrong, late and misplaced records are counted by the mode."""
+    right: list[Emitted] = [(n, value_of(key), "hit") for n, key in enumerate(RECORDS.keys)]
+    wrong: Emitted = (1, -1, "hit")
+    late: Emitted = (1, None, "timeout")
+    swapped = [right[2], right[1], right[0], right[3]]
 
-    found = tally(
-        RECORDS,
-        [*RIGHT[1:3], wrong, RIGHT[4], late, bad_late, *RIGHT[7:], RIGHT[-1]],
-        OutputMode.UNORDERED,
-    )
-
-    assert value != -1
-    assert found == Tally(lost=1, duplicated=1, wrong=2, timed_out=2)
-
-
-def test_order_is_that_of_the_mode() -> None:
-    """Neighbours that change places disturb the order, and that of keys only if theirs is one."""
-    first = next(n for n in range(1, 999) if RECORDS.keys[n - 1] != RECORDS.keys[n])
-    same = next(n for n in range(1, 999) if RECORDS.keys[n - 1] == RECORDS.keys[n])
-    swapped = {
-        place: [*RIGHT[: place - 1], RIGHT[place], RIGHT[place - 1], *RIGHT[place + 1 :]]
-        for place in (first, same)
-    }
-
-    found = {
-        (place, mode): tally(RECORDS, swapped[place], mode).out_of_order
-        for place in (first, same)
-        for mode in OutputMode
-    }
-
-    assert [found[first, mode] for mode in OutputMode] == [1, 0, 0]
-    assert [found[same, mode] for mode in OutputMode] == [1, 0, 1]
+    assert all(tally(RECORDS, right, mode) == Tally() for mode in OutputMode)
+    found = tally(RECORDS, [right[0], wrong, late, right[3], right[3]], OutputMode.UNORDERED)
+    assert found == Tally(lost=1, duplicated=2, wrong=1, timed_out=1)
+    orders = [tally(RECORDS, swapped, mode).out_of_order for mode in OutputMode]
+    assert orders == [2, 0, 1]
+    crossed = tally(RECORDS, [*right[:2], right[3], right[2]], OutputMode.UNORDERED)
+    assert crossed == Tally(watermark_violations=1)
 
 
-def test_crossing_a_watermark_is_counted() -> None:
-    """A record that leaves behind one of a later segment is a violation in every mode."""
-    segments = RECORDS.segments()
-    border = segments.index(1)
-    crossed = [*RIGHT[: border - 1], RIGHT[border], RIGHT[border - 1], *RIGHT[border + 1 :]]
+def test_witness_counts_late_lookups_and_losses() -> None:
+    """A lookup after its watermark is late; a connection with unanswered lookups is a loss."""
+    witness = Witness({"a": WireOrder.of(RECORDS)})
+    transport = witness.watched(Line(frames.Goaway("drain")))
+    payload = encode_batch(pa.record_batch([pa.array([5, 6], pa.int64())], schema=KEY))
 
-    found = tally(RECORDS, crossed, OutputMode.UNORDERED)
+    for frame in (
+        frames.Open(1, "cached", None, "a", KEY),
+        frames.Watermark(1, RECORDS.watermarks_ms()[0]),
+        frames.Lookup(1, 1, 60_000, 0, payload),
+        frames.Lookup(1, 2, 60_000, 0, payload),
+        frames.Cancel(1, 2),
+    ):
+        transport.send(encode_frame(frame))
+    transport.receive(0.0)
+    unanswered = witness.unanswered
+    transport.close()
 
-    assert dataclasses.replace(found, watermark_violations=0) == Tally()
-    assert found.watermark_violations == 1
-
-
-def test_segments_are_where_watermarks_fall() -> None:
-    """The naive segments are those of the cuts that the client makes."""
-    watermarks = EventTimeWatermarks(DELAY_MS, INTERVAL_MS)
-    cuts = [
-        start * 5_000 + cut.rows
-        for start, batch in enumerate(RECORDS.batches())
-        for cut in watermarks.on_batch(batch.column("at_ms").to_numpy())
-    ]
-
-    borders = np.flatnonzero(np.diff(RECORDS.segments())) + 1
-    assert borders.tolist() == cuts[:-1]
-    assert len(cuts) > 5
+    assert (witness.late_lookups, unanswered, witness.given_up) == (2, 1, 1)
+    assert (witness.sent_away, witness.cut_off, witness.unanswered) == (1, 1, 0)

@@ -1,13 +1,15 @@
-"""What really goes over the wire, seen between the clients and their sockets.
+"""Transports that record unanswered lookups, lost connections and late lookups.
 
-Proves that lookups were in flight when a fault struck, and counts lookups behind a watermark that
-they belong before. It changes nothing.
+A lookup is late if it follows a watermark that its record precedes. Frames are not changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frame_codec import decode_frame
@@ -15,54 +17,82 @@ from lookup_core.protocol.frames import Frame
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
 from spark_client.transport.interface import Transport
-from tests.chaos.wire_order import WireOrder
+from tests.chaos.records import Records
 
 KEY = pa.schema({"key": pa.int64()})
 HANDSHAKE_TIMEOUT_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class WireOrder:
+    """The segments of a partition's keys and watermarks; only keys of a single record count."""
+
+    segment_of_key: Mapping[int, int]
+    segment_of_watermark: Mapping[int, int]  # the last segment before it
+
+    @classmethod
+    def of(cls, records: Records) -> "WireOrder":
+        """The order of these records."""
+        times = Counter(records.keys)
+        segments = records.segments()
+        single = {
+            key: segments[number] for number, key in enumerate(records.keys) if times[key] == 1
+        }
+        marks: dict[int, int] = {}
+        for segment, watermark_ms in enumerate(records.watermarks_ms()):
+            marks.setdefault(watermark_ms, segment)
+        return cls(single, {**marks, MAX_WATERMARK_MS: len(segments)})
+
+    def late(self, keys: Iterable[int], watermark_ms: int | None) -> int:
+        """The number of keys that precede the last sent watermark."""
+        if watermark_ms is None:
+            return 0
+        passed = self.segment_of_watermark[watermark_ms]
+        return sum(self.segment_of_key.get(key, passed + 1) <= passed for key in keys)
+
+
 class Witness:
-    """What all connections showed together."""
+    """The counts of all connections."""
 
     def __init__(self, orders: Mapping[str, WireOrder]) -> None:
-        """`orders` by the origin that a channel is opened with."""
+        """`orders` are by the origin of a channel."""
         self.orders = orders
         self.cut_off = 0  # connections that ended while lookups were unanswered
         self.sent_away = 0  # GOAWAYs that came while lookups were unanswered
-        self.given_up = 0  # lookups that were cancelled, unanswered: they have timed out
-        self.late_lookups = 0  # keys sent behind a watermark that they belong before
+        self.given_up = 0  # unanswered lookups that were cancelled after their timeout
+        self.late_lookups = 0  # keys sent after a watermark that their record precedes
         self.transports: list[WitnessedTransport] = []
 
     def connect(self, url: str) -> Transport:
-        """A real connection, watched."""
+        """A connection to the sidecar that is recorded."""
         transport = handshake(endpoint_of(url), token=None, timeout_s=HANDSHAKE_TIMEOUT_S)
         return self.watched(transport)
 
     def watched(self, transport: Transport) -> Transport:
-        """The same connection, watched."""
+        """The transport, recorded."""
         self.transports.append(WitnessedTransport(transport, self))
         return self.transports[-1]
 
     @property
     def unanswered(self) -> int:
-        """Lookups that were sent and have no last answer, on connections that still stand."""
+        """The number of unanswered lookups on open connections."""
         return sum(len(each.unanswered) for each in self.transports if not each.is_closed)
 
 
 class WitnessedTransport:
-    """A `Transport` that notes what passes."""
+    """A `Transport` that records frames."""
 
     def __init__(self, inner: Transport, witness: Witness) -> None:
         self.unanswered: set[tuple[int, int]] = set()  # channel and sequence
         self.is_closed = False
         self._inner = inner
         self._witness = witness
-        self._orders: dict[int, WireOrder] = {}  # {channel: what holds there}
-        self._watermarks_ms: dict[int, int] = {}  # {channel: the last one that was sent}
+        self._orders: dict[int, WireOrder] = {}
+        self._watermarks_ms: dict[int, int] = {}  # {channel: last sent watermark}
 
     def send(self, message: bytes) -> None:
         """See `Transport`."""
-        # Before it is sent: its answer may be here before the next line.
+        # Recorded first: the answer may arrive before `send` returns.
         self._note_sent(decode_frame(message))
         self._inner.send(message)
 
@@ -118,6 +148,6 @@ class WitnessedTransport:
         self._witness.late_lookups += self._orders[lookup.channel].late(keys, watermark_ms)
 
     def _forget(self, channel: int) -> None:
-        # Not a new set: another thread may be about to look into this one.
+        # The set stays the same object, which other threads read.
         for each in [each for each in self.unanswered.copy() if each[0] == channel]:
             self.unanswered.discard(each)

@@ -15,7 +15,7 @@ from service.observability.tracing import OpenTelemetryTracer
 from tests.service.engine.fake_tracer import FakeTracer
 
 UNSAMPLED = TraceParent(f"00-{'a' * 32}-{'b' * 16}-00")
-MALFORMED = TraceParent("00-nobody-01", "=,=")
+MALFORMED = TraceParent("00-x-01", "=,=")
 REQUEST = TracedRequest("GET", "/v1/dimensions/{name}/rows/{key}", "customers")
 
 

@@ -1,7 +1,7 @@
 """A client of `sidelook.v1` written from docs/wire_protocol.md alone, as one elsewhere would be.
 
 Imports nothing of ours, so that nothing of ours can be wrong on both sides. It reads and writes
-whole messages; it does not connect again, and asks no more than its credit allows.
+whole messages, does not reconnect, and stays within its credit.
 """
 
 import json
@@ -105,7 +105,7 @@ class WireClient:
     async def look_up(
         self, number: int, keys: pa.RecordBatch, *, event_time_ms: int | None = None
     ) -> list[str]:
-        """Ask within the credit, as often as that takes; outcome and row of each key."""
+        """Look up the keys, in parts within the credit; outcome and row of each key."""
         answers: list[str] = []
         while len(answers) < keys.num_rows:
             part = await self._part_within_credit(number, keys.slice(len(answers)))

@@ -1,7 +1,4 @@
-"""A client that asks for keys of several dimensions on streams, with event times, until it ends.
-
-`python busy_streams.py ENDPOINT DIMENSION…`; run by tests that look at a sidecar under load.
-"""
+"""A load of lookups with event times: `python busy_streams.py ENDPOINT DIMENSION…`."""
 
 import random
 import sys
@@ -15,14 +12,14 @@ from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
 
 KEY = pa.schema({"id": pa.int64()})
-KEYS = 200  # in a question
-MOST_KEY = 5_000  # the tables have fewer rows, so that some are missing
+KEYS = 200  # of a lookup
+MOST_KEY = 5_000  # beyond the rows of the tables, so that some are missing
 TIMEOUT_S = 1.0
 PAUSE_S = 0.02
 
 
 def main() -> None:
-    """Ask all dimensions in turn, whatever the answers are."""
+    """Look up in all dimensions in turn until the process is ended."""
     endpoint, *dimensions = sys.argv[1:]
     open_one = connections.to(Address(endpoint)).open
     sessions = [open_one(ChannelRequest(name, None, "load", KEY)) for name in dimensions]

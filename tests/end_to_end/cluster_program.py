@@ -1,6 +1,6 @@
-"""A driver with two executors in processes of their own, whose tasks share one sidecar.
+"""A driver with two executor processes that share a sidecar.
 
-Prints which of its jobs gave other rows than Spark's own join.
+Prints the jobs whose rows differ from Spark's own join.
 """
 
 import json
@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.fingerprint import fingerprint
 from tests.end_to_end.first_attempt import FirstAttempt, fail, lose_executor
-from tests.end_to_end.parquet_sidecar import CUSTOMERS
+from tests.end_to_end.sidecars import CUSTOMERS
+from tests.end_to_end.spark_frames import fingerprint
 from tools.processes.spark_cluster import BatchGate, cluster_session
 
 RECORDS = 20_000  # of each of two partitions
-PADDING = 1000  # bytes of each record: a partition is more than the buffers on its way hold
+PADDING = 1000  # bytes of each record: a partition exceeds all buffers
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # they live for a few seconds
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 def main(url: str, folder: str) -> list[str]:
-    """The names of the jobs that went wrong."""
+    """Return the names of the jobs with wrong rows."""
     session = cluster_session(Path(folder), SETTINGS, executors=2)
     numbers = session.range(0, 2 * RECORDS, numPartitions=2)
     key, padding = (F.col("id") % 1500).alias("id"), F.lpad("id", PADDING, " ").alias("padding")

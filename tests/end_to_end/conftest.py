@@ -1,6 +1,5 @@
-"""What the end-to-end tests share: a Spark session, sidecars, a database, a browser."""
+"""Fixtures of the end-to-end tests: Spark, sidecars, a database, a browser."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,43 +7,49 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.end_to_end.page_actions import opened_page
-from tests.end_to_end.parquet_sidecar import parquet_sidecar
-from tests.end_to_end.status_page_service import Watched, quiet_service
+from tests.end_to_end.sidecars import customers_sidecar
+from tests.end_to_end.status_pages import Watched, opened_page, quiet_service
 from tests.spark_session import spark_session
 from tools.browser import running_browser
 from tools.processes.postgres_server import Database, running_postgres
 from tools.processes.sidecar_process import SidecarProcess
 
-__all__ = ["sidecar_process", "spark_session"]
+__all__ = ["spark_session"]
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a short name, as paths of sockets are short."""
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as name:
+    """A folder with a short path: paths of sockets are limited to 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="sidelook-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def module_folder() -> Iterator[Path]:
+    """A folder with a short path for all tests of a module."""
+    with tempfile.TemporaryDirectory(prefix="sidelook-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
-    """One for all tests of a module."""
+    """A database for all tests of a module."""
     with running_postgres() as server:
         yield server.new_database()
 
 
 @pytest.fixture(scope="session")
 def sidecar_process() -> Iterator[SidecarProcess]:
-    """The sidecar of this run."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-"))  # short: sockets have short paths
-    with parquet_sidecar(folder) as sidecar:
-        yield sidecar
-    shutil.rmtree(folder, ignore_errors=True)
+    """The sidecar with customers, places and tiers that all tests share."""
+    with tempfile.TemporaryDirectory(prefix="sidelook-", ignore_cleanup_errors=True) as name:
+        sidecar = customers_sidecar(Path(name))
+        with sidecar.running():
+            yield sidecar
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
+    """A Chromium for all tests of a module."""
     with running_browser() as running:
         yield running
 
@@ -57,10 +62,8 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Iterator[Watched]:
-    """A sidecar with one dimension, which asks for a token, and that few ask for anything."""
-    # Sockets want a short path.
-    with tempfile.TemporaryDirectory(prefix="sidelook-") as folder:
-        service = quiet_service(Path(folder))
-        with service.sidecar.running():
-            yield service
+def quiet(module_folder: Path) -> Iterator[Watched]:
+    """A sidecar with one dimension and a token, which answers few requests."""
+    service = quiet_service(module_folder)
+    with service.sidecar.running():
+        yield service

@@ -1,6 +1,6 @@
-"""A program for Spark Connect: the same calls as anywhere else, in all modes, printed as JSON.
+"""A program for Spark Connect: the same calls in all modes; prints the results as JSON.
 
-Run in a process of its own, because a process has either a classic or a Connect session.
+A process has either a classic or a Connect session.
 """
 
 import json
@@ -14,10 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from spark_client.lookup_settings import OutputMode
+from tests.end_to_end.spark_frames import written
 
 
 def main(url: str) -> dict[str, object]:
-    """Lookup joins on a batch, and one on a stream with an aggregation behind it."""
+    """Run lookup joins on a batch, and one on a stream before an aggregation."""
     os.environ["SPARK_TESTING"] = "1"  # Spark then takes any free port for its server
     session = (
         SparkSession.builder.remote("local[2]")
@@ -39,17 +40,7 @@ def main(url: str) -> dict[str, object]:
         events.write.parquet(str(folder / "events"))
         stream = session.readStream.schema("id long, at timestamp").parquet(str(folder / "events"))
         enriched = stream.withWatermark("at", "1 second").transform(joins["ordered"])
-        query = (
-            enriched.groupBy(F.window("at", "10 seconds"))
-            .count()
-            .writeStream.format("parquet")
-            .option("path", str(folder / "output"))
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        windows = session.read.parquet(str(folder / "output")).count()
+        windows = written(enriched.groupBy(F.window("at", "10 seconds")).count(), folder).count()
         few = events.where("id < 7")
         tiers = {mode: _tiers(few.transform(join)) for mode, join in joins.items()}
         divided = few.transform(sidecar.repartition_for("customers"))

@@ -1,7 +1,4 @@
-"""A `mapInArrow` function that spoils the first attempt of each partition, after some of its rows.
-
-What Spark does about it is Spark's business; later attempts let everything pass.
-"""
+"""A `mapInArrow` function that ends the first attempt of each partition after some rows."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +13,7 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class FirstAttempt:
-    """A partition's first attempt ends with its way to end; a file tells that it came so far."""
+    """Ends the first attempt of each partition in its own way, and leaves a file with its name."""
 
     folder: Path
     ends: Sequence[Callable[[], NoReturn]]  # by partition
@@ -34,15 +31,15 @@ class FirstAttempt:
 
 
 def fail() -> NoReturn:
-    """As a defect of the user's, or a lost file of a shuffle, would."""
+    """Fail the task."""
     raise RuntimeError("the first attempt fails")
 
 
 def lose_executor() -> NoReturn:
-    """Its JVM is killed, as on a node that is lost: it told nobody, and nor can we."""
+    """Kill the JVM of the executor, as on a lost node."""
     daemon = psutil.Process().parent()
     executor = None if daemon is None else daemon.parent()
     assert executor is not None
     executor.kill()
-    while True:  # until Spark's daemon is told by its broken pipe
+    while True:  # until Spark's daemon reads its broken pipe
         signal.pause()

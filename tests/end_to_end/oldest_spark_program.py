@@ -1,6 +1,6 @@
-"""A driver that runs on another version of Spark than the tests: each operation of the client once.
+"""A driver for another version of Spark: each operation of the client once.
 
-Prints the version and what came out as JSON; imports nothing but the client and what it needs.
+Prints version and rows as JSON; imports the client only.
 """
 
 import json
@@ -18,12 +18,12 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "America/New_York",  # what has a zone shows in it
+    "spark.sql.session.timeZone": "America/New_York",
 }
 
 
 def main(url: str) -> dict[str, Any]:
-    """What the operations give for the keys 0 to 3."""
+    """Return the rows of each operation for the keys 0 to 3."""
     builder = SparkSession.builder.master("local[2]")
     for name, text in SETTINGS.items():
         builder = builder.config(name, text)

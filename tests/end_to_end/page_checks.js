@@ -1,6 +1,6 @@
-// What is asked of a page in the browser itself: contrast, focus, names. Any page has to keep these rules.
+// Accessibility checks of a page in the browser: contrast, focus, names.
 ({
-  // {text: the ratio of its colour to the colours that lie under it}, of all texts that are seen.
+  // {text: contrast to its background} of all visible texts.
   contrasts() {
     const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext(
       "2d",
@@ -39,14 +39,14 @@
     return found;
   },
 
-  // How many elements can have the focus by Tab, as those that are seen say.
+  // The number of visible elements that Tab can reach.
   focusable() {
     return [...document.querySelectorAll('a[href], button, input, summary, [tabindex="0"]')].filter((each) =>
       each.checkVisibility(),
     ).length;
   },
 
-  // Notes from now on who gets the focus, with the outline that it has then.
+  // Records the focused elements and their outlines in `window.outlines`.
   outlines() {
     window.outlines = {};
     const names = new Map();
@@ -57,7 +57,7 @@
     });
   },
 
-  // What is wrong with names, headings, landmarks and labels, in words.
+  // Faults of names, headings, landmarks and labels.
   problems() {
     const all = (selector) => [...document.querySelectorAll(selector)];
     const problems = [];
@@ -90,7 +90,7 @@
       level = own;
     }
     const ids = all("[id]").map((each) => each.id);
-    check(new Set(ids).size === ids.length, "an id stands twice");
+    check(new Set(ids).size === ids.length, "a duplicate id");
     for (const each of all("input")) check(each.labels.length > 0, `${each.id} without a label`);
     for (const each of all('a, button, summary, [role=img], [tabindex="0"]')) {
       check(named(each), `${each.tagName}.${each.className} without a name`);
@@ -111,11 +111,11 @@
     for (const each of all("dl > div")) {
       check(
         each.querySelectorAll("dt").length === 1 && each.querySelectorAll("dd").length === 1,
-        "a pair is none",
+        "an incomplete pair",
       );
     }
     check(all("[role=status], [aria-live]").length === 1, "more than one live region");
-    check(all("[style*=color]").length === 0, "a colour beside the style sheet");
+    check(all("[style*=color]").length === 0, "a colour outside the style sheet");
     return problems;
   },
 });

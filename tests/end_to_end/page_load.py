@@ -1,7 +1,6 @@
-"""Keeps a sidecar busy for the page: `python -m tests.end_to_end.page_load ENDPOINT CHANNELS`.
+"""A load of the status page: `python -m tests.end_to_end.page_load ENDPOINT CHANNELS`.
 
-Asks `customers` for known keys and for new ones, from two channels, and `places` from so many.
-Run by tests that end it; nothing of pytest is here.
+Looks up known and new keys of `customers` on two channels, and keys of `places` on the others.
 """
 
 import sys
@@ -15,10 +14,10 @@ from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
-KNOWN = 50  # of the keys of each round, cached from the second round on
+KNOWN = 50  # keys of each round that are cached from the second round on
 NEW = 10
-FIRST_NEW = 700_000_000  # a number that stands nowhere else
-MOST = 60  # channels of one connection
+FIRST_NEW = 700_000_000  # a number that occurs nowhere else
+MAX_CHANNELS = 60  # of one connection
 LAG_S = 5.0
 PAUSE_S = 0.05
 TIMEOUT_S = 1.0
@@ -26,25 +25,30 @@ STRANGE_ORIGIN = "<img src=x onerror=alert(1)> & \"friends\" 'of' {nonce}"
 
 
 def main() -> None:
-    """Ask until ended."""
+    """Look up until the process is ended."""
     url, others = sys.argv[1], int(sys.argv[2])
-    address = Address(url)
-    customers = [_opened(address, "customers", f"task {part}") for part in range(1)]
-    customers.append(_opened(address, "customers", STRANGE_ORIGIN))
+    customers = [_opened(Address(url), "customers", name) for name in ("task 0", STRANGE_ORIGIN)]
     places = [
-        # Another patience is another connection: each has a bounded number of channels.
-        _opened(Address(url, connect_timeout_s=30.0 + part // MOST), "places", f"partition {part}")
+        # Another timeout makes another connection, as each has a bounded number of channels.
+        _opened(
+            Address(url, connect_timeout_s=30.0 + part // MAX_CHANNELS),
+            *("places", f"partition {part}"),
+        )
         for part in range(others)
     ]
     for number in count():
-        # Both ask for the same new keys at once, so that some are coalesced whenever it is looked.
+        first = FIRST_NEW + NEW * number
+        # Both channels request the same new keys at once, so that some are coalesced.
         for channel in customers:
-            channel.look_up(_asked(number, _keys(number)))
+            channel.look_up(_sent(number, [*range(KNOWN), *range(first, first + NEW)]))
         for channel in customers:
-            _take(channel)
+            left = KNOWN + NEW
+            while left:
+                left -= sum(answered.answer.size for answered in channel.answers(None))
+            channel.mark(_event_time_ms())
         for channel in places[number % 50 :: 50]:
-            channel.look_up(_asked(number, [number % 5]))
-            channel.mark(_now_ms())
+            channel.look_up(_sent(number, [number % 5]))
+            channel.mark(_event_time_ms())
             channel.answers(0.0)
         time.sleep(PAUSE_S)
 
@@ -54,24 +58,12 @@ def _opened(address: Address, dimension: str, origin: str) -> LookupChannel:
     return connections.to(address).open(ChannelRequest(dimension, None, origin, key))
 
 
-def _keys(number: int) -> list[int]:
-    new = FIRST_NEW + NEW * number
-    return [*range(KNOWN), *range(new, new + NEW)]
-
-
-def _take(channel: LookupChannel) -> None:
-    left = KNOWN + NEW
-    while left:
-        left -= sum(answered.answer.size for answered in channel.answers(None))
-    channel.mark(_now_ms())
-
-
-def _asked(number: int, keys: list[int]) -> SentKeys:
+def _sent(number: int, keys: list[int]) -> SentKeys:
     batch = pa.record_batch([pa.array(keys, pa.int64())], names=["id"])
     return SentKeys(QuestionId(number), batch, time.monotonic() + TIMEOUT_S)
 
 
-def _now_ms() -> int:
+def _event_time_ms() -> int:
     return int((time.time() - LAG_S) * 1000)
 
 

@@ -1,7 +1,4 @@
-"""A real Prometheus on the loopback that scrapes sidecars, and questions to its HTTP API.
-
-Scrapes and evaluates each second: what takes minutes in a cluster takes seconds in a test.
-"""
+"""A Prometheus that scrapes sidecars each second, and a client of its HTTP API."""
 
 import http.client
 import json
@@ -25,19 +22,19 @@ STOP_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PrometheusProcess:
-    """Where it has its files, and what it scrapes with which labels."""
+    """A server with its folder, targets and rules."""
 
     folder: Path
-    targets: Mapping[int, Mapping[str, str]]  # {port: labels as service discovery gives them}
+    targets: Mapping[int, Mapping[str, str]]  # {port: labels of service discovery}
     rules: str
     port: int = field(default_factory=free_port)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Started and ready; ended in any case."""
+        """Run the server; it is ready in the block."""
         (self.folder / PLAIN_NAME).write_text(self.rules)
         configuration = self.folder / "prometheus.yml"
-        configuration.write_text(json.dumps(self._configuration()))  # which is YAML, too
+        configuration.write_text(json.dumps(self._configuration()))  # JSON is YAML
         log = self.folder / "prometheus.log"
         with log.open("w") as standard_error:
             process = subprocess.Popen(self._command(configuration), stderr=standard_error)
@@ -50,7 +47,7 @@ class PrometheusProcess:
             process.wait(STOP_TIMEOUT_S)
 
     def values(self, expression: str) -> list[float]:
-        """The values of the expression's series now; AssertionError if it is not understood."""
+        """The current values of the series; raises AssertionError for an invalid expression."""
         query = urllib.parse.urlencode({"query": expression})
         answer = self._get(f"/api/v1/query?{query}")
         assert answer["status"] == "success", f"{expression}: {answer['error']}"
@@ -58,13 +55,13 @@ class PrometheusProcess:
         return [float(sample["value"][1]) for sample in answer["data"]["result"]]
 
     def firing(self) -> set[tuple[str, str]]:
-        """Names and severities of the alerts that are told now."""
+        """Names and severities of the firing alerts."""
         alerts = self._get("/api/v1/alerts")["data"]["alerts"]
         labels = [each["labels"] for each in alerts if each["state"] == "firing"]
         return {(each["alertname"], each["severity"]) for each in labels}
 
     def rule_health(self) -> dict[str, str]:
-        """What became of each rule's last evaluation, by its name."""
+        """{rule: health or error of its last evaluation}."""
         groups = self._get("/api/v1/rules")["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         return {rule["name"]: rule.get("lastError", rule["health"]) for rule in rules}
@@ -91,15 +88,15 @@ class PrometheusProcess:
 
     def _is_ready(self) -> bool:
         try:
-            return self._ask("/-/ready")[0] == http.client.OK
+            return self._request("/-/ready")[0] == http.client.OK
         except OSError:
             return False  # not listening yet
 
     def _get(self, path: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._ask(path)[1])
+        answer: dict[str, Any] = json.loads(self._request(path)[1])
         return answer
 
-    def _ask(self, path: str) -> tuple[int, bytes]:
+    def _request(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_TIMEOUT_S)
         try:
             connection.request("GET", path)

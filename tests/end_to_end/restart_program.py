@@ -1,7 +1,4 @@
-"""A driver that runs the queries of `restart_queries`, from their checkpoints.
-
-What it is killed for is the test's business.
-"""
+"""A driver that runs `restart_queries` from their checkpoints until it is killed."""
 
 import sys
 from pathlib import Path
@@ -12,7 +9,7 @@ from tests.end_to_end.restart_queries import RestartQueries
 
 
 def main(url: str, events: str, folder: str, held_from: str) -> None:
-    """From that batch on the rows stand still, so that it never returns."""
+    """Run the queries; from batch `held_from` on, the rows block forever."""
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -21,7 +18,6 @@ def main(url: str, events: str, folder: str, held_from: str) -> None:
         .config("spark.local.dir", folder)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
         .getOrCreate()
     )
     RestartQueries(url, Path(events), Path(folder), int(held_from)).run(session)

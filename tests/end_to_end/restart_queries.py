@@ -1,7 +1,4 @@
-"""Two streaming queries behind one lookup join: all rows, and counts by windows of event time.
-
-The same for the run that is killed again and again and for the run without faults.
-"""
+"""Two streaming queries after a lookup join: all rows, and counts by event-time windows."""
 
 import threading
 from collections.abc import Iterator
@@ -27,15 +24,15 @@ QUERIES = ("rows", "windows")
 
 @dataclass(frozen=True, slots=True)
 class RestartQueries:
-    """Where they read and write, and which sidecar they ask."""
+    """Both queries with their folders and their sidecar."""
 
     url: str
     events: Path
     folder: Path
-    held_from: int | None = None  # from this batch on the rows stand still, in its middle
+    held_from: int | None = None  # from the middle of this batch on, the rows block
 
     def write_events(self) -> None:
-        """Files of events a second apart, with unknown customers, duplicates and NULLs."""
+        """Write files of events a second apart, with unknown customers, duplicates and NULLs."""
         self.events.mkdir()
         for number in range(FILES):
             lines = np.arange(number * ROWS, (number + 1) * ROWS)
@@ -50,8 +47,10 @@ class RestartQueries:
             pq.write_table(table, self.events / f"{number:02}.parquet")
 
     def run(self, session: SparkSession) -> None:
-        """Both of them, from their checkpoints if there are any, to the end of the input."""
-        enriched = self._enriched(session)
+        """Run both queries, from their checkpoints if any, to the end of the input."""
+        own = session.newSession()
+        own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+        enriched = self._enriched(own)
         windows = enriched.groupBy(F.window("at", "1000 seconds"), "tier").count()
         rows = enriched
         if self.held_from is not None:
@@ -60,15 +59,15 @@ class RestartQueries:
             query.awaitTermination()
 
     def output(self, session: SparkSession) -> dict[str, pa.Table]:
-        """What each query has written, read through its sink and sorted by all that it has."""
+        """The output of each query, read through its sink and sorted by all columns."""
         return {name: _sorted(session.read.parquet(str(self.folder / name))) for name in QUERIES}
 
     def committed_batches(self) -> int:
-        """How many batches of the rows are in their sink."""
+        """The number of batches of the rows in their sink."""
         return len(self._manifests())
 
     def stray_files(self) -> int:
-        """Files of batches that were begun and are not in the sink; no reader sees them."""
+        """The number of files of unfinished batches, which no reader sees."""
         counted = sum(len(each.read_text().splitlines()) - 1 for each in self._manifests())
         return len(list((self.folder / "rows").glob("*.parquet"))) - counted
 
@@ -106,7 +105,7 @@ class RestartQueries:
 
 @dataclass(frozen=True, slots=True)
 class _HeldBatches:
-    """A `mapInArrow` function behind which some rows of such a micro-batch come, and then none."""
+    """A `mapInArrow` function that blocks after the first rows of a micro-batch."""
 
     first: int
 

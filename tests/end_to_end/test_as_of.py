@@ -1,9 +1,12 @@
-"""Lookups as of a time in Spark against the real sidecar: what a range join gives, row for row."""
+"""Lookups as of a time in Spark against a real sidecar: the rows of a range join."""
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -12,59 +15,114 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from demo.flights import write_flights
 from lookup_core.errors import InvalidRequest
 from spark_client import Sidecar
-from tests.end_to_end.parquet_sidecar import url_of
-from tests.end_to_end.plane_history import history_sidecar, plane_history
+from tests.end_to_end.sidecars import configured, parquet, url_of
+from tests.end_to_end.spark_frames import written
 
 FLIGHTS = 120_000
 WAIT_S = 20.0
 SEED = 2013
 ADDED = ["seats", "livery", "valid_from"]
+INSTANT = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    {
+        "tailnum": pa.utf8(),
+        "valid_from": INSTANT,
+        "valid_to": INSTANT,
+        "seats": pa.int32(),
+        "livery": pa.utf8(),
+    }
+)
+NEW_YEAR = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+FAR = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)  # the end of versions in tables without NULL
+HOURS = 365 * 24
+HOUR_US = 3_600_000_000
+LATE_HOURS = 3_000  # by which overlapping versions last longer, at most
+MAX_VERSIONS = 6
+
+
+def plane_history(tailnums: Sequence[str]) -> pa.Table:
+    """Seeded versions in random order: with gaps, adjacent, unbounded, or none."""
+    chance = np.random.default_rng(SEED)
+    rows = [row for tailnum in tailnums for row in versions_of(tailnum, chance)]
+    chance.shuffle(rows)
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+
+
+def versions_of(tailnum: str, chance: np.random.Generator) -> Iterator[tuple[object, ...]]:
+    """The versions of one plane."""
+    count = int(chance.integers(0, MAX_VERSIONS + 1))
+    hours = np.sort(chance.choice(HOURS, 2 * count, replace=False)).tolist()
+    times = [NEW_YEAR + dt.timedelta(hours=hour) for hour in hours]
+    is_seamless = chance.random(count) < 0.5
+    for number in range(count):
+        is_first, is_last = number == 0, number == count - 1
+        end = times[2 * number + (2 if is_seamless[number] and not is_last else 1)]
+        yield (
+            tailnum,
+            None if is_first and chance.random() < 0.3 else times[2 * number],
+            (None, FAR, end, end)[chance.integers(4)] if is_last else end,
+            int(chance.integers(2, 400)),
+            None if chance.random() < 0.1 else f"livery {number}",
+        )
+
+
+def overlapping(history: pa.Table) -> pa.Table:
+    """The history with every third version prolonged beyond the next ones."""
+    number = np.arange(history.num_rows)
+    late_us = np.where(number % 3, 0, number * 7919 % LATE_HOURS * HOUR_US)
+    has_end = pc.less(history["valid_to"], pa.scalar(FAR, INSTANT))
+    later = pc.add(history["valid_to"], pa.array(late_us, pa.duration("us")))
+    ends = pc.if_else(has_end, later, history["valid_to"])
+    return history.set_column(SCHEMA.get_field_index("valid_to"), "valid_to", ends)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where flights and history lie."""
-    return tmp_path_factory.mktemp("as_of")
-
-
-@pytest.fixture(scope="module")
-def sidecar(folder: Path) -> Iterator[Sidecar]:
-    """It serves a history of most of the planes that fly, and of one that does not."""
-    (folder / "flights").mkdir()
-    flights = write_flights(folder / "flights", limit=FLIGHTS)
+def sidecar(module_folder: Path) -> Iterator[Sidecar]:
+    """A sidecar with a history of most planes that fly, and of one that does not."""
+    (module_folder / "flights").mkdir()
+    flights = write_flights(module_folder / "flights", limit=FLIGHTS)
     tailnums = pc.unique(flights["tailnum"]).drop_null().to_pylist()
     some = [tailnum for number, tailnum in enumerate(tailnums) if number % 9]
-    history = plane_history([*some, "N0"], seed=SEED)
-    with history_sidecar(folder, history) as process:
+    history = plane_history([*some, "N0"])
+    ends = {"valid_from": "valid_from", "valid_to": "valid_to"}
+    prolonged = overlapping(history)
+    dimensions = {
+        "planes": parquet(module_folder, "planes", history, "tailnum", versions=ends),
+        # Without ends, a version lasts until the next one begins.
+        "planes_since": parquet(
+            *(module_folder, "since", history, "tailnum"), versions={"valid_from": "valid_from"}
+        ),
+        "overlapping": parquet(module_folder, "overlapping", prolonged, "tailnum", versions=ends),
+    }
+    process = configured(module_folder, dimensions)
+    with process.running():
         yield Sidecar(url_of(process), connect_timeout=WAIT_S)
 
 
 @pytest.fixture(scope="module")
-def flights(spark_session: SparkSession, sidecar: Sidecar, folder: Path) -> DataFrame:
-    """Flights, some of which do not know when they fly, and many at the border of two versions."""
+def flights(spark_session: SparkSession, sidecar: Sidecar, module_folder: Path) -> DataFrame:
+    """Flights, some without a time, and many at the border of two versions."""
     del sidecar  # it has written them
-    return asked(spark_session.read.parquet(str(folder / "flights")))
+    return timed(spark_session.read.parquet(str(module_folder / "flights")))
 
 
-def asked(flights: DataFrame) -> DataFrame:
-    """What a flight has to say."""
+def timed(flights: DataFrame) -> DataFrame:
+    """Flight, plane and time."""
     hour = F.date_trunc("hour", "event_time")  # versions begin and end on the hour
     time = F.when(F.col("flight_id") % 3 == 0, hour).otherwise(F.col("event_time"))
     time = F.when(F.col("flight_id") % 101 != 0, time)
     return flights.select("flight_id", "tailnum", time.alias("ts"))
 
 
-def history(session: SparkSession, folder: Path, *, has_ends: bool) -> DataFrame:
-    """The history for a plain join; without ends each version ends where the next one begins."""
-    versions = session.read.parquet(str(folder / "planes.parquet"))
-    if has_ends:
-        return versions
-    by_time = Window.partitionBy("tailnum").orderBy(F.col("valid_from").asc_nulls_first())
-    return versions.withColumn("valid_to", F.lead("valid_from").over(by_time))
+@pytest.fixture(scope="module")
+def versions(spark_session: SparkSession, flights: DataFrame, module_folder: Path) -> DataFrame:
+    """The history for a plain join."""
+    del flights  # the history is written with them
+    return spark_session.read.parquet(str(module_folder / "planes.parquet"))
 
 
 def range_join(records: DataFrame, versions: DataFrame) -> DataFrame:
-    """What Spark makes of it without us."""
+    """Spark's own range join."""
     ts, begin, end = (F.col(name) for name in ("ts", "valid_from", "valid_to"))
     is_valid: Column = (begin.isNull() | (begin <= ts)) & (end.isNull() | (ts < end))
     matched = records.join(
@@ -76,43 +134,46 @@ def range_join(records: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def assert_same(found: DataFrame, expected: DataFrame) -> None:
-    """The same rows, each as often."""
+    """Assert that the frames are equal as multisets of rows."""
     assert found.count() == expected.count()
     assert found.exceptAll(expected).count() == 0
     assert expected.exceptAll(found).count() == 0
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered"])
-@pytest.mark.parametrize("dimension", ["planes", "planes_since"])
+@pytest.mark.parametrize(
+    ("dimension", "mode"), [("planes", "ordered"), ("planes_since", "unordered")]
+)
 def test_batch_output_is_that_of_a_range_join(
-    spark_session: SparkSession,
     sidecar: Sidecar,
     flights: DataFrame,
-    folder: Path,
+    versions: DataFrame,
     *,
     dimension: str,
     mode: Literal["ordered", "unordered"],
 ) -> None:
-    """Every flight has the version of its plane that was valid when it flew."""
+    """Each flight has the version of its plane that was valid at its time."""
     join = sidecar.lookup_join(dimension, on="tailnum", as_of="ts", columns=ADDED, mode=mode)
 
     enriched = flights.transform(join).localCheckpoint()
 
-    versions = history(spark_session, folder, has_ends=dimension == "planes")
+    if dimension == "planes_since":
+        by_time = Window.partitionBy("tailnum").orderBy(F.col("valid_from").asc_nulls_first())
+        versions = versions.withColumn("valid_to", F.lead("valid_from").over(by_time))
     assert_same(enriched, range_join(flights, versions))
     assert enriched.where("seats IS NOT NULL").count() > FLIGHTS // 10
     assert enriched.where("ts = valid_from").count() > 10
 
 
 def test_last_begun_of_overlapping_versions_counts(
-    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, folder: Path
+    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, module_folder: Path
 ) -> None:
-    """Of all that a range join finds for a flight, the version that began last."""
-    join = sidecar.lookup_join("planes_overlapping", on="tailnum", as_of="ts", columns=ADDED)
+    """Of several valid versions, the one that began last is used."""
+    join = sidecar.lookup_join("overlapping", on="tailnum", as_of="ts", columns=ADDED)
 
     enriched = flights.transform(join).localCheckpoint()
 
-    every = range_join(flights, spark_session.read.parquet(str(folder / "overlapping.parquet")))
+    history = spark_session.read.parquet(str(module_folder / "overlapping.parquet"))
+    every = range_join(flights, history)
     by_begin = Window.partitionBy("flight_id").orderBy(F.col("valid_from").desc_nulls_last())
     last = every.withColumn("nr", F.row_number().over(by_begin)).where("nr = 1").drop("nr")
     assert every.count() > FLIGHTS + FLIGHTS // 100
@@ -121,30 +182,40 @@ def test_last_begun_of_overlapping_versions_counts(
 
 @pytest.mark.parametrize("kind", ["date", "timestamp_ntz"])
 def test_time_without_zone_is_one_of_utc(
-    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, folder: Path, *, kind: str
+    spark_session: SparkSession,
+    sidecar: Sidecar,
+    flights: DataFrame,
+    versions: DataFrame,
+    *,
+    kind: str,
 ) -> None:
-    """Whatever the session's zone: days begin, and clocks show what they do, in UTC."""
+    """Dates and times without zone are UTC in each time zone of the session."""
     some = flights.where(f"flight_id < {FLIGHTS // 10}")
-    asked = some.withColumn("ts", F.col("ts").cast(kind)).localCheckpoint()
+    records = some.withColumn("ts", F.col("ts").cast(kind)).localCheckpoint()
     join = sidecar.lookup_join("planes", on="tailnum", as_of="ts", columns=ADDED)
 
     spark_session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        enriched = asked.transform(join).localCheckpoint()
+        enriched = records.transform(join).localCheckpoint()
     finally:
         spark_session.conf.set("spark.sql.session.timeZone", "UTC")
 
-    moments = asked.withColumn("ts", F.col("ts").cast("timestamp")).localCheckpoint()
-    expected = range_join(moments, history(spark_session, folder, has_ends=True))
-    assert_same(enriched.withColumn("ts", F.col("ts").cast("timestamp")), expected)
+    moments = records.withColumn("ts", F.col("ts").cast("timestamp")).localCheckpoint()
+    found = enriched.withColumn("ts", F.col("ts").cast("timestamp"))
+    assert_same(found, range_join(moments, versions))
 
 
 def test_stream_output_is_that_of_a_range_join(
-    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, folder: Path, tmp_path: Path
+    sidecar: Sidecar,
+    flights: DataFrame,
+    versions: DataFrame,
+    *,
+    module_folder: Path,
+    tmp_path: Path,
 ) -> None:
-    """The same over micro-batches, with watermarks, and whoever flew without a version dropped."""
-    schema = spark_session.read.parquet(str(folder / "flights")).schema
-    stream = asked(spark_session.readStream.schema(schema).parquet(str(folder / "flights")))
+    """An inner join of a stream with watermarks drops flights without a valid version."""
+    path, session = str(module_folder / "flights"), flights.sparkSession
+    stream = timed(session.readStream.schema(session.read.parquet(path).schema).parquet(path))
     join = sidecar.lookup_join(
         "planes",
         on="tailnum",
@@ -156,45 +227,25 @@ def test_stream_output_is_that_of_a_range_join(
         watermark_delay="1 hour",
     )
 
-    query = (
-        stream.transform(join)
-        .writeStream.format("parquet")
-        .option("path", str(tmp_path / "output"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    output = written(stream.transform(join), tmp_path)
 
-    versions = history(spark_session, folder, has_ends=True)
-    expected = range_join(flights, versions).where("seats IS NOT NULL")
-    assert_same(spark_session.read.parquet(str(tmp_path / "output")), expected)
+    assert_same(output, range_join(flights, versions).where("seats IS NOT NULL"))
 
 
 def test_outcome_of_no_version_is_missing(sidecar: Sidecar, flights: DataFrame) -> None:
-    """A plane with versions, but none when it flew, is missing, as one without any."""
-    join = sidecar.lookup_join(
-        "planes", on="tailnum", as_of="ts", columns=["seats"], status_column="_s"
-    )
+    """A plane without a valid version is missing; without `columns` all columns are added."""
+    join = sidecar.lookup_join("planes", on="tailnum", as_of="ts", status_column="_s")
 
-    outcomes = flights.transform(join).groupBy("_s.outcome", F.isnull("_s.age_ms")).count()
-
-    found = {(row[0] == "missing", row[1]) for row in outcomes.collect()}
-    assert found == {(True, True), (False, False)}
-
-
-def test_all_columns_are_single_values(sidecar: Sidecar, flights: DataFrame) -> None:
-    """Without a choice of columns all come, as they are in the table, the times among them."""
-    join = sidecar.lookup_join("planes", on="tailnum", as_of="ts")
-
-    added = flights.transform(join).dtypes[3:]
+    enriched = flights.transform(join)
 
     times = [("valid_from", "timestamp"), ("valid_to", "timestamp")]
-    assert added == [*times, ("seats", "int"), ("livery", "string")]
+    assert enriched.dtypes[3:7] == [*times, ("seats", "int"), ("livery", "string")]
+    outcomes = enriched.groupBy("_s.outcome", F.isnull("_s.age_ms")).count().collect()
+    assert {(row[0] == "missing", row[1]) for row in outcomes} == {(True, True), (False, False)}
 
 
-def test_time_is_asked_for(sidecar: Sidecar, flights: DataFrame) -> None:
-    """A dimension with versions is not looked up without a time, nor by a function."""
+def test_versions_need_a_time(sidecar: Sidecar, flights: DataFrame) -> None:
+    """A dimension with versions refuses joins without a time, and functions."""
     with pytest.raises(InvalidRequest, match=r"lookup_join\(as_of=…\)"):
         flights.transform(sidecar.lookup_join("planes", on="tailnum"))
     with pytest.raises(InvalidRequest, match=r"lookup_join\(as_of=…\)"):

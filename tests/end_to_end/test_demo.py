@@ -1,4 +1,4 @@
-"""The demonstration as a user runs it, with fewer flights."""
+"""The demonstration with fewer flights."""
 
 import json
 import os
@@ -20,26 +20,26 @@ from tools.processes.until import until
 
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 6_000
-FEW_FLIGHTS = 600  # where they are not what it is about
-MANY_FLIGHTS = 60_000  # where there must be enough left when it is interrupted
+FEW_FLIGHTS = 600
+MANY_FLIGHTS = 60_000  # enough for an interruption
 TIMEOUT_S = 240.0
 LIVE_SECONDS = 5
-# How fast it is depends on what else the machine does; an ordinary run fails for it.
+# The speed depends on the machine; a run of a user fails for it.
 TOO_SLOW = "to show (p99)"
 FIGURES = ("planes ", "airports ", "all ")
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """One folder for all runs, as in one clone."""
-    # Not pytest's: as root, PostgreSQL is somebody else, whom any run of pytest shuts out there.
+    """The folder of all runs."""
+    # Not a folder of pytest: PostgreSQL runs as another user, who cannot enter those of root.
     with tempfile.TemporaryDirectory(prefix="sidelook-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @pytest.mark.usefixtures("libraries")
 def test_changes_show_in_the_stream(folder: Path) -> None:
-    """A live run follows tables that change, and each change is seen and right in the end."""
+    """A live run follows changing tables, and each change appears correctly."""
     with _running(folder, "--live", str(LIVE_SECONDS)) as demo:
         printed, _ = demo.communicate(timeout=TIMEOUT_S)
 
@@ -52,14 +52,14 @@ def test_changes_show_in_the_stream(folder: Path) -> None:
 
 
 def test_every_flight_comes_out_once(folder: Path) -> None:
-    """The output agrees with a plain join; with --serve it stays up, until Ctrl-C ends it all."""
+    """The output equals a plain join; with --serve the sidecar runs until Ctrl-C."""
     with _running(folder, "--serve", "--mode", "ordered") as demo:
         printed = _read_until(demo, "Ctrl-C")
         page = re.findall(r"status page: (\S+)", printed)[-1]
         first = _lookups(page)
         until(lambda: _lookups(page) > first)
         family = psutil.Process(demo.pid).children(recursive=True)
-        _press_ctrl_c(demo)
+        _interrupt(demo)
         rest, _ = demo.communicate(timeout=TIMEOUT_S)
 
     assert (demo.returncode, _still_running(family, folder)) == (0, []), printed + rest
@@ -70,32 +70,33 @@ def test_every_flight_comes_out_once(folder: Path) -> None:
 
 
 def test_ctrl_c_leaves_no_process(folder: Path) -> None:
-    """Interrupted in the middle of the stream, the run ends all that it started, and says so."""
-    with _running(folder, flights=MANY_FLIGHTS) as demo:
-        _read_until(demo, f" of {MANY_FLIGHTS:,} flights")
-        family = psutil.Process(demo.pid).children(recursive=True)
-        _press_ctrl_c(demo)
-        _press_ctrl_c(demo)
-        rest, _ = demo.communicate(timeout=TIMEOUT_S)
+    """Two interruptions of a stream end all of its processes, and the run reports it."""
+    shown = _interrupted(folder, f" of {MANY_FLIGHTS:,} flights", flights=MANY_FLIGHTS, times=2)
 
-    assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
-    *shown, last = rest.splitlines()
-    assert ([line for line in shown if not line.endswith(" flights")], last) == ([], "stopped")
+    assert [line for line in shown if not line.endswith(" flights")] == ["stopped"]
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("libraries")
 def test_ctrl_c_ends_a_live_run(folder: Path) -> None:
-    """Interrupted while tables change, the run ends Kafka, Debezium and all the rest, too."""
-    with _running(folder, "--live", flights=FEW_FLIGHTS) as demo:
-        _read_until(demo, "changes committed")
-        family = psutil.Process(demo.pid).children(recursive=True)
-        _press_ctrl_c(demo)
-        rest, _ = demo.communicate(timeout=TIMEOUT_S)
+    """An interrupted live run ends Kafka, Debezium and all other processes."""
+    shown = _interrupted(folder, "changes committed", "--live", flights=FEW_FLIGHTS)
 
+    assert [line for line in shown if "changes committed" not in line] == ["stopped"]
+
+
+def _interrupted(
+    folder: Path, words: str, *arguments: str, flights: int, times: int = 1
+) -> list[str]:
+    """The lines after an interruption at these words, which ends all processes with 130."""
+    with _running(folder, *arguments, flights=flights) as demo:
+        _read_until(demo, words)
+        family = psutil.Process(demo.pid).children(recursive=True)
+        for _ in range(times):
+            _interrupt(demo)
+        rest, _ = demo.communicate(timeout=TIMEOUT_S)
     assert (demo.returncode, _still_running(family, folder)) == (130, []), rest
-    *shown, last = rest.splitlines()
-    assert ([line for line in shown if "changes committed" not in line], last) == ([], "stopped")
+    return rest.splitlines()
 
 
 @contextmanager
@@ -125,14 +126,14 @@ def _lookups(page: str) -> int:
     return sum(sum(dimension["lookups"].values()) for dimension in status["dimensions"])
 
 
-def _press_ctrl_c(demo: subprocess.Popen[str]) -> None:
-    # As a terminal does: all of its group hear it, Spark and whatever else was started.
+def _interrupt(demo: subprocess.Popen[str]) -> None:
+    # As a terminal does: the whole process group receives it.
     os.killpg(demo.pid, signal.SIGINT)
 
 
 def _still_running(family: list[psutil.Process], folder: Path) -> list[psutil.Process | str]:
     _, alive = psutil.wait_procs(family, timeout=10)
-    # PostgreSQL is nobody's child; it removes this file when it ends.
+    # PostgreSQL is no child process; it removes this file when it ends.
     return [*alive, *map(str, folder.glob("postgres/postmaster.pid"))]
 
 

@@ -1,40 +1,71 @@
-"""Lookup joins in Spark against the real sidecar: batch queries."""
+"""Batch lookup joins and lookup functions in Spark against a real sidecar."""
 
-import json
-import time
+import datetime as dt
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.parquet_sidecar import PLACES, TEXTS, url_of
-from tools.processes.sidecar_process import SidecarProcess
+from tests.end_to_end.sidecars import (
+    PLACES,
+    TEXTS,
+    configured,
+    customers_sidecar,
+    frozen,
+    parquet,
+    url_of,
+)
+from tests.end_to_end.spark_frames import python_workers
+from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.spark_cluster import BatchGate
+from tools.processes.until import until
 
 WAIT_S = 20.0
+NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+INVOICES = pa.table(
+    {
+        "customer": pa.array([7, 7, 8], pa.int64()),
+        "number": pa.array([1, 2, 3], pa.uint32()),
+        "amount": pa.array([Decimal("1.50"), None, Decimal("2.00")], pa.decimal128(9, 2)),
+        "paid": pa.array([NOON, None, NOON], pa.timestamp("us", "UTC")),
+        "notes": ["a", "é", None],
+    }
+)
+TYPES = "array<bigint> array<decimal(9,2)> array<timestamp> array<string>"
+MAX_WORKERS = 4  # one for each of two joins, in two tasks at a time
+LABELLED = [(number, f"customer {number}", "abcde"[number % 5]) for number in range(1000)]
+JOB_TIMEOUT_S = 60.0
+ROWS_BEFORE = 2000  # of the gate; padded, so that no buffer of Spark holds all of them back
+ROWS = 3000
+CAPACITY = 1000
 
 
 @pytest.fixture(scope="module")
 def sidecar(sidecar_process: SidecarProcess) -> Sidecar:
-    """The client's handle of the sidecar."""
+    """The client's handle of the shared sidecar."""
     return Sidecar(url_of(sidecar_process), connect_timeout=WAIT_S)
 
 
 @pytest.fixture(scope="module")
 def places(spark_session: SparkSession) -> DataFrame:
     """The dimension as a DataFrame, for plain joins."""
-    return spark_session.createDataFrame(
-        PLACES.to_pylist(), "text string, number long, place string"
-    )
+    rows = PLACES.to_pylist()
+    return spark_session.createDataFrame(rows, "text string, number long, place string")
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """All rows."""
+    """All rows as dicts."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -54,19 +85,16 @@ def test_output_is_that_of_a_plain_join(
     keys: list[tuple[str | None, int | None]],
     mode: Literal["ordered", "unordered"],
 ) -> None:
-    """Duplicates, NULLs, unknown keys and any characters: the same rows as Spark's own join."""
+    """Duplicates, NULLs, unknown keys and any characters give the rows of Spark's own join."""
     numbered = [(n, text, number) for n, (text, number) in enumerate(keys)]
-    records = spark_session.createDataFrame(numbered, "n long, text string, number long").coalesce(
-        1
-    )
+    schema = "n long, text string, number long"
+    records = spark_session.createDataFrame(numbered, schema).coalesce(1)
 
-    enriched = records.transform(
-        sidecar.lookup_join("places", on=["text", "number"], mode=mode, capacity=60)
-    )
+    join = sidecar.lookup_join("places", on=["text", "number"], mode=mode, capacity=60)
+    found = rows_of(records.transform(join))
 
     plain = records.join(places, on=["text", "number"], how="left")
     expected = rows_of(plain.select("n", "text", "number", "place").orderBy("n"))
-    found = rows_of(enriched)
     if mode == "ordered":
         assert found == expected
     else:
@@ -74,75 +102,175 @@ def test_output_is_that_of_a_plain_join(
 
 
 def test_key_columns_may_have_other_names(spark_session: SparkSession, sidecar: Sidecar) -> None:
-    """A key is told by a mapping to the dimension's names, or by position."""
+    """Key columns match by a mapping to the dimension's names, or by position."""
     records = spark_session.range(3).withColumnRenamed("id", "customer_id")
 
-    mapped = records.transform(
-        sidecar.lookup_join("customers", on={"customer_id": "id"}, columns=["name"])
+    mapped, placed = (
+        rows_of(records.transform(sidecar.lookup_join("customers", on=on, columns=["name"])))
+        for on in ({"customer_id": "id"}, "customer_id")
     )
-    placed = records.transform(sidecar.lookup_join("customers", on="customer_id", columns=["name"]))
 
-    assert {row["name"] for row in rows_of(mapped)} == {f"customer {n}" for n in range(3)}
-    assert sorted(map(repr, rows_of(placed))) == sorted(map(repr, rows_of(mapped)))
-
-
-def test_functions_are_described_without_a_key(
-    spark_session: SparkSession, sidecar: Sidecar
-) -> None:
-    """A lookup function asks the sidecar for the columns alone, and finds its key by position."""
-    customer = sidecar.lookup_udf("customers", columns=["name"])
-
-    rows = spark_session.range(2).coalesce(1).select(customer("id").alias("c")).collect()
-
-    assert [row["c"]["name"] for row in rows] == ["customer 0", "customer 1"]
+    assert {row["name"] for row in mapped} == {f"customer {n}" for n in range(3)}
+    assert sorted(map(repr, placed)) == sorted(map(repr, mapped))
 
 
 @pytest.mark.real_path
 def test_inner_join_drops_what_found_nothing(spark_session: SparkSession, sidecar: Sidecar) -> None:
-    """Over several partitions, with more records than the capacity."""
+    """An inner join over several partitions has one row for each key with a row."""
     records = spark_session.range(0, 3000, numPartitions=3)
 
-    enriched = records.transform(
-        sidecar.lookup_join("customers", on="id", how="inner", capacity=64)
-    )
+    join = sidecar.lookup_join("customers", on="id", how="inner", capacity=64)
 
-    assert enriched.count() == 1000
-
-
-def test_limit_leaves_no_channel_behind(
-    spark_session: SparkSession, sidecar: Sidecar, sidecar_process: SidecarProcess
-) -> None:
-    """A query that wants a few rows only gives its channels back, whatever is in flight."""
-    records = spark_session.range(0, 5000, numPartitions=2)
-
-    some = records.transform(sidecar.lookup_join("customers", on="id", mode="unordered")).limit(3)
-
-    assert len(some.collect()) == 3
-    until_s = time.monotonic() + WAIT_S
-    while (channels := _channels(sidecar_process)) and time.monotonic() < until_s:
-        time.sleep(0.05)
-    assert channels == []
+    assert records.transform(join).count() == 1000
 
 
 @pytest.mark.real_path
 def test_missing_sidecar_fails_the_task(spark_session: SparkSession, tmp_path: Path) -> None:
-    """A task that finds no sidecar in time ends with an error that names the path."""
+    """A task that finds no sidecar in time fails with an error that names the path."""
     nowhere = Sidecar(f"unix://{tmp_path}/missing.sock", connect_timeout=0.2)
     join = nowhere.lookup_join("customers", on="id", schema="name string")
 
-    with pytest.raises(PythonException, match=r"missing\.sock: no such socket"):
+    with pytest.raises(PythonException, match=r"missing\.sock"):
         spark_session.range(3).transform(join).collect()
 
 
 @pytest.mark.real_path
 def test_wrong_key_type_shows_on_the_driver(spark_session: SparkSession, sidecar: Sidecar) -> None:
-    """A text where the dimension has a number is an error before any task."""
+    """A text key for a number is an error before any task."""
     records = spark_session.createDataFrame([("1",)], "id string")
 
     with pytest.raises(Exception, match="key_type"):
         records.transform(sidecar.lookup_join("customers", on="id"))
 
 
-def _channels(sidecar: SidecarProcess) -> list[Any]:
-    channels: list[Any] = json.loads(sidecar.get("/v1/channels").text)["channels"]
-    return channels
+def named_and_labelled(session: SparkSession, sidecar: Sidecar, **options: Any) -> list[object]:  # noqa: ANN401
+    """Customers with the labels of their tiers: the second join has a key of the first."""
+    named = session.range(0, 1500, numPartitions=2).transform(
+        sidecar.lookup_join("customers", on="id", how="inner", **options)
+    )
+    labelled = named.transform(sidecar.lookup_join("tiers", on="tier", **options))
+    rows = labelled.select("id", "name", "label").orderBy("id").collect()
+    return [tuple(row) for row in rows]
+
+
+def test_workers_serve_job_after_job(
+    spark_session: SparkSession, sidecar: Sidecar, sidecar_process: SidecarProcess
+) -> None:
+    """The same worker processes run joins upon joins, and hold nothing between jobs."""
+    figures = SidecarFigures(sidecar_process)
+    named_and_labelled(spark_session, sidecar)
+    workers = python_workers()
+
+    for mode in ("ordered", "unordered", "ordered"):
+        assert named_and_labelled(spark_session, sidecar, mode=mode) == LABELLED
+        figures.seconds_until_at_rest()
+
+    # Tasks may now run in parallel that ran in sequence before, and need more workers.
+    assert workers <= python_workers()
+    assert len(python_workers()) <= max(len(workers), MAX_WORKERS)
+
+
+def test_functions_share_a_worker(
+    spark_session: SparkSession, sidecar: Sidecar, sidecar_process: SidecarProcess
+) -> None:
+    """Two lookup functions of one projection have their own answers and leave nothing behind."""
+    customer = sidecar.lookup_udf("customers", columns=["name"])("id")["name"]
+    tier = sidecar.lookup_udf("tiers")(F.col("id") % 5)["label"]
+    ids = spark_session.range(0, 1000, numPartitions=2)
+
+    rows = ids.select("id", customer.alias("name"), tier.alias("label")).collect()
+
+    assert [tuple(row) for row in rows] == LABELLED
+    SidecarFigures(sidecar_process).seconds_until_at_rest()
+
+
+@pytest.fixture(scope="module")
+def invoices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """A sidecar with a dimension whose keys have several rows."""
+    folder = tmp_path_factory.mktemp("invoices")
+    dimension = parquet(folder, "invoices", INVOICES, "customer", match="all")
+    process = configured(folder, {"invoices": dimension})
+    with process.running():
+        yield Sidecar(url_of(process), connect_timeout=WAIT_S)
+
+
+def test_join_adds_arrays(spark_session: SparkSession, invoices: Sidecar) -> None:
+    """With `match: all` each column is an array of all rows, NULL where there is no row."""
+    records = spark_session.range(7, 10).toDF("customer").coalesce(1)
+
+    joined = records.transform(invoices.lookup_join("invoices", on="customer"))
+
+    found = [row.asDict() for row in joined.orderBy("customer").collect()]
+    assert [kind for _, kind in joined.dtypes[1:]] == TYPES.split()
+    assert [row["number"] for row in found] == [[1, 2], [3], None]
+    assert [row["amount"] for row in found] == [[Decimal("1.50"), None], [Decimal("2.00")], None]
+    assert [row["notes"] for row in found] == [["a", "é"], [None], None]
+    assert [len(row["paid"] or ()) for row in found] == [2, 1, 0]
+    pairs = joined.orderBy("customer").selectExpr("inline(arrays_zip(number, notes))").collect()
+    assert [tuple(pair) for pair in pairs] == [(1, "a"), (2, "é"), (3, None)]
+
+
+def test_function_gives_structs_of_arrays(spark_session: SparkSession, invoices: Sidecar) -> None:
+    """With `match: all` a lookup function gives a struct of arrays."""
+    records = spark_session.createDataFrame([(7,)], "customer long")
+
+    found = invoices.lookup_udf("invoices")("customer").alias("found")
+    (row,) = records.select(found).collect()
+
+    assert (row["found"]["number"], row["found"]["notes"]) == ([1, 2], ["a", "é"])
+
+
+def rows_of_frozen_job(
+    session: SparkSession, folder: Path, on_timeout: Literal["fail", "null"]
+) -> list[Row]:
+    """The rows of a job whose sidecar freezes after some of the lookups are answered."""
+    gate, sidecar = BatchGate(folder, ROWS_BEFORE), customers_sidecar(folder)
+    padded = session.range(0, ROWS, numPartitions=1).select("id", F.repeat("id", 100).alias("pad"))
+    with sidecar.running() as process, ThreadPoolExecutor() as jobs:
+        join = Sidecar(url_of(sidecar)).lookup_join(
+            "customers",
+            on="id",
+            capacity=CAPACITY,
+            timeout=2.0,
+            on_timeout=on_timeout,
+            status_column="_lookup",
+        )
+        enriched = padded.mapInArrow(gate, padded.schema).transform(join)
+        job = jobs.submit(enriched.select("id", "name", "_lookup.*").collect)
+        # Beyond the capacity, the client has received answers; lower counts may be unsent.
+        until(lambda: SidecarFigures(sidecar).lookups() > CAPACITY)
+        with frozen(process):
+            gate.open()
+            return job.result(JOB_TIMEOUT_S)
+
+
+def test_timeouts_become_nulls(spark_session: SparkSession, folder: Path) -> None:
+    """With `on_timeout="null"` all rows come out, and the status names those that timed out."""
+    rows = rows_of_frozen_job(spark_session, folder, "null")
+
+    late = [row for row in rows if row["outcome"] == "timeout"]
+    assert [row["id"] for row in rows] == list(range(ROWS))
+    assert 0 < len(late) < ROWS
+    assert {(row["name"], row["error"]) for row in late} == {(None, "timeout")}
+
+
+def test_timeout_fails_the_task(spark_session: SparkSession, folder: Path) -> None:
+    """With `on_timeout="fail"` the error names the dimension and the option."""
+    with pytest.raises(PythonException, match=r"'customers' timed out .*on_timeout is 'fail'"):
+        rows_of_frozen_job(spark_session, folder, "fail")
+
+
+def test_errors_follow_their_policy(spark_session: SparkSession, sidecar: Sidecar) -> None:
+    """A key beyond the range of its type affects no other key, or fails the task by default."""
+    records = spark_session.createDataFrame([(1,), (2**40,), (2,)], "tier long").coalesce(1)
+    lenient = sidecar.lookup_join("tiers", on="tier", status_column="_s", on_error="null")
+    strict = sidecar.lookup_join("tiers", on="tier")
+
+    rows = records.transform(lenient).select("label", "_s.error", "_s.outcome").collect()
+
+    assert [(row["label"], row["error"]) for row in rows] == [
+        *[("b", None), (None, "type"), ("c", None)],
+    ]
+    assert rows[1]["outcome"] == "error"
+    with pytest.raises(PythonException, match=r"'tiers' failed \(type: .*on_error is 'fail'"):
+        records.transform(strict).collect()

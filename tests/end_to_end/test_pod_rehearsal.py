@@ -1,4 +1,4 @@
-"""The rehearsal of the executor pod, as a user runs it, with good manifests and broken ones."""
+"""The rehearsal of the executor pod with the shipped manifests and with faulty ones."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tools.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
 
 WHOLE_TIMEOUT_S = 280.0
-STEPS = (  # and what each shows, by the numbers of the faults
+STEPS = (  # each with the faults that it shows
     "its startup probe passes at 10.244.0.10, before the executor starts",  # G1, G2
     "with the rights and the memory that the manifest says",  # G10
     "a Spark job in local-cluster",
@@ -26,7 +26,7 @@ STEPS = (  # and what each shows, by the numbers of the faults
 
 
 def rehearsed(manifests: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """What `make rehearsal` runs, eight times as fast in its periods."""
+    """Run `make rehearsal` with periods of an eighth."""
     command = [sys.executable, "-m", "tools.rehearsal", "--pace", "8", *options]
     command += ["--manifests", str(manifests)]
     return subprocess.run(
@@ -34,14 +34,14 @@ def rehearsed(manifests: Path, *options: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_shipped_pod_lives_and_ends_well() -> None:
-    """G1 to G4, G6 and G10: each step says ok, in its order, and the exit status is 0."""
+def test_shipped_pod_passes_the_rehearsal() -> None:
+    """G1 to G4, G6 and G10: each step is ok, in its order, and the exit status is 0."""
     played = rehearsed(BASE)
 
     lines = [line for line in played.stdout.splitlines() if line.startswith("ok ")]
-    told = [next((line for line in lines if step in line), step) for step in STEPS]
+    found = [next((line for line in lines if step in line), step) for step in STEPS]
     assert (played.returncode, played.stderr) == (0, ""), played.stdout
-    assert told == lines[-len(STEPS) :]
+    assert found == lines[-len(STEPS) :]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_shipped_pod_lives_and_ends_well() -> None:
             id="wrong port",
             marks=pytest.mark.full,
         ),
-        pytest.param(  # three starts are enough, however long they take
+        pytest.param(  # until the third start
             *(POD_TEMPLATE, "/sidelook.yaml", "/other.yaml", "other.yaml", 60),
             id="wrong argument",
             marks=pytest.mark.full,
@@ -66,7 +66,7 @@ def test_shipped_pod_lives_and_ends_well() -> None:
 def test_broken_pod_fails_at_its_start(
     tmp_path: Path, file: Path, old: str, new: str, reason: str, patience_s: int
 ) -> None:
-    """A fault in the manifests fails the step that it breaks, with the reason, and ends with 1."""
+    """A fault in the manifests fails its step with the reason, and the exit status is 1."""
     manifests = tmp_path / "base"
     shutil.copytree(BASE, manifests)
     broken = manifests / file.relative_to(BASE)

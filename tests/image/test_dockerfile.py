@@ -24,16 +24,6 @@ def lint(text: str) -> list[str]:
     return [finding["code"] for finding in json.loads(linted.stdout)]
 
 
-def test_instructions_are_parsed() -> None:
-    """Continued lines are joined across comments, and the last stage takes effect."""
-    text = "FROM a AS x\nUSER 1\nFROM b AS y\nUSER 2\nUSER 3\nRUN one \\\n    # why\n    && two\n"
-
-    dockerfile = Dockerfile.parse(text)
-
-    assert dockerfile.last("USER").value == "3"
-    assert [(each.stage, each.value) for each in dockerfile.of("RUN")] == [("y", "one && two")]
-
-
 def test_linter_finds_nothing() -> None:
     """Hadolint has no finding of any severity, and has one for a base without a version."""
     assert lint(TEXT) == []

@@ -14,7 +14,7 @@ import pytest
 from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import LookupJoinTask, LookupTarget
 from spark_client.transport.connections import Address
-from tests.end_to_end.parquet_sidecar import url_of
+from tests.end_to_end.sidecars import url_of
 from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import SERVE, SidecarProcess
 

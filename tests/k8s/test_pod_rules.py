@@ -28,38 +28,8 @@ STOLEN = {"name": "sidelook-secret", "mountPath": "/opt/secret"}
 ABSENT = object()  # removes the field
 # {fault: (its fields below pod.spec, how the reported faults begin)}; 0 is the sidecar
 BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    # of the doctor
+    # of the doctor; its other findings have tests of their own
     "no sidecar": ({"initContainers": []}, ["there is no container sidelook"]),
-    "restart policy": (
-        {"initContainers.0.restartPolicy": ABSENT},
-        ["is an init container without restartPolicy: Always"],
-    ),
-    "ordinary sidecar": (
-        {"initContainers": [], "containers": [EXECUTOR, SIDECAR]},
-        ["is an ordinary container", "executor_is_named_as_spark_expects"],
-    ),
-    "node network": ({"hostNetwork": True}, ["hostNetwork: true"]),
-    "service links": ({"enableServiceLinks": ABSENT}, ["a Service named sidelook"]),
-    "executor without the socket": (
-        {"containers.0.volumeMounts": []},
-        ["container spark-kubernetes-executor does not mount volume sidelook-socket"],
-    ),
-    "read-only socket": (
-        {"initContainers.0.volumeMounts.0.readOnly": True},
-        ["/run/sidelook is mounted readOnly"],
-    ),
-    "short startup": (
-        {"initContainers.0.startupProbe.failureThreshold": 60},
-        ["the startupProbe waits 60 s, and cache.warmup_max_wait is 10m"],
-    ),
-    "preStop": (
-        {"initContainers.0.lifecycle": {"preStop": {"sleep": {"seconds": 5}}}},
-        ["has a preStop hook"],
-    ),
-    "small container": (
-        {"initContainers.0.resources.limits.memory": "600Mi"},
-        ["limits.memory is 512MiB, and the container has 600MiB", "memory_is_guaranteed"],
-    ),
     # of the shipped pods
     "executor name": ({"containers.0.name": "executor"}, ["executor_is_named_as_spark_expects"]),
     "root allowed": ({"securityContext.runAsNonRoot": False}, [USER]),
@@ -119,12 +89,6 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
 # {fault: (text of the configuration, its replacement, how the reported faults begin)}
 MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
     "invalid": ("health:", "helth:", ["its ConfigMap has no valid sidelook.yaml"]),
-    "health port": (
-        ":8816",
-        ":8817",
-        [f"the {name}Probe uses port health" for name in ("startup", "liveness", "readiness")],
-    ),
-    "health on loopback": ("0.0.0.0:", "127.0.0.1:", ["has probes, and listen.health is closed"]),
     "lookups by TCP": ("http: null", "http: 127.0.0.1:8815", ["lookups_use_the_socket_only"]),
     "socket elsewhere": (
         "/run/sidelook/",
@@ -140,11 +104,6 @@ MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
         "dsn_file: /etc/sidelook-secret/dsn",
         "dsn: postgresql://user@host/database",
         [SECRET_RULE],
-    ),
-    "caches as large as the container": (
-        "memory: 512MiB",
-        "memory: 768MiB",
-        ["limits.memory is 768MiB, and the container has 768MiB: too little"],
     ),
 }
 

@@ -88,10 +88,12 @@ def prometheus_program(name: str) -> Path:
         pytest.skip(f"{name} is not available: {error}")
 
 
-def promtool(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    """Run promtool."""
+def promtool(*arguments: str | Path, text: str = "") -> "subprocess.CompletedProcess[str]":
+    """Run promtool with this standard input."""
     command = [str(prometheus_program("promtool")), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+    )
 
 
 def _rules(spec: dict[str, Any]) -> Iterator[Rule]:

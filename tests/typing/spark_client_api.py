@@ -1,4 +1,4 @@
-"""The public API of the client as a user writes it; only type-checked, never run."""
+"""Uses of the public API of the client, which are type-checked and not run."""
 
 from collections.abc import Callable
 from typing import assert_type
@@ -18,7 +18,7 @@ from spark_client import (
 
 
 def enrich(events: DataFrame) -> DataFrame:
-    """All options of a lookup join, and its use in `transform`."""
+    """Lookup joins with all options, and their use in `transform`."""
     sidecar = Sidecar("unix:///run/sidelook/sidelook.sock")
     everything = sidecar.lookup_join(
         "customers",
@@ -57,7 +57,7 @@ def function(events: DataFrame) -> DataFrame:
 
 
 def wrong(sidecar: Sidecar) -> None:
-    """What the types refuse before anything runs."""
+    """Calls that the type checker refuses."""
     sidecar.lookup_join("d")  # type: ignore[call-arg]  # on is missing
     sidecar.lookup_join("d", "k")  # type: ignore[call-arg]  # options have names
     sidecar.lookup_join("d", on="k", how="outer")  # type: ignore[arg-type]  # no such join

@@ -1,4 +1,4 @@
-"""Lookup joins in Spark against the real sidecar: streaming queries."""
+"""Streaming lookup joins in Spark against a real sidecar."""
 
 from pathlib import Path
 
@@ -7,52 +7,36 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.parquet_sidecar import url_of
+from tests.end_to_end.sidecars import url_of
+from tests.end_to_end.spark_frames import written
 from tools.processes.sidecar_process import SidecarProcess
-
-pytestmark = pytest.mark.real_path
 
 FILES = 4
 ROWS = 100  # of each file, a second apart
-SCHEMA = "id long, at timestamp"
 
 
 @pytest.fixture
 def events(spark_session: SparkSession, tmp_path: Path) -> DataFrame:
-    """A stream of files, one in each micro-batch, in event-time order."""
+    """A stream with a file in each micro-batch, in event-time order."""
     for number in range(FILES):
         start = number * ROWS
         spark_session.range(start, start + ROWS, numPartitions=1).select(
             "id", F.timestamp_seconds("id").alias("at")
         ).write.parquet(str(tmp_path / "events" / f"{number}"))
     return (
-        spark_session.readStream.schema(SCHEMA)
+        spark_session.readStream.schema("id long, at timestamp")
         .option("maxFilesPerTrigger", 1)
         .option("recursiveFileLookup", "true")
         .parquet(str(tmp_path / "events"))
     )
 
 
-def written(stream: DataFrame, folder: Path) -> DataFrame:
-    """Run a stream in append mode to the end of its input; what it wrote."""
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", str(folder / "output"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .outputMode("append")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return stream.sparkSession.read.parquet(str(folder / "output"))
-
-
+@pytest.mark.real_path
 def test_every_record_comes_out_once(
     events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
 ) -> None:
-    """Over several micro-batches, unordered between watermarks, each record is enriched once."""
-    sidecar = Sidecar(url_of(sidecar_process))
-    join = sidecar.lookup_join(
+    """Over several micro-batches each record is enriched once, unordered between watermarks."""
+    join = Sidecar(url_of(sidecar_process)).lookup_join(
         "customers",
         on="id",
         mode="unordered",
@@ -70,14 +54,13 @@ def test_every_record_comes_out_once(
     ]
 
 
+@pytest.mark.real_path
 def test_windows_close_after_a_lookup_join(
     events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
 ) -> None:
-    """The watermark of the input reaches an aggregation behind the join, in append mode."""
-    sidecar = Sidecar(url_of(sidecar_process))
-    enriched = events.withWatermark("at", "1 second").transform(
-        sidecar.lookup_join("customers", on="id", columns=["tier"])
-    )
+    """The watermark of the input reaches an aggregation after the join, in append mode."""
+    join = Sidecar(url_of(sidecar_process)).lookup_join("customers", on="id", columns=["tier"])
+    enriched = events.withWatermark("at", "1 second").transform(join)
     counts = enriched.groupBy(F.window("at", "100 seconds"), "tier").count()
 
     output = written(counts, tmp_path)
@@ -85,3 +68,21 @@ def test_windows_close_after_a_lookup_join(
     rows = output.groupBy("window.start").agg(F.sum("count").alias("records")).collect()
     assert {row["records"] for row in rows} == {ROWS}
     assert len(rows) >= FILES - 1  # the last window stays open
+
+
+def test_repartitioned_stream_is_enriched(
+    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
+) -> None:
+    """A stream that is repartitioned by key has each key in one partition, and all its rows."""
+    sidecar = Sidecar(url_of(sidecar_process))
+    keys = events.select((F.col("id") % 40).alias("id"))
+    divided = keys.transform(sidecar.repartition_for("customers", partitions=4))
+    joined = divided.transform(sidecar.lookup_join("customers", on="id", mode="key_ordered"))
+
+    rows = written(joined.withColumn("partition", F.spark_partition_id()), tmp_path).collect()
+
+    places = {(row["id"], row["partition"]) for row in rows}
+    assert len(rows) == FILES * ROWS
+    assert all(row["name"] == f"customer {row['id']}" for row in rows)
+    assert len(places) == 40
+    assert {partition for _, partition in places} == {0, 1, 2, 3}
