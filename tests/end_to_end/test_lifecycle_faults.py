@@ -26,7 +26,7 @@ from tests.end_to_end.sidecars import (
     throttled,
     url_of,
 )
-from tests.integration.trigger_messages import CHANNEL, make_triggers
+from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tools.debian import debian_package
 from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import REQUEST_TIMEOUT_S, Reply, SidecarProcess

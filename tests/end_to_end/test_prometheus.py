@@ -15,7 +15,7 @@ import pytest
 from tests.end_to_end import busy_streams
 from tests.end_to_end.prometheus_process import PrometheusProcess
 from tests.end_to_end.sidecars import configured, parquet, url_of
-from tests.integration.trigger_messages import CHANNEL, make_triggers
+from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
 from tests.monitoring.rule_file import alerts, plain_rules, promtool, records, rules
 from tests.service.tls.certificates import authority

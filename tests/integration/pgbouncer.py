@@ -1,12 +1,8 @@
-"""A real PgBouncer that pools transactions, between a backend and the server of the tests.
-
-Not a model of how one is best configured: it has few connections, so that clients must share.
-"""
+"""A PgBouncer process in transaction mode, with fewer server sessions than clients."""
 
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +13,10 @@ import psycopg
 from tools.debian import debian_package, debian_tool
 from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import free_port
+from tools.processes.until import until
 
 SERVER_CONNECTIONS = 2
-_LIBRARIES = ("libc-ares2", "libevent-2.1-7")  # that few machines have
-_START_TIMEOUT_S = 60.0
-_POLL_INTERVAL_S = 0.02
+_LIBRARIES = ("libc-ares2", "libevent-2.1-7")  # rarely installed
 _CONFIGURATION = """
 [databases]
 {database} = host={socket_folder} dbname={database}
@@ -41,22 +36,24 @@ server_login_retry = 1
 
 @dataclass(frozen=True, slots=True)
 class PgBouncer:
-    """Where it listens."""
+    """The address of a running PgBouncer."""
 
     port: int
     database: str
 
     @property
     def dsn(self) -> str:
-        """How to reach the database through it."""
+        """The DSN of the database through the pooler."""
         return self._dsn(self.database)
 
     def shown(self, what: str) -> list[dict[str, object]]:
-        """What its console shows, as SHOW POOLS or SHOW STATS."""
+        """The rows of a SHOW command of its console, such as POOLS or STATS."""
         factory = psycopg.rows.dict_row
-        with psycopg.connect(self._dsn("pgbouncer"), autocommit=True, row_factory=factory) as asked:
-            # Its console knows the simple protocol only.
-            return psycopg.ClientCursor(asked).execute(f"SHOW {what}".encode()).fetchall()
+        with psycopg.connect(
+            self._dsn("pgbouncer"), autocommit=True, row_factory=factory
+        ) as console:
+            # The console supports the simple query protocol only.
+            return psycopg.ClientCursor(console).execute(f"SHOW {what}".encode()).fetchall()
 
     def _dsn(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?sslmode=disable"
@@ -64,9 +61,9 @@ class PgBouncer:
 
 @contextmanager
 def pgbouncer(folder: Path, database: Database, *, system_user: str | None) -> Iterator[PgBouncer]:
-    """One that runs, for one database; it refuses to be root, and then becomes `system_user`.
+    """Run PgBouncer for one database; started as root, it switches to `system_user`.
 
-    Raises ToolUnavailable where it cannot be had.
+    Raises ToolUnavailable if the program cannot be installed.
     """
     program = debian_tool("pgbouncer", "pgbouncer")
     bouncer = PgBouncer(free_port(), database.name)
@@ -107,14 +104,9 @@ def _library_path() -> str:
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            log = (folder / "pgbouncer.log").read_text()
-            assert process.poll() is None, log
-            assert time.monotonic() < deadline, log
-            time.sleep(_POLL_INTERVAL_S)
-        else:
-            return
+    def is_over() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0 or process.poll() is not None
+
+    until(is_over)
+    assert process.poll() is None, (folder / "pgbouncer.log").read_text()

@@ -11,7 +11,7 @@ from typer.main import get_command_name
 from service.commands.application import application
 from service.observability import metrics
 from service.observability.metrics import Metric
-from tests.integration.trigger_messages import make_triggers
+from tests.integration.notifications.trigger_messages import make_triggers
 from tests.monitoring.expressions import promtool_accepts, unknown_names
 from tools.k8s.manifests import ROOT
 from tools.processes.postgres_server import Database, running_postgres

@@ -1,71 +1,117 @@
-"""Two thousand callers at once become few queries, and one for a single key."""
+"""Two thousand concurrent callers of a cold cache, and the few queries that they cause."""
 
 import asyncio
+import json
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.protection.asker import Asker
-from tests.integration.protection.burst import Burst
-from tests.integration.protection.postgres_sidecar import postgres_sidecar
-from tests.integration.protection.query_log import QueryLog
+from tests.integration.protection.callers import ROWS, put_customers
+from tests.integration.sidecars import postgres_sidecar
 from tools.processes.postgres_server import Database, PostgresServer
 
-REQUESTS = 2_000
 MAX_KEYS = 500  # of one query, by default
-SLACK = 10  # queries: 8 may be at the database before there is anything to gather
-KEYS = range(1, REQUESTS + 1)
-PATIENT = {"timeout": "20s"}  # also of a query: one that the server ends is asked again
-TABLE = f"""CREATE TABLE customers AS
-    SELECT number AS id, 'customer ' || number AS name FROM generate_series(1, {REQUESTS}) number"""
+SLACK = 10  # queries: up to 8 may start before later keys can be collected
+TIMEOUT_MS = 20_000
+PATIENT = {"timeout": "20s"}  # otherwise a slow query is retried, which is a second query
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+# One log entry of a lookup query; the keys are numbers, so commas separate them.
+QUERY = r"""LOG:  execute \S+: SELECT k\.ordinal.* FROM "public"\."customers" .*
+.*DETAIL:  Parameters: \$1 = '\{(.*)\}'"""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLog:
+    """The server log, from which the lookup queries of a test are read."""
+
+    path: Path
+    begin_bytes: int
+
+    def sizes(self) -> list[int]:
+        """The number of keys of each query, in order."""
+        with self.path.open() as log:
+            log.seek(self.begin_bytes)
+            return [keys.count(",") + 1 for keys in re.findall(QUERY, log.read())]
 
 
 @pytest.fixture
 def query_log(postgres_server: PostgresServer, database: Database) -> QueryLog:
-    """What is asked of a table with a row for each caller."""
-    database.execute(TABLE, "ALTER TABLE customers ADD PRIMARY KEY (id)", "ANALYZE customers")
-    return QueryLog.of(postgres_server, database)
+    """The log of queries in the table `customers`."""
+    put_customers(database)
+    database.execute(f"ALTER DATABASE {database.name} SET log_statement = 'all'")
+    return QueryLog(postgres_server.log, postgres_server.log.stat().st_size)
 
 
 async def test_burst_becomes_few_queries(
     folder: Path, database: Database, query_log: QueryLog
 ) -> None:
-    """2,000 requests for as many cold keys make at most 2,000 / max_keys + 10 queries."""
+    """2,000 requests for distinct cold keys cause at most 2,000 / `max_keys` + 10 queries."""
     with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
-        async with Burst.connected(folder / "sidelook.sock", REQUESTS) as burst:
-            answers = await burst.ask("customers", KEYS)
+        names = await burst(folder / "sidelook.sock", range(1, ROWS + 1))
 
-    names = [answer["rows"][0]["name"] for answer in answers]
-    assert names == [f"customer {key}" for key in KEYS]
-    check(query_log.sizes("customers"))
+    sizes = query_log.sizes()
+    assert names == [f"customer {key}" for key in range(1, ROWS + 1)]
+    assert sum(sizes) == ROWS
+    assert len(sizes) <= ROWS / MAX_KEYS + SLACK
 
 
-async def test_burst_of_new_callers_becomes_few(
+async def test_one_cold_key_is_queried_once(
     folder: Path, database: Database, query_log: QueryLog
 ) -> None:
-    """The same when each of them has to connect first: none is lost, few queries are made."""
+    """2,000 requests for the same cold key cause one query of one key."""
     with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
-        async with Asker.of(folder, timeout_ms=20_000) as asker:
-            answers = await asyncio.gather(*(asker.ask("customers", [key]) for key in KEYS))
+        names = await burst(folder / "sidelook.sock", [7] * ROWS)
 
-    assert [answer.rows for answer in answers] == [[{"name": f"customer {key}"}] for key in KEYS]
-    check(query_log.sizes("customers"))
-
-
-async def test_one_cold_key_is_asked_once(
-    folder: Path, database: Database, query_log: QueryLog
-) -> None:
-    """2,000 requests for the same cold key make one query."""
-    with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
-        async with Burst.connected(folder / "sidelook.sock", REQUESTS) as burst:
-            answers = await burst.ask("customers", [7] * REQUESTS)
-
-    assert {answer["rows"][0]["name"] for answer in answers} == {"customer 7"}
-    assert query_log.sizes("customers") == [1]
+    assert set(names) == {"customer 7"}
+    assert query_log.sizes() == [1]
 
 
-def check(sizes: list[int]) -> None:
-    """Each key was asked for once, in few queries."""
-    print(f"{len(sizes)} queries: {sizes}")  # noqa: T201 -- a figure for whoever runs this with -s
-    assert sum(sizes) == REQUESTS
-    assert len(sizes) <= REQUESTS / MAX_KEYS + SLACK
+async def burst(path: Path, keys: Sequence[int]) -> list[str]:
+    """The name of each key, looked up on a connection of its own, all at the same time.
+
+    The bytes are written directly: a full HTTP client takes longer to send than the sidecar to
+    answer. A first request on each connection makes sure that it is accepted.
+    """
+    streams = [await _connection(path) for _ in keys]
+    try:
+        for _, writer in streams:
+            writer.write(b"GET /v1/dimensions HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for reader, _ in streams:
+            await _reply(reader)
+        for (_, writer), key in zip(streams, keys, strict=True):
+            writer.write(_request(key))
+        replies = [await _reply(reader) for reader, _ in streams]
+        return [reply["rows"][0]["name"] for reply in replies]
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+async def _connection(path: Path) -> Stream:
+    # Connected synchronously: the event loop takes a full backlog for a connection.
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.connect(str(path))
+    return await asyncio.open_unix_connection(sock=connected)
+
+
+def _request(key: int) -> bytes:
+    body = json.dumps({"keys": [key], "timeout_ms": TIMEOUT_MS})
+    head = (
+        "POST /v1/dimensions/customers/lookup HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join([*head, "", body]).encode()
+
+
+async def _reply(reader: asyncio.StreamReader) -> Any:  # noqa: ANN401  # any JSON
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = next(line for line in head.splitlines() if line.startswith("content-length:"))
+    return json.loads(await reader.readexactly(int(length.partition(":")[2])))

@@ -1,6 +1,6 @@
 """Checks of real surroundings: sockets, files, control groups, servers.
 
-Real databases and brokers are in `tests/integration/test_doctor_*.py`.
+Real databases and brokers are in `tests/integration/doctor`.
 """
 
 import asyncio

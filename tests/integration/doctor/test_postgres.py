@@ -1,0 +1,207 @@
+"""The doctor's findings on a real PostgreSQL, and the effect of their remedies."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.config.settings import Settings
+from service.connectors.postgres.triggers import trigger_sql
+from service.doctor.backends.database_check import combined_findings
+from service.doctor.check_runner import run_checks
+from service.doctor.finding import Finding, Severity
+from service.doctor.plan import Configured, Deployment, plan
+from tests.integration.fault_proxy import FaultProxy
+from tests.integration.lookups.tables import create_reader
+from tests.integration.pgbouncer import PgBouncer
+from tools.processes.postgres_server import (
+    Database,
+    PostgresServer,
+    running_postgres,
+    running_standby,
+)
+
+PATIENCE_S = 60.0  # a test that waits longer has failed
+TABLE = "CREATE TABLE customers (id int PRIMARY KEY, name text)"
+DROP_KEY = "ALTER TABLE customers DROP CONSTRAINT customers_pkey"
+TRIGGERS = trigger_sql("public.customers", ["id"], channel="sidelook_customers")
+DATABASE_CHECKS = {
+    *("database", "pgbouncer", "connections", "clock", "table", "index", "privileges")
+}
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    """A database with a table `customers`, which a role may read."""
+    database.execute(TABLE)
+    create_reader(database, table="customers")
+    return database
+
+
+def reader_of(shop: Database) -> str:
+    """The DSN of that role."""
+    return shop.dsn(user=f"reader_of_{shop.name}")
+
+
+def settings_of(dsn: str, *, source: dict[str, Any] | None = None, **more: object) -> Settings:
+    """The configuration of one dimension of the table."""
+    table = {"kind": "postgres", "dsn": dsn, "table": "public.customers", **(source or {})}
+    return Settings({"dimensions": {"customers": {"source": table, "key": ["id"], **more}}})
+
+
+async def findings(settings: Settings, executors: int | None = None) -> list[Finding]:
+    """The findings without a sidecar."""
+    configured = Configured(Path("sidelook.yaml"), settings)
+    deployment = Deployment(kubernetes="1.31", executors=executors)
+    async with asyncio.timeout(PATIENCE_S):
+        return combined_findings(await run_checks(plan(configured, None, deployment)), executors)
+
+
+async def faults(settings: Settings, executors: int | None = None) -> list[Finding]:
+    """The findings that are not OK."""
+    found = await findings(settings, executors)
+    return [finding for finding in found if finding.severity is not Severity.OK]
+
+
+async def test_healthy_table_is_ok(shop: Database) -> None:
+    """A table with a key that a role may only read passes all checks; no password is shown."""
+    found = await findings(settings_of(reader_of(shop)))
+    dsn = shop.dsn(user=f"reader_of_{shop.name}", password="opens-sesame")
+
+    assert {finding.severity for finding in found} == {Severity.OK}
+    assert {finding.check for finding in found} >= DATABASE_CHECKS
+    assert "opens-sesame" not in str(await findings(settings_of(dsn)))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A trouble, the only finding on it, and what the remedy names."""
+
+    trouble: str
+    check: str
+    severity: Severity
+    remedy: str
+    options: dict[str, Any] = field(default_factory=dict)  # of the dimension
+    mended_by: str | None = None  # the remedy itself, if None
+
+
+CASES = {
+    "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX"),
+    "no privilege": Case("REVOKE ALL ON customers FROM {}", "table", Severity.ERROR, "GRANT"),
+    "rights to write": Case(
+        "GRANT INSERT, DELETE ON customers TO {}", "privileges", Severity.WARNING, "REVOKE"
+    ),
+    "no triggers": Case(
+        "SELECT",
+        "listen",
+        Severity.ERROR,
+        "gen-triggers customers --config",
+        {"refresh": {"listen": {}}},
+        TRIGGERS,
+    ),
+    "connection limit": Case(
+        "ALTER ROLE {} CONNECTION LIMIT 5",
+        "connections",
+        Severity.ERROR,
+        "ALTER ROLE",
+        {},
+        "ALTER ROLE {} CONNECTION LIMIT -1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> None:
+    """A finding has a remedy, after which the table passes all checks."""
+    case, role = CASES[name], f"reader_of_{shop.name}"
+    settings = settings_of(reader_of(shop), **case.options)
+    shop.execute(case.trouble.format(role))
+
+    (finding,) = await faults(settings)
+    mend = (
+        finding.remedy.split("; ")
+        if case.mended_by is None
+        else [case.mended_by.replace("{}", role)]
+    )
+    await asyncio.to_thread(shop.execute, *mend)
+
+    assert (finding.check, finding.severity) == (case.check, case.severity)
+    assert case.remedy in finding.remedy
+    assert await faults(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "check", "remedy"),
+    [
+        ("SELECT", {"source": {"table": "public.customer"}}, "table", "public.customers"),
+        (DROP_KEY, {"source": {"require_index": True}}, "index", "CREATE INDEX"),
+        ("CREATE VIEW recent AS TABLE customers", {"source": {"table": "recent"}}, "table", "name"),
+        ("SELECT", {"default": {"nam": "unknown"}}, "table", "name"),
+    ],
+    ids=["table", "required_index", "view", "default"],
+)
+async def test_unfit_configuration_is_an_error(
+    shop: Database, statement: str, options: dict[str, Any], check: str, remedy: str
+) -> None:
+    """A misspelt table, a missing required index, a view and an unfit default are errors."""
+    shop.execute(statement)
+
+    (finding,) = await faults(settings_of(reader_of(shop), **options))
+
+    assert (finding.check, finding.severity) == (check, Severity.ERROR)
+    assert remedy in finding.remedy
+
+
+async def test_locked_table_fails_its_check_only(shop: Database) -> None:
+    """A locked table is an error of the table, not of its server."""
+    with shop.locked("customers"):
+        (finding,) = await faults(settings_of(reader_of(shop)))
+
+    assert (finding.check, finding.severity) == ("table", Severity.ERROR)
+
+
+async def test_silent_database_is_an_error(shop: Database, postgres_server: PostgresServer) -> None:
+    """On a silent network the database is an error, and its table is skipped."""
+    async with FaultProxy(postgres_server.socket_path) as proxy:
+        proxy.hold()
+        found = await faults(settings_of(proxy.dsn(shop.name)))
+
+    assert [(each.check, each.severity) for each in found] == [
+        ("database", Severity.ERROR),
+        ("table", Severity.SKIPPED),
+    ]
+
+
+async def test_unnamed_pooler_is_an_error(shop: Database, bouncer: PgBouncer) -> None:
+    """A PgBouncer is an error unless configured, and a configured one that is none a warning."""
+    unnamed = await faults(settings_of(bouncer.dsn))
+    named = await faults(settings_of(bouncer.dsn, source={"pgbouncer": True}))
+    without = await faults(settings_of(reader_of(shop), source={"pgbouncer": True}))
+
+    errors = [each for each in unnamed if each.severity is Severity.ERROR]
+    assert [(each.check, "source.pgbouncer: true" in each.remedy) for each in errors] == [
+        ("pgbouncer", True)
+    ]
+    assert {(each.check, each.severity) for each in named} == {
+        ("database", Severity.WARNING),
+        ("pgbouncer", Severity.WARNING),  # the role has no statement timeout
+        ("connections", Severity.SKIPPED),  # connections are those of the pooler
+    }
+    assert {each.check for each in without} == {"pgbouncer"}
+
+
+async def test_standby_cannot_be_listened_to() -> None:
+    """A standby serves lookups; `refresh.listen` on it is an error."""
+    with running_postgres() as primary:
+        shop = primary.new_database()
+        shop.execute(TABLE)
+        with running_standby(primary) as folder:
+            dsn = f"postgresql://postgres@/{shop.name}?host={folder}"
+            plain = await faults(settings_of(dsn))
+            listening = await faults(settings_of(dsn, refresh={"listen": {}}))
+
+    assert [each.severity for each in plain] == [Severity.WARNING]  # a superuser
+    errors = {each.check for each in listening if each.severity is Severity.ERROR}
+    assert errors == {"database", "listen"}

@@ -1,0 +1,97 @@
+"""Tables whose changelog rows are used, as the real catalog decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from lookup_core.dimension_schema import TableOrigin
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from tests.integration.lookups.tables import PATIENCE_S, create_reader
+from tools.processes.postgres_server import Database, PostgresServer
+
+PLAIN = "CREATE TABLE things (id int4 PRIMARY KEY, other int4, name text)"
+WITH_ROWS = TableOrigin("public", "things", reports_rows=True)
+FULL_IDENTITY = "ALTER TABLE things REPLICA IDENTITY FULL"
+
+
+async def origin(
+    database: Database, *statements: str, key: tuple[str, ...] = ("id",), user: str = "postgres"
+) -> TableOrigin | None:
+    """The origin of the table `things` after the statements, without its id."""
+    database.execute(*statements)
+    settings = PostgresSettings(database.dsn(user=user), "things", key)
+    async with PostgresBackend(settings) as backend:
+        return without_id((await backend.describe(timeout_s=PATIENCE_S)).origin)
+
+
+def without_id(origin: TableOrigin | None) -> TableOrigin | None:
+    """The origin without the table id, which differs for each table."""
+    assert origin is not None
+    assert origin.table_id > 0
+    return replace(origin, table_id=0)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (PLAIN,),
+        (PLAIN, "ALTER TABLE things ADD COLUMN n numeric(37, 2) NOT NULL DEFAULT 1"),
+        (PLAIN, "CREATE TYPE mood AS ENUM ('happy')", "ALTER TABLE things ADD COLUMN m mood"),
+        ("CREATE TABLE things (id int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)",),
+        ("CREATE TABLE things (id serial PRIMARY KEY, name text)",),
+        ("CREATE TABLE things (id int4, name text, PRIMARY KEY (id) INCLUDE (name))",),
+    ],
+)
+async def test_exact_tables_use_rows(database: Database, statements: tuple[str, ...]) -> None:
+    """Rows of events are used if all types are exact and the key is the primary key."""
+    assert await origin(database, *statements) == WITH_ROWS
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE things (id int4 NOT NULL UNIQUE, name text)",),
+        ("CREATE TABLE things (id int4 PRIMARY KEY DEFERRABLE, name text)",),
+        ("CREATE TABLE things (id int4, other int4, PRIMARY KEY (id, other))",),
+        (PLAIN, "CREATE TABLE heirs () INHERITS (things)"),
+        (PLAIN, "ALTER TABLE things ALTER name SET DEFAULT 'x'"),
+        (PLAIN, "ALTER TABLE things ADD COLUMN g int4 GENERATED ALWAYS AS (id + 1) STORED"),
+        (PLAIN, "CREATE DOMAIN small AS int4", "ALTER TABLE things ADD COLUMN d small"),
+        (PLAIN, "ALTER TABLE things ADD COLUMN b bytea"),
+        (PLAIN, "ALTER TABLE things ADD COLUMN n numeric(38, 1)"),
+        (PLAIN, "ALTER TABLE things ADD COLUMN j jsonb"),
+        (PLAIN, "ALTER TABLE things ADD CONSTRAINT c NOT NULL name NOT VALID"),
+        (PLAIN, "ALTER DATABASE {database} SET extra_float_digits = 0"),
+        (PLAIN, "ALTER ROLE postgres IN DATABASE {database} SET bytea_output = 'escape'"),
+    ],
+)
+async def test_inexact_tables_use_keys(database: Database, statements: tuple[str, ...]) -> None:
+    """Only keys are used if rows of events might differ from queried rows (E12)."""
+    named = [statement.format(database=database.name) for statement in statements]
+
+    assert await origin(database, *named) == TableOrigin("public", "things")
+
+
+async def test_full_identity_is_known(database: Database) -> None:
+    """With REPLICA IDENTITY FULL, more types are exact, since long values are sent again."""
+    expected = TableOrigin("public", "things", reports_rows=True, has_full_identity=True)
+
+    assert await origin(database, PLAIN, FULL_IDENTITY) == expected
+    added = "ALTER TABLE things ADD COLUMN b bytea, ADD COLUMN n numeric(38, 1)"
+    assert await origin(database, added) == expected
+
+
+async def test_sql_ascii_uses_keys(postgres_server: PostgresServer) -> None:
+    """In a database without an encoding, only keys are used."""
+    database = postgres_server.new_database("ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+
+    assert await origin(database, PLAIN) == TableOrigin("public", "things")
+
+
+async def test_origin_needs_no_further_right(database: Database) -> None:
+    """A role that may only read the table gets the same origin."""
+    database.execute(PLAIN)
+    create_reader(database, table="things")
+
+    assert await origin(database, user=f"reader_of_{database.name}") == WITH_ROWS

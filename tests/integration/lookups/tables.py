@@ -1,0 +1,89 @@
+"""Builders of lookup tests on a real PostgreSQL: tables, backends and dimensions over them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+
+from lookup_core.settings import DimensionSettings
+from service.connectors.ports.backend import Backend
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from service.engine.dimension import Dimension
+from service.engine.refresher import RefreshSources
+from tests.service.engine import running
+from tools.processes.postgres_server import Database
+
+PATIENCE_S = 20.0  # a test that waits longer has failed
+_SQL_TYPES = (
+    (pa.int16(), "int2"),
+    (pa.int32(), "int4"),
+    (pa.int64(), "int8"),
+    (pa.float32(), "float4"),
+    (pa.float64(), "float8"),
+    (pa.bool_(), "bool"),
+    (pa.utf8(), "text"),
+    (pa.binary(), "bytea"),
+    (pa.date32(), "date"),
+    (pa.timestamp("us"), "timestamp"),
+    (pa.timestamp("us", "UTC"), "timestamptz"),
+    (pa.decimal128(38, 2), "numeric(38, 2)"),
+)
+
+
+def put_table(
+    database: Database, rows: pa.Table, *, key: Sequence[str], name: str = "dimension"
+) -> PostgresSettings:
+    """Create the table with the key as its primary key; return the settings of a backend."""
+    columns = ", ".join(f'"{field.name}" {_sql_type(field.type)}' for field in rows.schema)
+    quoted_key = ", ".join(f'"{part}"' for part in key)
+    database.execute(
+        f'DROP TABLE IF EXISTS "{name}"',
+        f'CREATE TABLE "{name}" ({columns}, PRIMARY KEY ({quoted_key}))',
+    )
+    if rows.num_rows:
+        values = [list(row.values()) for row in rows.to_pylist()]
+        database.insert(f'"{name}"', values)
+    return PostgresSettings(database.dsn(), f'public."{name}"', tuple(key))
+
+
+def create_reader(database: Database, *, table: str = "dimension") -> str:
+    """Create a role that may only read the table; return its DSN."""
+    role = f"reader_of_{database.name}"
+    database.execute(f"CREATE ROLE {role} LOGIN", f"GRANT SELECT ON {table} TO {role}")
+    return database.dsn(user=role)
+
+
+@asynccontextmanager
+async def described(settings: PostgresSettings) -> AsyncIterator[PostgresBackend]:
+    """A backend that has described its table."""
+    async with PostgresBackend(settings) as backend:
+        await backend.describe(timeout_s=PATIENCE_S)
+        yield backend
+
+
+@asynccontextmanager
+async def serving(
+    backend: Backend,
+    settings: DimensionSettings | None = None,
+    *,
+    sources: RefreshSources | None = None,
+    clock: Callable[[], float] | None = None,
+) -> AsyncIterator[Dimension]:
+    """A described dimension over the backend until the block ends; without retries by default."""
+    async with backend, asyncio.TaskGroup() as tasks:
+        dimension = Dimension(
+            settings or running.settings(),
+            backend,
+            sources=sources,
+            clock=clock or asyncio.get_running_loop().time,
+        )
+        task = tasks.create_task(dimension.run())
+        await dimension.wait_until_described(PATIENCE_S)
+        yield dimension
+        task.cancel()
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    return next(sql_type for arrow, sql_type in _SQL_TYPES if arrow == kind)

@@ -1,0 +1,112 @@
+"""Lookups through a PgBouncer in transaction mode (D20)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres.backend import PostgresBackend
+from tests.integration.lookups.tables import PATIENCE_S, described, put_table
+from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer
+from tools.processes.postgres_server import IS_BLOCKED, Database
+from tools.processes.until import until
+
+ROWS = pa.table({"id": pa.array(range(100)), "name": [f"row {number}" for number in range(100)]})
+TERMINATE_BLOCKED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+SESSION_STATE = b"""SELECT (SELECT count(*) FROM pg_prepared_statements),
+    current_setting('enable_seqscan'), current_setting('default_transaction_read_only'),
+    current_setting('client_connection_check_interval')"""
+
+
+@pytest.fixture
+async def backend(database: Database, bouncer: PgBouncer) -> AsyncIterator[PostgresBackend]:
+    """A described backend behind the pooler; it has more connections than the pooler's sessions."""
+    table = put_table(database, ROWS, key=["id"])
+    async with described(replace(table, dsn=bouncer.dsn, pgbouncer=True)) as backend:
+        yield backend
+
+
+async def names(backend: PostgresBackend, *ids: int, timeout_s: float = PATIENCE_S) -> list[str]:
+    """The names in the rows of the keys."""
+    fetched = await backend.fetch(pa.record_batch({"id": pa.array(ids)}), timeout_s=timeout_s)
+    result: list[str] = fetched.rows["name"].to_pylist()
+    return result
+
+
+async def name_after_recovery(backend: PostgresBackend) -> list[str]:
+    """The name of row 7, fetched until the failure is not retryable or none."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await names(backend, 7)
+            except BackendError as error:
+                if not error.is_retryable:
+                    raise
+                await asyncio.sleep(0.05)  # the pace of the retries
+
+
+async def test_lookups_share_few_sessions(backend: PostgresBackend, bouncer: PgBouncer) -> None:
+    """Concurrent lookups share fewer sessions; the server of their rows is unknown."""
+    await backend.probe(timeout_s=PATIENCE_S)
+    found = await asyncio.gather(*(names(backend, number) for number in range(40)))
+
+    assert found == [[f"row {number}"] for number in range(40)]
+    fetched = await backend.fetch(pa.record_batch({"id": [7]}), timeout_s=PATIENCE_S)
+    assert (backend.uses_index, fetched.store) == (True, "")
+    await asyncio.to_thread(until, lambda: idle_sessions(bouncer) == SERVER_CONNECTIONS)
+
+
+async def test_sessions_keep_no_state(backend: PostgresBackend, bouncer: PgBouncer) -> None:
+    """A session returns to the pooler without prepared statements and changed settings."""
+    await asyncio.gather(*(names(backend, number) for number in range(8)))
+
+    states = [await asyncio.to_thread(session_state, bouncer) for _ in range(4)]
+
+    assert states == [(0, "on", "off", "0")] * 4
+
+
+async def test_query_killed_behind_the_pooler_is_lost(
+    backend: PostgresBackend, database: Database
+) -> None:
+    """A session that ends during its query is a lost connection."""
+    with database.locked("dimension"):
+        task = asyncio.ensure_future(names(backend, 7))
+        await database.wait_for(IS_BLOCKED)
+        await asyncio.to_thread(database.execute, TERMINATE_BLOCKED)
+        with pytest.raises(BackendError) as caught:
+            await task
+
+    assert caught.value.code is ErrorCode.CONNECTION_LOST
+    assert await name_after_recovery(backend) == ["row 7"]
+
+
+async def test_cancelled_query_answers_no_other(
+    backend: PostgresBackend, database: Database
+) -> None:
+    """After a query times out behind a pooler, later queries receive their own rows."""
+    with database.locked("dimension"), pytest.raises(BackendError) as caught:
+        await names(backend, 1, timeout_s=0.1)
+
+    found = await asyncio.gather(*(names(backend, number) for number in range(20)))
+
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert found == [[f"row {number}"] for number in range(20)]
+
+
+def idle_sessions(bouncer: PgBouncer) -> object:
+    """The number of idle server sessions of the pooler."""
+    (pool,) = (each for each in bouncer.shown("POOLS") if each["database"] == bouncer.database)
+    return pool["sv_idle"]
+
+
+def session_state(bouncer: PgBouncer) -> tuple[object, ...]:
+    """Prepared statements and settings of a session of the pooler."""
+    with psycopg.connect(bouncer.dsn, autocommit=True) as connection:
+        row = connection.execute(SESSION_STATE).fetchone()
+    assert row is not None
+    return row

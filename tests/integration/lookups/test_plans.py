@@ -1,0 +1,187 @@
+"""Query plans of lookups: the index on the key is used (D22)."""
+
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
+from service.connectors.postgres.settings import PostgresSettings
+from tests.integration.lookups.tables import PATIENCE_S, described
+from tools.processes.postgres_server import Database, PostgresServer
+
+ROWS = 100_000
+INHERITED = "(id int8 PRIMARY KEY, name text); CREATE TABLE part () INHERITS (small)"
+TABLES = {
+    "by_number": ("id", "g::int8 AS id"),
+    "by_text": ("id", "'key' || g AS id"),
+    "by_pair": (
+        "origin,hour",
+        "'k' || g % 3 AS origin, timestamptz '2013-01-01' + g * interval '1 minute' AS hour",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def big_tables(postgres_server: PostgresServer) -> Database:
+    """A database with a table of 100,000 rows for each kind of key, analyzed."""
+    database = postgres_server.new_database()
+    put_tables(database)
+    database.execute("VACUUM ANALYZE")
+    return database
+
+
+@pytest.fixture(scope="module")
+def fresh_tables(postgres_server: PostgresServer) -> Database:
+    """The same tables without planner statistics."""
+    database = postgres_server.new_database()
+    put_tables(database)
+    return database
+
+
+def put_tables(database: Database) -> None:
+    """Create the tables; autovacuum does not analyze them."""
+    for name, (key, columns) in TABLES.items():
+        rows = f"SELECT {columns}, 'row ' || g AS name FROM generate_series(1, {ROWS}) AS g"
+        database.execute(
+            f"CREATE TABLE {name} WITH (autovacuum_enabled = off) AS {rows}",
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({key})",
+        )
+
+
+def nodes_of(plan: dict[str, Any]) -> list[str]:
+    """The node types of a plan, with their relations."""
+    kind = " ".join(filter(None, [plan["Node Type"], plan.get("Relation Name")]))
+    return [kind, *(node for child in plan.get("Plans", ()) for node in nodes_of(child))]
+
+
+def as_sent(keys: tuple[Any, ...]) -> list[Any] | str:
+    """The values of one key column in the form that the backend sends."""
+    return f"{{{str([*keys])[1:-1]}}}" if type(keys[0]) is int else [*keys]
+
+
+async def plan_of(
+    database: Database, table: str, *, mode: str, key_count: int, has_index: bool = True
+) -> list[str]:
+    """The plan of a lookup of `key_count` keys; from 1,000 keys on, rows arrive in blocks."""
+    key = tuple(TABLES.get(table, ("id",))[0].split(","))
+    connection = await asyncpg.connect(database.dsn())
+    try:
+        settings = PostgresSettings(database.dsn(), table, key)
+        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
+        texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
+        rows = await connection.fetch(f"SELECT {texts} FROM {table} LIMIT {key_count}")
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        make_query = lookup_query if has_index else scanning_query
+        query = make_query(found, is_ordered=False)
+        is_in_blocks = key_count >= 1000
+        statement = await connection.prepare(blocks_query(found, query) if is_in_blocks else query)
+        plan = await statement.explain(*map(as_sent, zip(*rows, strict=True)))
+    finally:
+        await connection.close()
+    return nodes_of(plan[0]["Plan"])
+
+
+@pytest.mark.parametrize("key_count", [500, 20_000])
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("table", TABLES)
+async def test_each_key_is_an_index_scan(
+    big_tables: Database, table: str, mode: str, key_count: int
+) -> None:
+    """Each key costs one index scan, for any number of keys and any plan mode."""
+    nodes = await plan_of(big_tables, table, mode=mode, key_count=key_count)
+
+    lookup = ["Nested Loop", "Function Scan", f"Index Scan {table}"]
+    assert nodes == (lookup if key_count < 1000 else ["Aggregate", *lookup])
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_index_needs_no_statistics(fresh_tables: Database, table: str) -> None:
+    """A table that was never analyzed is read by its index."""
+    nodes = await plan_of(fresh_tables, table, mode="force_custom_plan", key_count=500)
+
+    scans = {node for node in nodes if node.endswith(table)}
+    assert scans <= {f"Index Scan {table}", f"Bitmap Heap Scan {table}"}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_table_without_index_is_read_once(big_tables: Database, mode: str) -> None:
+    """Without an index, a batch costs one sequential scan, for any number of keys."""
+    big_tables.execute("DROP TABLE IF EXISTS bare", "CREATE TABLE bare AS TABLE by_number")
+
+    for key_count in (500, 20_000):
+        nodes = await plan_of(big_tables, "bare", mode=mode, key_count=key_count, has_index=False)
+
+        assert nodes.count("Seq Scan bare") == 1
+        assert "Nested Loop" not in nodes
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ("(id int8 PRIMARY KEY, name text)", True),
+        ("(id int8 UNIQUE, name text)", True),
+        ("(id varchar(9), name text); CREATE INDEX ON small (id)", True),
+        ("(id numeric(9, 2), name text); CREATE INDEX ON small (id, name)", True),
+        ("(id int8, name text); CREATE INDEX ON small USING hash (id)", True),
+        ("(id int8, name text)", False),
+        ("(id int8, name text PRIMARY KEY)", False),
+        ("(id int8, name text); CREATE INDEX ON small (id) WHERE id > 0", False),
+        ("(id int8, name text); CREATE INDEX ON small ((id + 0))", False),
+        ("(id text, name text); CREATE INDEX ON small (id text_pattern_ops) WHERE true", True),
+        (INHERITED, False),
+        (f"{INHERITED}; CREATE INDEX ON part (id)", True),
+    ],
+)
+async def test_index_is_recognised(database: Database, definition: str, *, expected: bool) -> None:
+    """A usable index is found even if the table is too small for the planner to use it."""
+    database.execute(*f"CREATE TABLE small {definition}".split(";"))
+    database.execute("INSERT INTO small VALUES (1, 'one')", "ANALYZE small")
+
+    async with PostgresBackend(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
+        before = backend.uses_index
+        await backend.describe(timeout_s=PATIENCE_S)
+
+        assert (before, backend.uses_index) == (None, expected)
+
+
+async def test_missing_index_has_a_remedy(database: Database) -> None:
+    """A missing index is logged once, or refused with `require_index`; the remedy creates it."""
+    database.execute("CREATE TABLE small (id int8, name text)")
+    settings = PostgresSettings(database.dsn(), "small", ("id",))
+    async with PostgresBackend(replace(settings, require_index=True)) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+    with capture_logs() as logged:
+        async with described(settings) as backend:
+            await backend.describe(timeout_s=PATIENCE_S)
+            (line,) = logged
+            database.execute(line["create_index"])
+            await backend.describe(timeout_s=PATIENCE_S)
+            uses_index = backend.uses_index
+
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+    assert line["create_index"] in caught.value.detail
+    assert (line["event"], line["table"]) == ("dimension.lookup_without_index", "small")
+    assert uses_index
+
+
+async def test_rows_come_without_an_index(database: Database) -> None:
+    """Without an index, rows are the same: several for one key, none for another."""
+    database.execute(
+        "CREATE TABLE small (id int8, name text)",
+        "INSERT INTO small VALUES (1, 'a'), (2, 'b'), (2, 'c'), (NULL, 'd')",
+    )
+    async with described(PostgresSettings(database.dsn(), "small", ("id",))) as backend:
+        keys = pa.record_batch({"id": [2, 3, 1]})
+        fetched = await backend.fetch(keys, timeout_s=PATIENCE_S)
+
+    names = fetched.rows["name"].to_pylist()
+    found = sorted(zip(fetched.ordinals.tolist(), names, strict=True))
+    assert found == [(0, "b"), (0, "c"), (2, "a")]

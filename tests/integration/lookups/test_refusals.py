@@ -1,0 +1,207 @@
+"""Unusable DSNs and tables: the error codes of a real server's refusals."""
+
+import asyncio
+from contextlib import closing
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from tests.integration.fault_proxy import FaultProxy
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described
+from tools.processes.postgres_server import Database, PostgresServer
+
+THINGS = "CREATE TABLE things (id int4 PRIMARY KEY, name text)"
+
+
+def things(
+    dsn: str, table: str = "things", *, is_followed: bool = False, has_triggers: bool = False
+) -> PostgresSettings:
+    """The table by its key `id`."""
+    return PostgresSettings(dsn, table, ("id",), is_followed=is_followed, has_triggers=has_triggers)
+
+
+async def refusal_of(settings: PostgresSettings) -> BackendError:
+    """The error of describing the table."""
+    async with PostgresBackend(settings) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("role", "password", "code", "reason"),
+    [
+        ("locked_{}", "wrong", ErrorCode.BACKEND_AUTH, "password"),
+        ("locked_{}", "right", ErrorCode.TABLE_UNAVAILABLE, "no such table"),
+        ("unknown_{}", "", ErrorCode.BACKEND_AUTH, "role"),
+        ("full_{}", "", ErrorCode.BACKEND_UNAVAILABLE, "connections"),
+    ],
+)
+async def test_refused_login_has_its_code(
+    database: Database, role: str, password: str, code: ErrorCode, reason: str
+) -> None:
+    """Wrong passwords, unknown roles and connection limits have distinct reasons (D6)."""
+    database.execute(
+        f"CREATE ROLE locked_{database.name} LOGIN PASSWORD 'right'",
+        f"CREATE ROLE full_{database.name} LOGIN CONNECTION LIMIT 0",
+    )
+
+    refusal = await refusal_of(
+        things(database.dsn(user=role.format(database.name), password=password))
+    )
+
+    assert (refusal.code, reason in refusal.detail) == (code, True)
+    assert "wrong" not in str(refusal)
+
+
+async def test_missing_database_is_unavailable(database: Database) -> None:
+    """A DSN of a database that does not exist is refused as unavailable (D6)."""
+    refusal = await refusal_of(things(Database(database.socket_folder, "nowhere").dsn()))
+
+    assert (refusal.code, "database" in refusal.detail) == (ErrorCode.BACKEND_UNAVAILABLE, True)
+
+
+async def test_missing_tls_is_unavailable(
+    database: Database, postgres_server: PostgresServer
+) -> None:
+    """A DSN that requires TLS is refused by a server without TLS (D6)."""
+    async with FaultProxy(postgres_server.socket_path) as proxy:
+        dsn = proxy.dsn(database.name).replace("sslmode=disable", "sslmode=require")
+        refusal = await refusal_of(things(dsn))
+
+    assert (refusal.code, "TLS" in refusal.detail) == (ErrorCode.BACKEND_UNAVAILABLE, True)
+
+
+async def test_connection_limit_fails_the_excess_only(database: Database) -> None:
+    """Fetches beyond the role's connection limit fail; the others are answered (D6)."""
+    database.execute(THINGS)
+    dsn = create_reader(database, table="things")
+    database.execute(f"ALTER ROLE reader_of_{database.name} CONNECTION LIMIT 1")
+    keys = pa.record_batch({"id": pa.array([1], pa.int32())})
+    async with described(things(dsn)) as backend:
+        fetches = [backend.fetch(keys, timeout_s=PATIENCE_S) for _ in range(4)]
+        answers = await asyncio.gather(*fetches, return_exceptions=True)
+
+    refusals = [each.code for each in answers if isinstance(each, BackendError)]
+    assert refusals == [ErrorCode.BACKEND_UNAVAILABLE] * len(refusals)
+    assert 1 <= len(refusals) <= 3
+
+
+@pytest.mark.parametrize(
+    ("table", "hint"),
+    [
+        ("thing", "public.things"),
+        ('"Things"', "public.things"),
+        ("public.thing", "public.things"),
+        ("a.b.c.d", "is not the name of a table"),
+        ("elsewhere.public.things", "is not the name of a table"),
+        ("", "no such table"),
+        ("things; DROP TABLE things", "no such table"),
+        ("public." + "x" * 64, "no such table"),  # not shortened to the table of 63 letters
+    ],
+)
+async def test_missing_table_is_unavailable(database: Database, table: str, hint: str) -> None:
+    """An unknown table is refused with the nearest name; names are never run as SQL (C7)."""
+    database.execute(THINGS, f"CREATE TABLE {'x' * 63} (id int4 PRIMARY KEY, name text)")
+
+    refusal = await refusal_of(things(database.dsn(), table))
+
+    assert (refusal.code, hint in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("CREATE VIEW things AS SELECT 1 AS id, 2 AS name", "view"),
+        ("CREATE MATERIALIZED VIEW things AS SELECT 1 AS id, 2 AS name", "materialized view"),
+        ("CREATE TABLE things (id int4 PRIMARY KEY, n int4) PARTITION BY HASH (id)", "partitioned"),
+        ("CREATE TABLE things (id int4 PRIMARY KEY)", "no column other than the key"),
+        ("CREATE TABLE things (ids int4 PRIMARY KEY, n int4)", "did you mean ids?"),
+        ("CREATE TABLE things (id char(3) PRIMARY KEY, n int4)", "char(n)"),
+        ("CREATE TABLE things (id float8 PRIMARY KEY, n int4)", "float8"),
+        ("CREATE TABLE things (id numeric PRIMARY KEY, n int4)", "numeric"),
+        ("CREATE TABLE things (id jsonb PRIMARY KEY, n int4)", "jsonb"),
+        ("CREATE TABLE things (id int4[] PRIMARY KEY, n int4)", "_int4"),
+    ],
+)
+async def test_unsuitable_tables_are_refused(
+    database: Database, statement: str, reason: str
+) -> None:
+    """Tables that cannot be looked up safely are refused with the reason (C5, C6)."""
+    database.execute(statement)
+
+    refusal = await refusal_of(things(database.dsn()))
+
+    assert (refusal.code, reason in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "code"),
+    [
+        ("ALTER TABLE things ENABLE ROW LEVEL SECURITY", "things", ErrorCode.TABLE_UNAVAILABLE),
+        ("REVOKE ALL ON things FROM {}", "things", ErrorCode.FORBIDDEN),
+        ("CREATE SCHEMA closed CREATE TABLE t (id int4, n int4)", "closed.t", ErrorCode.FORBIDDEN),
+    ],
+)
+async def test_unreadable_rows_are_refused(
+    database: Database, statement: str, table: str, code: ErrorCode
+) -> None:
+    """A table whose rows the role may not read, or only in part, is refused (C5)."""
+    database.execute(THINGS)
+    dsn = create_reader(database, table="things")
+    database.execute(statement.format(f"reader_of_{database.name}"))
+
+    assert (await refusal_of(things(dsn, table))).code is code
+
+
+async def test_followed_table_may_have_no_heirs(database: Database) -> None:
+    """A followed table that others inherit from is refused, temporary heirs excepted."""
+    database.execute(THINGS, 'CREATE TABLE "Big" () INHERITS (things)')
+    followed = things(database.dsn(), is_followed=True)
+
+    refusal = await refusal_of(followed)
+    async with described(things(database.dsn())):
+        pass
+    database.execute('DROP TABLE "Big"')  # the catalog still marks the table as a parent
+    with closing(psycopg.connect(database.dsn(), autocommit=True)) as session:
+        session.execute("CREATE TEMPORARY TABLE mine () INHERITS (things)")
+        async with described(followed):
+            pass
+
+    assert (refusal.code, 'public."Big"' in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE every (id int4, name text)", "CREATE TABLE things () INHERITS (every)"),
+        (
+            "CREATE TABLE every (id int4, name text) PARTITION BY LIST (id)",
+            "CREATE TABLE things PARTITION OF every DEFAULT",
+        ),
+    ],
+)
+async def test_heir_with_triggers_is_refused(
+    database: Database, statements: tuple[str, ...]
+) -> None:
+    """A child table is refused with triggers, since statements on its parent do not run them."""
+    database.execute(
+        *statements,
+        "CREATE TABLE runs (what text)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$BEGIN INSERT INTO runs VALUES (TG_OP); RETURN NULL; END$$",
+        "CREATE TRIGGER note AFTER UPDATE ON things FOR EACH STATEMENT EXECUTE FUNCTION note()",
+        "INSERT INTO things VALUES (1, 'one')",
+        "UPDATE every SET name = 'uno'",
+    )
+
+    refusal = await refusal_of(things(database.dsn(), is_followed=True, has_triggers=True))
+    async with described(things(database.dsn(), is_followed=True)):  # by a changelog
+        pass
+
+    assert database.query("SELECT name, (SELECT count(*) FROM runs) FROM things") == [("uno", 0)]
+    assert (refusal.code, "public.every" in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
