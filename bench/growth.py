@@ -1,7 +1,9 @@
-"""Rate of cached lookups as channels, dimensions, rows, batches or columns grow."""
+"""Growth: rate of cached lookups as channels, dimensions, rows, batches or columns grow."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import pyarrow.parquet as pq
 
 from bench.growth_cases import (
     ALIKE,
+    BATCH_KEYS,
     CACHED_ROWS,
+    CHANNELS,
     COLUMNS,
+    PROCESS_EACH,
     ROWS,
     WIDE,
     WIDE_ROWS,
     CaseFigures,
+    Growth,
     LoadCase,
     LoadRound,
     cached_rows,
@@ -25,41 +31,113 @@ from bench.growth_cases import (
     rows_name,
     small_growths,
 )
-from bench.growth_report import MeasuredGrowth, growth_report
-from bench.lookup_load import Asking, ClientProcesses
-from bench.section import Section
+from bench.lookup_load import IN_FLIGHT_KEYS, ClientProcesses, LookupClient
+from bench.section import FigureTable, Plot, Section, Target
 from bench.timing import cpu_s, listener
 from bench.workload import SEED, customers
-from demo.sidecar import Sidecar, running_sidecar
+from demo.sidecar import running_sidecar
 
-# What a cache is given for each: enough, so that nothing ever has to go.
+FULL = (1_920_000, 3, CACHED_ROWS[-1])  # keys per case, rounds, most cached rows
+QUICK = (640_000, 2, 1_000_000)
+LEAST_RATE = 0.90  # total rate of the most channels against that of one
+_LARGE_MEMORY = "16GiB"  # for millions of rows
+_FILL_KEYS = 10_000
+# Cache bytes per row, enough that nothing is evicted.
 _ROW_BYTES = 200
 _WIDE_ROW_BYTES = 2_000
+_HEADINGS = ("lookups/s", "to the first", "MB/s of rows", "client ns", "sidecar ns")
+_METHOD = (
+    "Clients without Spark look up cached rows over the sidecar's Unix socket. Unless a table says"
+    f" otherwise, a dimension has {ROWS:,} rows with three columns; the dimension of the columns"
+    f" case has {WIDE_ROWS:,}. A channel sends batches of {BATCH_KEYS:,} keys and keeps"
+    f" {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each channel has a thread; clients"
+    " and sidecar share the cores. Cases take turns; figures are medians. `client ns` and"
+    " `sidecar ns` are the processor time per lookup of all clients and of the sidecar. `to the"
+    " first` is the ratio to the first line of the same clients."
+)
+_PROCESSES = (
+    "Spark runs each task in a Python worker process with one connection. The target therefore"
+    f" applies to {CHANNELS[-1]} processes with one channel each. The same number of channels in"
+    " one process, which share its connection and its interpreter lock, is shown for comparison."
+)
+_EXPLANATION = (
+    "The cost per batch makes small batches expensive. Rows cost more in larger caches, because"
+    " they are spread over more pieces and no longer fit into the processor's caches."
+)
+_REASON = (
+    "with many processes on few cores, each process finds the processor's caches filled by others,"
+    " which costs the sidecar and the process time"
+)
 
 
-def small_dimensions(folder: Path) -> dict[str, Any]:
-    """Settings of some dimensions that are alike, and of one with many columns."""
-    path = _written(folder / f"customers-{ROWS}.parquet", ROWS)
+@dataclass(frozen=True, slots=True)
+class MeasuredGrowth:
+    """A growth and the figures of its cases."""
+
+    growth: Growth
+    figures: Sequence[CaseFigures]
+
+    def plot(self, name: str, y_label: str, value: Callable[[CaseFigures], float]) -> Plot:
+        """Return a chart with one line per series."""
+        series: dict[str, list[tuple[float | str, float]]] = {}
+        for each in self.figures:
+            series.setdefault(each.case.series, []).append((each.case.x, value(each)))
+        growth = self.growth
+        title = f"{y_label}, by {growth.x_label}"
+        return Plot(f"growth-{name}", title, growth.x_label, y_label, series, growth.is_log_x)
+
+
+def growth(folder: Path, *, is_quick: bool) -> Section:
+    """Measure each growth; lookups that the cache does not answer are a fault."""
+    keys, rounds, largest = QUICK if is_quick else FULL
+    own = folder / "growth"
+    own.mkdir(parents=True, exist_ok=True)
+    small = {**dict.fromkeys(ALIKE, ROWS), WIDE: WIDE_ROWS}
+    large = {rows_name(rows): rows for rows in CACHED_ROWS if rows <= largest}
+    measured = [
+        *_measured(
+            {"dimensions": _small_dimensions(own)},
+            small,
+            lambda endpoint: small_growths(endpoint, keys),
+            rounds=rounds,
+            folder=own,
+        ),
+        *_measured(
+            {"limits": {"memory": _LARGE_MEMORY}, "dimensions": _large_dimensions(own, large)},
+            large,
+            lambda endpoint: [cached_rows(endpoint, keys, largest=largest)],
+            rounds=rounds,
+            folder=own,
+        ),
+    ]
+    return growth_report(measured, rounds=rounds)
+
+
+def _small_dimensions(folder: Path) -> dict[str, Any]:
+    """Return settings of several similar dimensions and one with many columns."""
+    path = _customers_file(folder, ROWS)
     wide = folder / "wide.parquet"
     pq.write_table(_wide(WIDE_ROWS, max(COLUMNS)), wide)
     alike = {name: _dimension(path, ROWS * _ROW_BYTES) for name in ALIKE}
     return {**alike, WIDE: _dimension(wide, WIDE_ROWS * _WIDE_ROW_BYTES)}
 
 
-def dimensions_of_rows(folder: Path, sizes: Iterable[int]) -> dict[str, Any]:
-    """Settings of a dimension for each size."""
-    paths = {rows: _written(folder / f"customers-{rows}.parquet", rows) for rows in sizes}
-    return {rows_name(rows): _dimension(path, rows * _ROW_BYTES) for rows, path in paths.items()}
+def _large_dimensions(folder: Path, rows_of: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        name: _dimension(_customers_file(folder, rows), rows * _ROW_BYTES)
+        for name, rows in rows_of.items()
+    }
 
 
-def _written(path: Path, rows: int) -> Path:
+def _customers_file(folder: Path, rows: int) -> Path:
+    path = folder / f"customers-{rows}.parquet"
     if not path.exists():
         pq.write_table(customers(rows, np.random.default_rng(SEED)), path)
     return path
 
 
 def _wide(rows: int, columns: int) -> pa.Table:
-    """Numbers, fractions and short texts, in turn."""
+    """Return a table whose columns are integers, floats and short texts in turn."""
     random = np.random.default_rng(SEED)
     numbers = [random.integers(0, 10_000, rows) for _ in range(columns)]
     kinds = (pa.int64(), pa.float64(), pa.utf8())
@@ -77,74 +155,98 @@ def _dimension(path: Path, cache_bytes: int) -> dict[str, Any]:
     }
 
 
-def load_rounds(
-    cases: Sequence[LoadCase], sidecar: Sidecar, clients: ClientProcesses, *, rounds: int
-) -> list[CaseFigures]:
-    """The figures of each case, in order."""
-    process = listener(sidecar.socket)
-    measured: list[list[LoadRound]] = [[] for _ in cases]
-    for number in range(rounds + 1):
-        for case, counted in zip(cases, measured, strict=True):
-            done = _run(case, process, clients)
-            if number:
-                counted.append(done)
-    return [CaseFigures(case, counted) for case, counted in zip(cases, measured, strict=True)]
-
-
-def _run(case: LoadCase, process: psutil.Process, clients: ClientProcesses) -> LoadRound:
-    begun_s = cpu_s(process)
-    spans = clients.run(case.loads)
-    return LoadRound(tuple(spans), cpu_s(process) - begun_s)
-
-
-FULL = (1_920_000, 3, CACHED_ROWS[-1])  # keys of a case, rounds, most rows in a cache
-QUICK = (640_000, 2, 1_000_000)
-_LARGE_MEMORY = "16GiB"  # for millions of rows; else limits are the default ones
-_FILL_KEYS = 10_000
-
-
-def growth(folder: Path, *, is_quick: bool) -> Section:
-    """Measure each kind of growth; what the cache did not answer is wrong."""
-    keys, rounds, largest = QUICK if is_quick else FULL
-    own = folder / "growth"
-    own.mkdir(parents=True, exist_ok=True)
-    measured = [
-        *_small(own, keys, rounds=rounds),
-        *_large(own, keys, rounds=rounds, largest=largest),
-    ]
-    return growth_report(measured, rounds=rounds)
-
-
-def _small(folder: Path, keys: int, *, rounds: int) -> list[MeasuredGrowth]:
-    rows = {**dict.fromkeys(ALIKE, ROWS), WIDE: WIDE_ROWS}
-    with _sidecar(folder, {"dimensions": small_dimensions(folder)}) as (sidecar, clients):
-        for dimension, count in rows.items():
-            clients.fill(_all_of(sidecar, dimension, count))
-        growths = small_growths(sidecar.endpoint, keys)
+def _measured(
+    settings: Mapping[str, Any],
+    rows_of: Mapping[str, int],
+    growths: Callable[[str], Iterable[Growth]],
+    *,
+    rounds: int,
+    folder: Path,
+) -> list[MeasuredGrowth]:
+    """Start a sidecar, fill the caches of its dimensions, and measure the growths."""
+    with running_sidecar(settings, folder) as sidecar, closing(ClientProcesses()) as clients:
+        for dimension, rows in rows_of.items():
+            clients.fill(LookupClient(sidecar.endpoint, dimension, rows, _FILL_KEYS, 0, None))
+        process = listener(sidecar.socket)
         return [
-            MeasuredGrowth(each, load_rounds(each.cases, sidecar, clients, rounds=rounds))
-            for each in growths
+            MeasuredGrowth(each, _figures(each.cases, process, clients, rounds=rounds))
+            for each in growths(sidecar.endpoint)
         ]
 
 
-def _large(folder: Path, keys: int, *, rounds: int, largest: int) -> list[MeasuredGrowth]:
-    sizes = [rows for rows in CACHED_ROWS if rows <= largest]
-    settings = {
-        "limits": {"memory": _LARGE_MEMORY},
-        "dimensions": dimensions_of_rows(folder, sizes),
-    }
-    with _sidecar(folder, settings) as (sidecar, clients):
-        for rows in sizes:
-            clients.fill(_all_of(sidecar, rows_name(rows), rows))
-        each = cached_rows(sidecar.endpoint, keys, largest=largest)
-        return [MeasuredGrowth(each, load_rounds(each.cases, sidecar, clients, rounds=rounds))]
+def _figures(
+    cases: Sequence[LoadCase], process: psutil.Process, clients: ClientProcesses, *, rounds: int
+) -> list[CaseFigures]:
+    """Measure the cases in turn, after a round that warms up."""
+    measured: list[list[LoadRound]] = [[] for _ in cases]
+    for _ in range(rounds + 1):
+        for case, done in zip(cases, measured, strict=True):
+            begun_s = cpu_s(process)
+            spans = clients.run(case.loads)
+            done.append(LoadRound(tuple(spans), cpu_s(process) - begun_s))
+    return [CaseFigures(case, done[1:]) for case, done in zip(cases, measured, strict=True)]
 
 
-@contextmanager
-def _sidecar(folder: Path, settings: dict[str, Any]) -> Iterator[tuple[Sidecar, ClientProcesses]]:
-    with running_sidecar(settings, folder) as sidecar, ClientProcesses() as clients:
-        yield sidecar, clients
+def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section:
+    """Return the section; keys that the cache did not answer are a fault."""
+    by_name = {each.growth.name: each for each in measured}
+    rate = attrgetter("lookups_per_second")
+    return Section(
+        name="growth",
+        title="Growth",
+        remarks=[
+            *(f"{_METHOD} Rounds: {rounds}.", _PROCESSES),
+            *_batch_costs(by_name["batches"]),
+            _EXPLANATION,
+        ],
+        tables=[_table(each) for each in measured],
+        plots=[
+            *(each.plot(each.growth.name, "lookups/s", rate) for each in measured),
+            by_name["columns"].plot("bytes", "MB/s of rows", lambda f: f.bytes_per_second / 1e6),
+        ],
+        targets=[_target(by_name["channels"])],
+        faults=list(_faults(measured)),
+    )
 
 
-def _all_of(sidecar: Sidecar, dimension: str, rows: int) -> Asking:
-    return Asking(sidecar.endpoint, dimension, rows, _FILL_KEYS, 0, None)
+def _target(channels: MeasuredGrowth) -> Target:
+    separate = [each for each in channels.figures if each.case.series == PROCESS_EACH]
+    ratio = separate[-1].lookups_per_second / separate[0].lookups_per_second
+    name = f"{CHANNELS[-1]} channels against one: total rate"
+    return Target(name, ratio, LEAST_RATE, miss_reason=_REASON)
+
+
+def _batch_costs(batches: MeasuredGrowth) -> Iterator[str]:
+    """Split the processor time per key into costs per batch and per key."""
+    small, large = batches.figures[0], batches.figures[-2]  # the largest takes several frames
+    apart = 1 / small.case.x - 1 / large.case.x
+    for name in ("sidecar", "client"):
+        ns = attrgetter(f"{name}_ns")
+        batch_ns = (ns(small) - ns(large)) / apart
+        key_ns = ns(large) - batch_ns / large.case.x
+        yield (
+            f"By batches of {small.case.x:,} and of {large.case.x:,} keys, a batch costs the {name}"
+            f" {batch_ns / 1000:,.0f} µs of processor time, and each of its keys {key_ns:,.0f} ns."
+        )
+
+
+def _table(measured: MeasuredGrowth) -> FigureTable:
+    first: dict[str, float] = {}
+    rows = []
+    for each in measured.figures:
+        rate = each.lookups_per_second
+        ratio = rate / first.setdefault(each.case.series, rate)
+        figures = (f"{rate:,.0f}", f"{ratio:.2f}", f"{each.bytes_per_second / 1e6:,.0f}")
+        times = (f"{each.client_ns:,.0f}", f"{each.sidecar_ns:,.0f}")
+        rows.append((each.case.series, f"{each.case.x:,}", *figures, *times))
+    headings = ("clients", measured.growth.x_label, *_HEADINGS)
+    return FigureTable(measured.growth.title, headings, rows)
+
+
+def _faults(measured: Sequence[MeasuredGrowth]) -> Iterator[str]:
+    for each in measured:
+        for figures in each.figures:
+            uncached = sum(each.uncached_keys for each in figures.rounds)
+            if uncached:
+                case = f"{figures.case.x} {each.growth.x_label}"
+                yield f"{case}: the cache did not answer {uncached:,} keys"

@@ -17,63 +17,61 @@ import pyarrow as pa
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bench.wrk import WrkRequest
 from service.commands.serve import run_on_event_loop
 
 ONE = "one key, its row"
 ONE_POSTED = "one key, posted"
 HUNDRED = "100 keys, posted"
+LOOPBACK = "127.0.0.1"
 _DIMENSION = "/v1/dimensions/customers"
 _ROUTE = "/v1/dimensions/{name}"
-_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 10.0
 _STRIDE = 71
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCase:
-    """A question to the dimension `customers`, and the rows that answer it."""
+    """A request to the dimension `customers` and the rows of its answer."""
 
     name: str
-    request: WrkRequest
-    route: str  # the form of the path
+    method: str
+    path: str
+    route: str  # the path with placeholders
+    body: str  # JSON
     rows: Sequence[Mapping[str, Any]]
 
     def fault(self, url: str) -> str | None:
-        """What is wrong with the answer of the server there, if anything is."""
+        """Return a text if the server at `url` answers with wrong rows, else None."""
         answer = self.answer(url)
         rows = answer.get("rows", [answer])
-        return None if rows == self.rows else f"{self.name}: {url} gives other rows"
+        return None if rows == self.rows else f"{self.name}: {url} returns wrong rows"
 
     def answer(self, url: str) -> dict[str, Any]:
-        """What the server there answers; raises OSError for another status than 2xx."""
-        asked = self.request
+        """Return the answer of the server at `url`; raises OSError for a status other than 2xx."""
         headers = {"Content-Type": "application/json"}
-        request = Request(  # noqa: S310  # of this benchmark's own servers
-            url + asked.path, asked.body.encode() or None, headers, method=asked.method
+        request = Request(  # noqa: S310  the benchmark's own servers
+            url + self.path, self.body.encode() or None, headers, method=self.method
         )
-        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+        with urlopen(request, timeout=_REQUEST_TIMEOUT_S) as response:  # noqa: S310  as above
             found: dict[str, Any] = json.loads(response.read())
         return found
 
 
 def http_cases(customers: pa.Table) -> list[HttpCase]:
-    """All of them, for a dimension in which row n has the key n."""
-    many = [number * _STRIDE for number in range(100)]
+    """Return all cases for a dimension whose row n has key n."""
+    path, route = f"{_DIMENSION}/rows/42", f"{_ROUTE}/rows/{{key}}"
     return [
-        HttpCase(
-            ONE,
-            WrkRequest("GET", f"{_DIMENSION}/rows/42"),
-            f"{_ROUTE}/rows/{{key}}",
-            _rows(customers, [42]),
-        ),
+        HttpCase(ONE, "GET", path, route, body="", rows=_rows(customers, [42])),
         _posted(ONE_POSTED, customers, [42]),
-        _posted(HUNDRED, customers, many),
+        _posted(HUNDRED, customers, [number * _STRIDE for number in range(100)]),
     ]
 
 
 def _posted(name: str, customers: pa.Table, keys: list[int]) -> HttpCase:
-    request = WrkRequest("POST", f"{_DIMENSION}/lookup", json.dumps({"keys": keys}))
-    return HttpCase(name, request, f"{_ROUTE}/lookup", _rows(customers, keys))
+    path, route = f"{_DIMENSION}/lookup", f"{_ROUTE}/lookup"
+    body = json.dumps({"keys": keys})
+    return HttpCase(name, "POST", path, route, body=body, rows=_rows(customers, keys))
 
 
 def _rows(customers: pa.Table, keys: list[int]) -> list[dict[str, Any]]:
@@ -81,13 +79,9 @@ def _rows(customers: pa.Table, keys: list[int]) -> list[dict[str, Any]]:
     return rows
 
 
-LOOPBACK = "127.0.0.1"
-_STOP_TIMEOUT_S = 10.0
-
-
 @contextmanager
 def bare_handler(answers: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
-    """Start it with an answer for each `METHOD path`; its URL. Stopped in the end."""
+    """Run the bare handler with an answer for each `METHOD route`; yield its URL."""
     path = folder / "bare_handler.json"
     path.write_text(json.dumps(answers))
     command = [sys.executable, "-m", "bench.http_cases", str(path)]
@@ -102,13 +96,16 @@ def bare_handler(answers: Mapping[str, Mapping[str, Any]], folder: Path) -> Iter
             process.wait(_STOP_TIMEOUT_S)
 
 
-def bare_application(answers: Mapping[str, Mapping[str, Any]]) -> web.Application:
-    """An application that gives these answers, and has nothing else."""
+async def _serve(answers: Mapping[str, Mapping[str, Any]]) -> None:
     app = web.Application()
     for name, answer in answers.items():
-        method, path = name.split(" ")
-        app.router.add_route(method, path, _handler(answer))
-    return app
+        method, route = name.split(" ")
+        app.router.add_route(method, route, _handler(answer))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, LOOPBACK, 0).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
 
 
 def _handler(answer: Mapping[str, Any]) -> Handler:
@@ -118,14 +115,6 @@ def _handler(answer: Mapping[str, Any]) -> Handler:
     return handler
 
 
-async def _serve(answers: Mapping[str, Mapping[str, Any]]) -> None:
-    runner = web.AppRunner(bare_application(answers), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, LOOPBACK, 0).start()
-    print(runner.addresses[0][1], flush=True)
-    await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    gc.freeze()  # as the sidecar does
+    gc.freeze()  # as in the sidecar
     run_on_event_loop(_serve(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,4 +1,4 @@
-"""Lookup load without Spark: channels that keep keys in flight, from several processes."""
+"""Lookup load without Spark: client channels that look up random keys, in several processes."""
 
 import threading
 import time
@@ -7,8 +7,6 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,73 +19,76 @@ from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
 
 TIMEOUT_S = 60.0
+IN_FLIGHT_KEYS = 20_000  # per channel; the default of a lookup join
 KEY = pa.schema([pa.field("id", pa.int64())])
+_STRIDE = 7919  # a prime that does not divide the number of rows
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """What one client asks for: so many keys at a time, at random out of the dimension's rows."""
+class LookupClient:
+    """A channel and the batches of keys that it looks up."""
 
     endpoint: str
     dimension: str
-    rows: int
-    keys: int
+    rows: int  # of the dimension; ids start at 0
+    batch_keys: int
     seed: int
-    columns: tuple[str, ...] | None = ("name", "segment")  # None: all of them
+    columns: tuple[str, ...] | None = ("name", "segment")  # None: all columns
 
     def open(self) -> ChannelSession:
-        """A channel of its own, on this process' connection."""
+        """Open the channel on the connection of this process."""
         request = ChannelRequest(self.dimension, self.columns, f"bench {self.seed}", KEY)
         return connections.to(Address(self.endpoint)).open(request)
 
     def batches(self, count: int) -> list[pa.RecordBatch]:
-        """So many batches of distinct keys."""
+        """Return `count` batches of distinct keys."""
         random = np.random.default_rng(self.seed)
         return [self._batch(random) for _ in range(count)]
 
     def _batch(self, random: np.random.Generator) -> pa.RecordBatch:
-        # Distinct by construction: a start and a stride without a common factor with the rows.
-        start, stride = int(random.integers(self.rows)), 7919
-        keys = (start + stride * np.arange(self.keys, dtype=np.int64)) % self.rows
+        steps = _STRIDE * np.arange(self.batch_keys, dtype=np.int64)
+        keys = (int(random.integers(self.rows)) + steps) % self.rows
         return pa.record_batch([keys], schema=KEY)
 
 
-def ask_at_pace(asking: Asking, *, lookups: int, interval_s: float) -> npt.NDArray[np.float64]:
-    """Ask so many times, one after the other, one each interval; seconds from asking to the end."""
-    session = asking.open()
+def timed_lookups(
+    client: LookupClient, *, lookups: int, interval_s: float
+) -> npt.NDArray[np.float64]:
+    """Look up one batch per interval; return the latencies in seconds."""
+    session = client.open()
     seconds = np.zeros(lookups)
     begun_s = time.monotonic()
-    for index, keys in enumerate(asking.batches(lookups)):
+    for index, keys in enumerate(client.batches(lookups)):
         time.sleep(max(begun_s + index * interval_s - time.monotonic(), 0.0))
-        asked_s = time.monotonic()
-        session.look_up(SentKeys(QuestionId(index), keys, asked_s + TIMEOUT_S))
-        _wait(session, asking.keys)
-        seconds[index] = time.monotonic() - asked_s
+        sent_s = time.monotonic()
+        session.look_up(SentKeys(QuestionId(index), keys, sent_s + TIMEOUT_S))
+        _wait(session, client.batch_keys)
+        seconds[index] = time.monotonic() - sent_s
     session.close()
     return seconds
 
 
-def ask_without_end(asking: Asking, *, interval_s: float) -> None:
-    """The same until the process is ended; without an interval as fast as answers come."""
-    session = asking.open()
+def endless_lookups(client: LookupClient, *, interval_s: float) -> None:
+    """Look up one batch per interval until the process is stopped; 0: without a pause."""
+    session = client.open()
     question = 0
     while True:
-        for keys in asking.batches(100):
+        for keys in client.batches(100):
             begun_s = time.monotonic()
             question += 1
             session.look_up(SentKeys(QuestionId(question), keys, begun_s + TIMEOUT_S))
-            _wait(session, asking.keys)
+            _wait(session, client.batch_keys)
             time.sleep(max(begun_s + interval_s - time.monotonic(), 0.0))
 
 
-def ask_on_many_channels(asking: Asking, *, channels: int) -> None:
-    """Ask once on each of so many channels, and take all answers."""
-    sessions = [asking.open() for _ in range(channels)]
-    for session, keys in zip(sessions, asking.batches(channels), strict=True):
+def lookup_per_channel(client: LookupClient, *, channels: int) -> None:
+    """Look up one batch on each of several channels, then read all answers."""
+    sessions = [client.open() for _ in range(channels)]
+    for session, keys in zip(sessions, client.batches(channels), strict=True):
         deadline_s = time.monotonic() + TIMEOUT_S
         session.look_up(SentKeys(QuestionId(1), keys, deadline_s))
     for session in sessions:
-        _wait(session, asking.keys)
+        _wait(session, client.batch_keys)
         session.close()
 
 
@@ -96,38 +97,35 @@ def _wait(session: ChannelSession, keys: int) -> None:
         keys -= sum(answered.answer.size for answered in session.answers(TIMEOUT_S))
 
 
-IN_FLIGHT_KEYS = 20_000  # of a channel: what a lookup join has by default
-
-
 @dataclass(frozen=True, slots=True)
 class LookupLoad:
-    """What one process asks for: the same number of batches on each of its channels."""
+    """Load of one process: the same number of batches on each channel."""
 
-    channels: tuple[Asking, ...]
+    clients: tuple[LookupClient, ...]
     batches: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSpan:
-    """When it was under way, on the clock that all processes share, and what came of it."""
+    """What one process measured; times are on the monotonic clock, which all processes share."""
 
     begun_s: float
     ended_s: float
     cpu_s: float  # of the process
     keys: int
-    hits: int  # of those: answered from the cache
-    row_bytes: int  # of the rows in the answers, as Arrow counts them
+    hits: int  # keys answered from the cache
+    row_bytes: int  # of the rows in the answers, in Arrow
 
 
 def lookup_load(load: LookupLoad, all_ready: threading.Barrier) -> LoadSpan:
-    """Open the channels, wait until all processes are ready, and ask."""
-    asked = [(asking.open(), asking.batches(load.batches)) for asking in load.channels]
-    with ThreadPoolExecutor(len(asked)) as threads:
+    """Open the channels, wait until all processes are ready, and look up all batches."""
+    work = [(client.open(), client.batches(load.batches)) for client in load.clients]
+    with ThreadPoolExecutor(len(work)) as threads:
         all_ready.wait(TIMEOUT_S)
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
-        counts = list(threads.map(lambda each: _ask_all(*each), asked))
+        counts = list(threads.map(lambda each: _look_up_all(*each), work))
         ended_s, ended_cpu_s = time.monotonic(), time.process_time()
-    for session, _ in asked:
+    for session, _ in work:
         session.close()
     return LoadSpan(
         begun_s,
@@ -139,14 +137,14 @@ def lookup_load(load: LookupLoad, all_ready: threading.Barrier) -> LoadSpan:
     )
 
 
-def fill(asking: Asking) -> None:
-    """Ask for all rows of the dimension once, so that they are in the cache."""
-    session = asking.open()
-    starts = range(0, asking.rows, asking.keys)
-    keys = (np.arange(start, min(start + asking.keys, asking.rows)) for start in starts)
-    count = _ask_all(session, (pa.record_batch([each], schema=KEY) for each in keys))
+def fill(client: LookupClient) -> None:
+    """Look up all rows of the dimension once, so that the cache has them."""
+    session = client.open()
+    starts = range(0, client.rows, client.batch_keys)
+    keys = (np.arange(start, min(start + client.batch_keys, client.rows)) for start in starts)
+    count = _look_up_all(session, (pa.record_batch([each], schema=KEY) for each in keys))
     session.close()
-    assert count.keys == asking.rows
+    assert count.keys == client.rows
 
 
 @dataclass(slots=True)
@@ -156,16 +154,16 @@ class _Count:
     row_bytes: int = 0
 
 
-def _ask_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> _Count:
-    count, asked_keys = _Count(), 0
+def _look_up_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> _Count:
+    count, sent_keys = _Count(), 0
     for number, keys in enumerate(batches):
-        # A second batch is on its way while the first one is answered, whatever their size.
+        # At least two batches are in flight, whatever their size.
         most = max(IN_FLIGHT_KEYS - keys.num_rows, keys.num_rows)
-        _take(session, count, until=asked_keys - most)
+        _take(session, count, until=sent_keys - most)
         deadline_s = time.monotonic() + TIMEOUT_S
         session.look_up(SentKeys(QuestionId(number), keys, deadline_s))
-        asked_keys += keys.num_rows
-    _take(session, count, until=asked_keys)
+        sent_keys += keys.num_rows
+    _take(session, count, until=sent_keys)
     return count
 
 
@@ -182,49 +180,40 @@ _START_TIMEOUT_S = 120.0
 
 
 class ClientProcesses:
-    """Groups of client processes, by how many they are; each group is started when it is used."""
+    """Pools of client processes, one per number of processes, started at first use."""
 
     def __init__(self) -> None:
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload([LookupLoad.__module__])
-        self._groups: dict[int, ProcessPoolExecutor] = {}  # {processes: group}
+        self._pools: dict[int, ProcessPoolExecutor] = {}  # {processes: pool}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        """Nothing to do before the first load."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop the processes."""
+    def close(self) -> None:
+        """Stop all processes."""
         self._stack.close()
 
-    def fill(self, asking: Asking) -> None:
-        """Let one process ask for all rows of a dimension."""
-        self._group(1).submit(fill, asking).result()
+    def fill(self, client: LookupClient) -> None:
+        """Look up all rows of a dimension in one process."""
+        self._pool(1).submit(fill, client).result()
 
     def run(self, loads: Sequence[LookupLoad]) -> list[LoadSpan]:
-        """One load for each process, all at the same time."""
-        group = self._group(len(loads))
-        # None takes a second load: each waits, busy, until all of them are.
-        running = [group.submit(_load_of, load) for load in loads]
+        """Run each load in a process of its own, all at the same time."""
+        pool = self._pool(len(loads))
+        # Each process takes one load, because it waits at the barrier for the others.
+        running = [pool.submit(_run_load, load) for load in loads]
         return [each.result() for each in running]
 
-    def _group(self, processes: int) -> ProcessPoolExecutor:
-        if processes not in self._groups:
+    def _pool(self, processes: int) -> ProcessPoolExecutor:
+        if processes not in self._pools:
             barrier = self._context.Barrier(processes, timeout=_START_TIMEOUT_S)
-            group = ProcessPoolExecutor(
+            pool = ProcessPoolExecutor(
                 processes, mp_context=self._context, initializer=_keep, initargs=(barrier,)
             )
-            self._groups[processes] = self._stack.enter_context(group)
-        return self._groups[processes]
+            self._pools[processes] = self._stack.enter_context(pool)
+        return self._pools[processes]
 
 
-# A barrier cannot be sent to a process that runs already, only be given to one that starts.
+# A process can get a barrier only when it starts.
 _kept: list[threading.Barrier] = []
 
 
@@ -232,5 +221,5 @@ def _keep(all_ready: threading.Barrier) -> None:
     _kept.append(all_ready)
 
 
-def _load_of(load: LookupLoad) -> LoadSpan:
+def _run_load(load: LookupLoad) -> LoadSpan:
     return lookup_load(load, _kept[0])

@@ -1,6 +1,6 @@
-"""What a cached row takes in memory, against the same row with its key as Arrow holds it.
+"""Bytes of a cached row against the same row and key in Arrow.
 
-The cache's own account, and what the process really grew by, each in a process of its own.
+Compares the cache's own account and the growth of the process, each case in a process of its own.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.section import Bar, FigureTable, Section
+from bench.section import FigureTable, Section, Target
 from bench.workload import SEED, customers
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
@@ -21,63 +21,70 @@ from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.settings import CacheSettings
 from service.resources.memory_reading import ProcessMemory
 
-FULL = (10_000, 100_000, 1_000_000)  # rows that are put in
+FULL = (10_000, 100_000, 1_000_000)  # rows put in
 QUICK = FULL[:-1]
 MOST_RATIO = 2.0
-LEAST_ROWS = 10_000  # in a cache that is judged
+LEAST_ROWS = 10_000  # in a cache that counts for the target
 BATCH_ROWS = 5_000
 _ROOMY_BYTES = 2**30
 _MIB = 2**20
 _METHOD = (
-    "The workload's customers (a number as key, two texts and a number) go into the cache of a"
-    f" dimension in batches of {BATCH_ROWS:,} rows. `cache` is the cache's own account: rows, keys,"
-    " index and what it knows of keys that went. `process` is by how much the resident memory of a"
-    " process grew that does nothing else, some MiB of code and allocators included; `in use`, what"
-    " is left of that when allocators have given back what nobody uses. `Arrow` is what the same"
-    " rows take as one Arrow table, key column included."
+    "The workload's customers (an integer key, two texts and an integer) are put into a cache in"
+    f" batches of {BATCH_ROWS:,} rows. `cache` is the cache's own account: rows, keys, index and"
+    " the ghost keys of evicted rows. `process` is the growth of the resident memory of a process"
+    " that does nothing else, including some MiB of code and allocators. `in use` is the part that"
+    " remains after the allocators release unused memory. `Arrow` is the size of the same rows and"
+    " keys as one Arrow table."
 )
 _BOUNDS = (
-    "In half of the cases a bound is reached: the cache may have as many bytes as Arrow has for all"
-    " rows, so that some of them have to go. The bar is held against the worst cache of at least"
-    f" {LEAST_ROWS:,} rows: what is fixed outweighs the rows of smaller ones."
+    "In half of the cases the bound of the cache is the Arrow size of all rows, so that some are"
+    f" evicted. The target applies to the worst cache of at least {LEAST_ROWS:,} rows, because"
+    " fixed costs outweigh the rows of smaller caches."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRows:
-    """A cache that was filled, and what it takes."""
+    """Sizes of a filled cache."""
 
     put_rows: int
     kept_rows: int
     arrow_row_bytes: float
     cache_bytes: int
-    process_bytes: int  # by how much the process grew
-    used_bytes: int  # of that: not merely kept by allocators
+    process_bytes: int  # growth of the process
+    used_bytes: int  # growth without memory that allocators keep unused
 
     @property
     def ratio(self) -> float:
-        """Bytes of a row in the cache against those in Arrow."""
+        """Bytes per row in the cache against those in Arrow."""
         return self.cache_bytes / self.kept_rows / self.arrow_row_bytes
 
 
 def row_bytes(folder: Path, *, is_quick: bool) -> Section:
-    """Fill caches of all sizes, with room and without; the worst of them is held to the bar."""
+    """Fill caches of all sizes, with and without a reachable bound."""
     del folder
-    sizes = QUICK if is_quick else FULL
     measured = [
-        _in_own_process(rows, is_roomy=is_roomy) for rows in sizes for is_roomy in (True, False)
+        _in_own_process(rows, is_roomy=is_roomy)
+        for rows in (QUICK if is_quick else FULL)
+        for is_roomy in (True, False)
     ]
+    worst = max(each.ratio for each in measured if each.kept_rows >= LEAST_ROWS)
+    what = "a cached row: bytes against its Arrow bytes"
     return Section(
         name="row-bytes",
         title="Bytes of a cached row",
         remarks=(_METHOD, _BOUNDS),
         tables=[_table(measured)],
-        bars=[_bar(measured)],
+        targets=[Target(what, worst, MOST_RATIO, is_at_least=False)],
     )
 
 
-def cached_rows(rows: int, *, is_roomy: bool) -> CachedRows:
-    """Fill a cache with so many rows; its bound is far away, or what Arrow takes for them."""
+def _in_own_process(rows: int, *, is_roomy: bool) -> CachedRows:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_cached_rows, rows, is_roomy=is_roomy).result()
+
+
+def _cached_rows(rows: int, *, is_roomy: bool) -> CachedRows:
     table = customers(rows, np.random.default_rng(SEED)).combine_chunks()
     schema = DimensionSchema(table.select(["id"]).schema, table.drop_columns(["id"]).schema)
     max_bytes = _ROOMY_BYTES if is_roomy else table.nbytes
@@ -97,11 +104,6 @@ def cached_rows(rows: int, *, is_roomy: bool) -> CachedRows:
     )
 
 
-def _in_own_process(rows: int, *, is_roomy: bool) -> CachedRows:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(cached_rows, rows, is_roomy=is_roomy).result()
-
-
 def _fill(cache: RowCache, batch: pa.RecordBatch, schema: DimensionSchema) -> None:
     keys = canonical_keys(batch.select(schema.key.names))
     has_row = np.ones(batch.num_rows, np.bool_)
@@ -111,14 +113,9 @@ def _fill(cache: RowCache, batch: pa.RecordBatch, schema: DimensionSchema) -> No
 
 def _used_bytes(memory: ProcessMemory) -> int:
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError):  # a C library that cannot; then a little more is counted
+    with suppress(AttributeError):  # without it the figure is slightly larger
         ctypes.CDLL(None).malloc_trim(0)
     return memory.read().resident_bytes
-
-
-def _bar(measured: list[CachedRows]) -> Bar:
-    worst = max(each.ratio for each in measured if each.kept_rows >= LEAST_ROWS)
-    return Bar("a cached row: bytes against its Arrow bytes", worst, MOST_RATIO, is_at_least=False)
 
 
 def _table(measured: list[CachedRows]) -> FigureTable:
@@ -130,7 +127,7 @@ def _table(measured: list[CachedRows]) -> FigureTable:
 
 
 def _row(each: CachedRows) -> tuple[str, ...]:
-    bound = "far" if each.kept_rows == each.put_rows else "reached"
+    bound = "not reached" if each.kept_rows == each.put_rows else "reached"
     bytes_of_row = each.cache_bytes / each.kept_rows
     return (
         *(f"{each.put_rows:,}", bound, f"{each.kept_rows:,}"),

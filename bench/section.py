@@ -1,4 +1,4 @@
-"""Sections of the benchmark: tables, plots and the bars they are held against."""
+"""Benchmark section: the tables, plots and targets of one part, kept as JSON."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,24 +8,31 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A figure that was promised, and what was measured."""
+class Target:
+    """A measured figure and the limit that it has to meet."""
 
     name: str
     figure: float
     limit: float
-    is_at_least: bool = True  # else the figure is to be at most the limit
-    shortfall: str = ""  # why it falls short, where that is known
+    is_at_least: bool = True  # False: the figure must be at most the limit
+    miss_reason: str = ""  # why the target is missed, if known
 
     @property
     def is_met(self) -> bool:
-        """Whether the promise was kept in this run."""
+        """Whether the figure meets the limit."""
         return self.figure >= self.limit if self.is_at_least else self.figure <= self.limit
+
+    @property
+    def shortfall_percent(self) -> float:
+        """Distance to the limit in percent of the limit; 0 if the target is met."""
+        if self.is_met:
+            return 0.0
+        return abs(self.figure / self.limit - 1) * 100 if self.limit else 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
-    """Rows of text, one heading for each column."""
+    """Rows of text with one heading per column."""
 
     title: str
     headings: Sequence[str]
@@ -34,9 +41,9 @@ class FigureTable:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Bars (x is a name) or lines (x is a number) of one or more series."""
+    """Series of points: a bar chart if x is a name, a line chart if x is a number."""
 
-    name: str  # of the file, without its ending
+    name: str  # of the file, without its suffix
     title: str
     x_label: str
     y_label: str
@@ -46,56 +53,51 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a run."""
+    """Results of one part."""
 
     name: str
     title: str
-    remarks: Sequence[str]  # how it was measured, a paragraph each
+    remarks: Sequence[str]  # the method, one paragraph each
     tables: Sequence[FigureTable] = ()
     plots: Sequence[Plot] = ()
-    bars: Sequence[Bar] = ()
-    faults: Sequence[str] = ()  # what was wrong, not slow: the run has failed
+    targets: Sequence[Target] = ()
+    faults: Sequence[str] = ()  # wrong results, not slow ones; each fails the run
 
     def write(self, folder: Path) -> None:
-        """Write it as `<name>.json`."""
+        """Write the section to `<name>.json`."""
         (folder / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The section of such a file."""
+        """Return the section that `write` wrote."""
         found: dict[str, Any] = json.loads(path.read_text())
         found["tables"] = [FigureTable(**each) for each in found["tables"]]
         found["plots"] = [Plot(**each) for each in found["plots"]]
-        found["bars"] = [Bar(**each) for each in found["bars"]]
+        found["targets"] = [Target(**each) for each in found["targets"]]
         return cls(**found)
 
 
-def all_bars(sections: Iterable[Section]) -> FigureTable:
-    """A row for each bar, in the order of the sections."""
-    bars = [bar for section in sections for bar in section.bars]
-    return FigureTable("Bars", ("what", "bar", "figure", "verdict"), list(map(_row, bars)))
+def paragraphs(text: str) -> list[str]:
+    """Split a text at its blank lines into paragraphs of one line each."""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
 
 
-def shortfalls(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
-    """Name and reason of each bar that is missed, where the reason is known."""
+def target_table(sections: Iterable[Section]) -> FigureTable:
+    """Return one row per target, in the order of the sections."""
+    rows = [_row(target) for section in sections for target in section.targets]
+    return FigureTable("Targets", ("what", "target", "figure", "verdict"), rows)
+
+
+def miss_reasons(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
+    """Yield name and reason of each missed target whose reason is known."""
     for section in sections:
-        for bar in section.bars:
-            if not bar.is_met and bar.shortfall:
-                yield bar.name, bar.shortfall
+        for target in section.targets:
+            if not target.is_met and target.miss_reason:
+                yield target.name, target.miss_reason
 
 
-def shortfall_percent(bar: Bar) -> float:
-    """By how much of the bar the figure falls short; 0 if it is met."""
-    if bar.is_met:
-        return 0.0
-    return abs(bar.figure / bar.limit - 1) * 100 if bar.limit else 100.0
-
-
-def _row(bar: Bar) -> tuple[str, ...]:
-    sign = "≥" if bar.is_at_least else "≤"
-    verdict = "met" if bar.is_met else f"short by {shortfall_percent(bar):.1f} %"
-    return (bar.name, f"{sign} {bar.limit:g}", _number(bar.figure), verdict)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+def _row(target: Target) -> tuple[str, ...]:
+    sign = "≥" if target.is_at_least else "≤"
+    verdict = "met" if target.is_met else f"short by {target.shortfall_percent:.1f} %"
+    figure = f"{target.figure:,.1f}" if abs(target.figure) >= 10 else f"{target.figure:.2f}"
+    return (target.name, f"{sign} {target.limit:g}", figure, verdict)

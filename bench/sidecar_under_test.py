@@ -1,6 +1,6 @@
-"""The sidecar of the Spark benchmarks: its settings, what it asked of PostgreSQL, and emptying it.
+"""Sidecar of the Spark benchmarks: its settings, its query count, and emptying its cache.
 
-All from outside, by pages and requests that every operator has.
+Everything is done from outside, through the interfaces that operators use.
 """
 
 import socket
@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 
 from demo.sidecar import Sidecar, running_sidecar
 from demo.totals import QUERIES, dimension_counts
 
-Batch = Mapping[str, int | str]  # what a configuration says below `batch`
+Batch = Mapping[str, int | str]  # settings below `batch`
 
-MAX_KEYS = 500  # of a query: what a dimension has by default
-BY_DEFAULT: Batch = {"max_keys": MAX_KEYS}
+MAX_KEYS = 500  # per query; the default of a dimension
 DIMENSION = "customers"
 
 _INVALIDATE = f"/v1/dimensions/{DIMENSION}/invalidate"
@@ -31,20 +29,15 @@ class SidecarUnderTest:
 
     sidecar: Sidecar
 
-    @property
-    def endpoint(self) -> str:
-        """What Spark's side connects to."""
-        return self.sidecar.endpoint
-
     def queries(self) -> int:
-        """How many queries it sent to PostgreSQL since it began."""
+        """Return the number of queries sent to PostgreSQL since the start."""
         return sum(dimension_counts(self.sidecar.get("/metrics"), DIMENSION, QUERIES).values())
 
     def empty_cache(self) -> None:
-        """Let it forget all rows."""
+        """Invalidate all rows; raises HTTPException if the sidecar refuses."""
         connection = HTTPConnection("sidecar")
         with closing(connection), socket.socket(socket.AF_UNIX) as connection.sock:
-            connection.sock.connect(str(self.sidecar.socket))  # where its owner is its admin
+            connection.sock.connect(str(self.sidecar.socket))  # its owner is an admin
             connection.request("POST", _INVALIDATE, '{"all": true}', _JSON)
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
@@ -53,18 +46,15 @@ class SidecarUnderTest:
 
 @contextmanager
 def sidecar_under_test(
-    dsn: str, folder: Path, *, batch: Batch = BY_DEFAULT
+    dsn: str, folder: Path, *, batch: Batch | None = None
 ) -> Iterator[SidecarUnderTest]:
-    """Start it over the table `customers`, which is asked in such batches; stopped at the end."""
-    with running_sidecar(_settings(dsn, batch), folder) as sidecar:
-        yield SidecarUnderTest(sidecar)
-
-
-def _settings(dsn: str, batch: Batch) -> dict[str, Any]:
+    """Start a sidecar over the table `customers`; it is stopped at the end."""
     customers = {
         "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{DIMENSION}"},
         "key": ["id"],
         "cache": {"max_bytes": "512MiB", "ttl": "1h"},
-        "batch": dict(batch),
+        "batch": dict(batch or {"max_keys": MAX_KEYS}),
     }
-    return {"limits": {"memory": "1GiB"}, "dimensions": {DIMENSION: customers}}
+    settings = {"limits": {"memory": "1GiB"}, "dimensions": {DIMENSION: customers}}
+    with running_sidecar(settings, folder) as sidecar:
+        yield SidecarUnderTest(sidecar)

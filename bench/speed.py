@@ -1,6 +1,7 @@
 """Warm rate of a lookup join against other ways to add the same columns."""
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,86 +11,60 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.contenders import SIDELOOK, THREADS, Contender, contenders
-from bench.section import Section
+from bench.section import FigureTable, Plot, Section, Target, paragraphs
 from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
-from bench.speed_section import Rate, speed_section
-from bench.timing import Seconds, postmaster, seconds_of, time_in_turn
+from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
 from bench.workload import KEYS, ZIPF_EXPONENT, Workload, workload_postgres
 from demo.stream import spark_session
 
 ORDER = "event"
-
-
-def differences(outputs: Mapping[str, pa.Table]) -> list[str]:
-    """Who does not have the rows of the first one, and where; rows may come in any order."""
-    (reference, first), *others = outputs.items()
-    expected = first.sort_by(ORDER)
-    found = ((name, _difference(table.sort_by(ORDER), expected)) for name, table in others)
-    return [f"{name} is not {reference}: {difference}" for name, difference in found if difference]
-
-
-def _difference(table: pa.Table, expected: pa.Table) -> str:
-    if _columns(table) != _columns(expected):
-        return f"its columns are {_columns(table)}"
-    if table.num_rows != expected.num_rows:
-        return f"it has {table.num_rows:,} rows of {expected.num_rows:,}"
-    return next(filter(None, (_wrong(table, expected, name) for name in table.column_names)), "")
-
-
-def _columns(table: pa.Table) -> dict[str, str]:
-    # Whether a column may be null is not compared: Spark's ways differ in what they can promise.
-    return {field.name: str(field.type) for field in table.schema}
-
-
-def _wrong(table: pa.Table, expected: pa.Table, name: str) -> str:
-    """What the column has that is not so; "" where nothing is wrong."""
-    if table[name].equals(expected[name]):
-        return ""
-    pairs = zip(table[name].to_pylist(), expected[name].to_pylist(), strict=True)
-    row, (found, wanted) = next(each for each in enumerate(pairs) if each[1][0] != each[1][1])
-    return f"{name} of event {expected[ORDER][row]} is {found}, not {wanted}"
-
-
+REFERENCE = "widen"
+_KEY_NAMES = {"zipf": "Zipf keys", "uniform": "uniform keys"}
+_QUERY_REASON = "through a Unix socket on the same machine a query takes little time"
+_BATCH_REASON = "through a Unix socket on the same machine a batch query takes little time"
+_DICT_REASON = (
+    "after the warm-up, the unbounded dict of each worker has nearly all keys of these events, so"
+    " it sends hardly any query"
+)
 _REMARKS = """
-{size.events:,} events over {size.rows:,} customers, in Parquet, by Spark with two tasks at a time,
-which share the cores with the sidecar and PostgreSQL; all reach each other by Unix sockets, where a
-query costs a fraction of what it costs over a network. Keys are uniform, or Zipf({exponent}): few
-are asked for often, most seldom. {size.rounds} rounds in turn after those that warm up; rates are
-those of the median.
+Spark enriches {size.events:,} events over {size.rows:,} customers, read from Parquet. It runs two
+tasks at a time and shares the cores with the sidecar and PostgreSQL. All connections are Unix
+sockets, where a query costs a fraction of a query over a network. Keys are uniform or
+Zipf({exponent}), where few keys are frequent and most are rare. After the warm-up, contenders take
+turns for {size.rounds} rounds; rates are those of the median round.
 
-`identity` passes events through Python; `widen` adds the three columns by one `take` from a table
-that is resident in the worker: no lookup, and the limit of what any enrichment in Python can do.
+`identity` passes events through Python. `widen` adds the three columns by one `take` from a table
+in the worker's memory, without a lookup: no enrichment in Python can be faster.
 
-Those who ask for each record or batch get the first events only ({fewer}), and some of the slow
-ones take part in fewer rounds. Rates are compared; the start of a job weighs more in theirs.
+Contenders that query per record or per batch get only the first events ({fewer}), and some slow
+contenders run fewer rounds. Rates are compared; the start of a job weighs more in these rates.
 
-The dict in the worker was filled in two rounds; in later ones it asks for the few keys that the
-worker has not seen. It has no bound, each worker has its own, and rows that change stay as they
-were read. The broadcast join reads the whole table anew for each job, as
-it was when it was written to Parquet; it never leaves the JVM, and may so be faster than `widen`.
+The dict in the worker is filled in two rounds. Later rounds query only the few keys that the worker
+has not seen. The dict is unbounded, each worker has its own, and changed rows stay stale. The
+broadcast join reads the whole table for each job, as it was when it was written to Parquet. It
+never leaves the JVM and can therefore be faster than `widen`.
 
-`spark.sql.execution.pythonUDF.arrow.concurrency.level` is {threads} for the contender with threads:
-a plain UDF with Arrow, since pandas UDFs and `mapInPandas` do not heed it. Its threads share one
-interpreter, whose lock they wait for.
+`spark.sql.execution.pythonUDF.arrow.concurrency.level` is {threads} for the contender with threads.
+It is a plain UDF with Arrow, because pandas UDFs and `mapInPandas` ignore the setting. Its threads
+share one interpreter lock.
 
-The outputs of all contenders for {size.compared_events:,} events of each kind were compared row for
-row, while the cache was cold and when it was warm; the sidecar sent no query in the rounds that
-count.
+The outputs of all contenders for {size.compared_events:,} events of each kind are compared row by
+row, with a cold and with a warm cache. The sidecar sends no query in the counted rounds.
 
-Processor time is that of the median round, by the kind of process that spent it.
+Processor time is the median of the counted rounds, by kind of process.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything."""
+    """Size of a run."""
 
     events: int
     rows: int
     rounds: int
     compared_events: int
-    events_of: Mapping[str, int]  # {contender: events}, for those who would take too long
-    rounds_of: Mapping[str, int]  # {contender: rounds}, the same
+    events_of: Mapping[str, int]  # {slow contender: events}
+    rounds_of: Mapping[str, int]  # {slow contender: rounds}
 
 
 FULL = Size(
@@ -119,20 +94,22 @@ QUICK = Size(
 
 
 def speed(folder: Path, *, is_quick: bool) -> Section:
-    """Measure all contenders with both kinds of key; a fault for each wrong answer."""
+    """Measure all contenders with both kinds of key; each wrong output is a fault."""
     size = QUICK if is_quick else FULL
     workload = Workload(folder, size.events, size.rows)
     workload.write()
     with (
         workload_postgres(folder / "postgres", workload) as dsn,
-        sidecar_under_test(dsn, folder) as sidecar,
+        sidecar_under_test(dsn, folder) as tested,
         spark_session(folder / "spark.log") as session,
     ):
-        compared = contenders(workload, endpoint=sidecar.endpoint, dsn=dsn)
+        compared = contenders(workload, endpoint=tested.sidecar.endpoint, dsn=dsn)
         server = postmaster(folder / "postgres")
-        race = _Race(size, workload, session, sidecar, compared, server)
+        race = _Race(size, workload, session, tested, compared, server)
         rates = {keys: race.rates(keys) for keys in KEYS}
-    return speed_section(rates, remarks=_remarks(size), faults=race.faults)
+    fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())
+    text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS, exponent=ZIPF_EXPONENT)
+    return speed_section(rates, remarks=paragraphs(text), faults=race.faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +117,28 @@ class _Race:
     size: Size
     workload: Workload
     session: SparkSession
-    sidecar: SidecarUnderTest
+    tested: SidecarUnderTest
     contenders: Mapping[str, Contender]
     server: psutil.Process  # of PostgreSQL
     faults: list[str] = field(default_factory=list)
 
-    def rates(self, keys: str) -> dict[str, Rate]:
-        """Of one kind of key; answers are compared before the cache is warm, and after."""
-        self._compare(keys, "cold", before=self.sidecar.empty_cache)
+    def rates(self, keys: str) -> "dict[str, Rate]":
+        """Measure one kind of key; compare outputs before and after the cache is warm."""
+        self._compare(keys, "cold", before=self.tested.empty_cache)
         spent: dict[str, list[Seconds]] = {name: [] for name in self.contenders}
         runs = {
             name: partial(_run_counted, self._frame(keys, name), spent[name], postgres=self.server)
             for name in self.contenders
         }
-        # Each worker has a dict of its own, and sees only its part of the events at a time.
+        # The dict warms up twice: each worker has its own and reads a part of the events per job.
         for name in [*runs, "dict in the worker"]:
             runs[name]()
-        queries = self.sidecar.queries()
+        queries = self.tested.queries()
         timings = time_in_turn(
             runs, rounds=self.size.rounds, warm_ups=0, fewer_rounds=self.size.rounds_of
         )
-        if self.sidecar.queries() != queries:
-            self.faults.append(f"{keys} keys: the warm cache was not warm")
+        if self.tested.queries() != queries:
+            self.faults.append(f"{keys} keys: the sidecar sent queries in the counted rounds")
         self._compare(keys, "warm")
         return {
             each.name: Rate(each, self._events(each.name), tuple(spent[each.name]))
@@ -196,7 +173,129 @@ def _run_counted(frame: DataFrame, spent: list[Seconds], *, postgres: psutil.Pro
     spent.append(seconds_of(run, postgres=postgres))
 
 
-def _remarks(size: Size) -> list[str]:
-    fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())
-    text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS, exponent=ZIPF_EXPONENT)
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+def differences(outputs: Mapping[str, pa.Table]) -> list[str]:
+    """Compare all outputs with the first one, in any order of the rows; one text per wrong one."""
+    (reference, first), *others = outputs.items()
+    expected = first.sort_by(ORDER)
+    found = ((name, _difference(table.sort_by(ORDER), expected)) for name, table in others)
+    return [f"{name} differs from {reference}: {text}" for name, text in found if text]
+
+
+def _difference(table: pa.Table, expected: pa.Table) -> str:
+    if _columns(table) != _columns(expected):
+        return f"its columns are {_columns(table)}"
+    if table.num_rows != expected.num_rows:
+        return f"it has {table.num_rows:,} rows, not {expected.num_rows:,}"
+    return next(filter(None, (_wrong(table, expected, name) for name in table.column_names)), "")
+
+
+def _columns(table: pa.Table) -> dict[str, str]:
+    # Nullability is not compared: it depends on how Spark adds the columns.
+    return {field.name: str(field.type) for field in table.schema}
+
+
+def _wrong(table: pa.Table, expected: pa.Table, name: str) -> str:
+    """Describe the first wrong value of a column; "" if all are right."""
+    if table[name].equals(expected[name]):
+        return ""
+    pairs = zip(table[name].to_pylist(), expected[name].to_pylist(), strict=True)
+    row, (found, wanted) = next(each for each in enumerate(pairs) if each[1][0] != each[1][1])
+    return f"{name} of event {expected[ORDER][row]} is {found}, not {wanted}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Measured rate of a contender."""
+
+    timing: Timing
+    events: int  # per round
+    spent: Sequence[Seconds]  # of all rounds, warm-up first
+
+    @property
+    def per_second(self) -> float:
+        """Events per second in the median round."""
+        return self.events / self.timing.median_s
+
+    def cpu_ns(self, kind: str) -> float:
+        """Return the processor time per event of a kind of process, in nanoseconds."""
+        counted = self.spent[-len(self.timing.seconds) :]
+        return statistics.median(each[kind] for each in counted) / self.events * 1e9
+
+
+Rates = Mapping[str, Mapping[str, Rate]]  # {kind of key: {contender: rate}}
+
+
+def speed_section(
+    rates: Rates, *, remarks: Sequence[str] = (), faults: Sequence[str] = ()
+) -> Section:
+    """Report the rates of both kinds of key, as ratios to `widen` and to other contenders."""
+    series = {
+        _KEY_NAMES[keys]: [(name, _ratio(found, name, REFERENCE)) for name in found]
+        for keys, found in rates.items()
+    }
+    title = "Rate of enriching events, against adding the same columns without a lookup"
+    return Section(
+        name="speed",
+        title="Speed of a lookup join",
+        remarks=remarks,
+        tables=[table(*each) for each in rates.items() for table in (_rate_table, _cpu_table)],
+        plots=[Plot("speed", title, x_label="", y_label="rate (widen is 1)", series=series)],
+        targets=list(_targets(rates)),
+        faults=faults,
+    )
+
+
+def _rate_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
+    rows = [
+        [
+            name,
+            f"{rate.per_second:,.0f}",
+            f"{_ratio(rates, name, REFERENCE):.3f}",
+            " ".join(f"{seconds:.2f}" for seconds in rate.timing.seconds),
+        ]
+        for name, rate in rates.items()
+    ]
+    headings = ["contender", "records/s", "to widen", "seconds, each round"]
+    return FigureTable(f"warm, {_KEY_NAMES[keys]}", headings, rows)
+
+
+def _cpu_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
+    rows = [
+        [name, *(f"{rate.cpu_ns(kind):,.0f}" for kind in KINDS)] for name, rate in rates.items()
+    ]
+    title = f"warm, {_KEY_NAMES[keys]}: processor time, ns per record"
+    return FigureTable(title, ["contender", *KINDS], rows)
+
+
+def _targets(rates: Rates) -> Iterator[Target]:
+    zipf, uniform = rates["zipf"], rates["uniform"]
+    for found, keys, limit in ((zipf, "Zipf", 0.85), (uniform, "uniform", 0.70)):
+        for name in SIDELOOK:
+            what = f"warm, {keys} keys, {SIDELOOK[name]}: rate against `widen`"
+            yield Target(what, _ratio(found, name, REFERENCE), limit)
+    for other, title, limit, reason in (
+        ("query per record", "one query per record", 50.0, _QUERY_REASON),
+        ("query per batch", "the per-batch query", 2.0, _BATCH_REASON),
+    ):
+        least = min(_least(found, other) for found in rates.values())
+        most = min(_ratio(found, REFERENCE, other) for found in rates.values())
+        what = f"warm, either kind and mode: rate against {title}"
+        yield Target(what, least, limit, miss_reason=_with_most(reason, most))
+    for found, keys, limit in ((zipf, "Zipf", 1.3), (uniform, "uniform", 3.0)):
+        what = f"warm, {keys} keys, either mode: rate against the worker's dict cache"
+        most = _ratio(found, REFERENCE, "dict in the worker")
+        least = _least(found, "dict in the worker")
+        yield Target(what, least, limit, miss_reason=_with_most(_DICT_REASON, most))
+
+
+def _with_most(reason: str, ratio: float) -> str:
+    return f"{reason}; `widen`, without a lookup, reaches {ratio:.2f}"
+
+
+def _least(rates: Mapping[str, Rate], other: str) -> float:
+    """Return the ratio of the slower mode."""
+    return min(_ratio(rates, name, other) for name in SIDELOOK)
+
+
+def _ratio(rates: Mapping[str, Rate], name: str, other: str) -> float:
+    return rates[name].per_second / rates[other].per_second

@@ -1,4 +1,4 @@
-"""Timing of contenders in turn, and processor time by kind of process."""
+"""Timing: contenders in turn, and processor time by kind of process."""
 
 import socket
 import statistics
@@ -14,14 +14,14 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The seconds of one contender's counted rounds, in order."""
+    """Wall time of the counted rounds of one contender, in order."""
 
     name: str
     seconds: tuple[float, ...]
 
     @property
     def median_s(self) -> float:
-        """The figure to quote."""
+        """Median in seconds."""
         return statistics.median(self.seconds)
 
 
@@ -33,27 +33,22 @@ def time_in_turn(
     fewer_rounds: Mapping[str, int] | None = None,
     before: Callable[[], object] | None = None,
 ) -> list[Timing]:
-    """Run all `warm_ups` times, then `rounds` times in turn, A B C A B C, and time those.
+    """Run the contenders in turn (A B C A B C) and time all rounds after `warm_ups` rounds.
 
-    `fewer_rounds`: of those that take long, by name; they take part in the first rounds.
-    `before`: done before each run, and not timed.
+    `fewer_rounds`: {name: rounds} of slow contenders, which run in the first rounds only.
+    `before`: called before each run; not timed.
     """
     counted = dict.fromkeys(runs, rounds) | dict(fewer_rounds or {})
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(-warm_ups, rounds):
         for name, run in runs.items():
             if number < counted[name]:
-                elapsed_s = _timed(run, before)
-                seconds[name] += [elapsed_s] if number >= 0 else []
-    return [Timing(name, tuple(each)) for name, each in seconds.items()]
-
-
-def _timed(run: Callable[[], object], before: Callable[[], object] | None) -> float:
-    if before is not None:
-        before()
-    started_s = time.perf_counter()
-    run()
-    return time.perf_counter() - started_s
+                if before is not None:
+                    before()
+                started_s = time.perf_counter()
+                run()
+                seconds[name].append(time.perf_counter() - started_s)
+    return [Timing(name, tuple(each[warm_ups:])) for name, each in seconds.items()]
 
 
 KINDS = ("JVM", "Python workers", "sidecar", "PostgreSQL")
@@ -62,10 +57,10 @@ Seconds = Mapping[str, float]  # {kind: processor seconds}
 
 
 def seconds_of(run: Callable[[], object], *, postgres: psutil.Process) -> Seconds:
-    """What each kind spends while this runs, also in processes that end meanwhile.
+    """Run and return the processor seconds that each kind of process spends.
 
-    Those count for the kind of their parent, and only if that is still there. Raises
-    psutil.NoSuchProcess if the server is not.
+    A process that ends during the run counts for the kind of its parent if the parent still runs.
+    Raises psutil.NoSuchProcess if the server does not run.
     """
     before = _spent(postgres)
     run()
@@ -74,7 +69,7 @@ def seconds_of(run: Callable[[], object], *, postgres: psutil.Process) -> Second
 
 
 def postmaster(folder: Path) -> psutil.Process:
-    """The process whose children are the server of this folder; OSError if none runs there."""
+    """Return the main process of the server in this folder; raises OSError if none runs."""
     return psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
 
 
@@ -84,16 +79,16 @@ def _spent(postgres: psutil.Process) -> Seconds:
     spent = dict.fromkeys(KINDS, 0.0)
     spent["PostgreSQL"] = sum(_processor_s(process) for process in server)
     for process in own:
-        with suppress(psutil.Error):  # it has ended since
+        with suppress(psutil.Error):  # the process has ended
             spent[_kind(process.cmdline())] += _processor_s(process)
     return spent
 
 
 def _processor_s(process: psutil.Process) -> float:
-    """Its own, and that of its children that have ended; none of one that has ended itself."""
+    """Return the time of the process and its ended children; 0 if the process has ended."""
     with suppress(psutil.Error):
         times = process.cpu_times()
-        return float(sum(times[:4]))  # user and system, its own and its children's
+        return float(sum(times[:4]))  # user and system, own and of children
     return 0.0
 
 
@@ -108,7 +103,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def listener(socket_path: Path) -> psutil.Process:
-    """The process; raises OSError if nobody listens."""
+    """Return the process that listens on a Unix socket; raises OSError if none listens."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(socket_path))
         found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -116,6 +111,6 @@ def listener(socket_path: Path) -> psutil.Process:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Its processor time so far, in user space and in the kernel."""
+    """Return the user and system time of the process, without its children."""
     times = process.cpu_times()
     return float(times.user + times.system)

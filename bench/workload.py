@@ -28,7 +28,7 @@ _GROUP_ROWS = 250_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Events of each kind of key, over one dimension, as Parquet files below `folder`."""
+    """Events with both kinds of key and their dimension, as Parquet files below `folder`."""
 
     folder: Path
     events: int
@@ -36,28 +36,28 @@ class Workload:
 
     @property
     def dimension(self) -> Path:
-        """The file of the dimension `customers`."""
+        """File of the dimension `customers`."""
         return self.folder / f"customers-{self.rows}.parquet"
 
     def events_of(self, keys: str) -> Path:
-        """The file of the events with keys of one kind."""
+        """Return the file of the events with one kind of key."""
         return self.folder / f"events-{keys}-{self.events}-{self.rows}.parquet"
 
     def first_events_of(self, keys: str, count: int) -> Path:
-        """The file of the first so many of them, for those who would need hours for all."""
+        """Return the file of the first `count` events, for slow contenders."""
         path = self.folder / f"events-{keys}-{self.events}-{self.rows}-first-{count}.parquet"
         if not path.exists():
             _write(path, pq.read_table(self.events_of(keys)).slice(0, count))
         return path
 
     def distinct_events(self) -> Path:
-        """The file of events that ask for each row of the dimension once, in random order."""
+        """Return the file of events with each key once, in random order."""
         path = self.folder / f"events-distinct-{self.rows}.parquet"
         _write(path, _events(np.random.default_rng(SEED).permutation(self.rows)))
         return path
 
     def write(self) -> None:
-        """Write what is not there yet."""
+        """Write the files that do not exist."""
         self.folder.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng(SEED)
         _write(self.dimension, customers(self.rows, random))
@@ -68,12 +68,12 @@ class Workload:
 
 def _write(path: Path, table: pa.Table) -> None:
     if not path.exists():
-        rows = min(_GROUP_ROWS, -(-table.num_rows // CORES))  # Spark parts a file by row groups
+        rows = min(_GROUP_ROWS, -(-table.num_rows // CORES))  # Spark splits a file by row group
         pq.write_table(table, path, row_group_size=rows)
 
 
 def customers(rows: int, random: np.random.Generator) -> pa.Table:
-    """The rows of the dimension, in the order of their ids."""
+    """Return the rows of the dimension, ordered by id."""
     return pa.table(
         {
             "id": np.arange(rows),
@@ -97,8 +97,7 @@ def _events(keys: npt.NDArray[np.int64]) -> pa.Table:
     return pa.table({"event": np.arange(len(keys)), "customer_id": keys, "amount": amounts})
 
 
-# Values are put in by the client: a table cannot be made from bound parameters.
-CUSTOMER_STATEMENTS = (
+_GENERATE = (
     "DROP TABLE IF EXISTS customers",
     """CREATE TABLE customers AS SELECT id::bigint AS id, 'customer ' || id AS name,
         'segment ' || id %% 4 AS segment FROM generate_series(0, %(rows)s - 1) AS id""",
@@ -109,49 +108,46 @@ CUSTOMER_STATEMENTS = (
 
 @contextmanager
 def customers_postgres(folder: Path, *, rows: int) -> Iterator[str]:
-    """Start the server with so many rows, ids from 0; how to reach it. Stopped at the end."""
+    """Start a server with `rows` generated customers, ids from 0, and yield its DSN."""
     with embedded_postgres(folder) as server:
         dsn = server.get_uri()
+        # CREATE TABLE AS takes no bound parameters: the client puts the values in.
         with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as admin:
-            for statement in CUSTOMER_STATEMENTS:
+            for statement in _GENERATE:
                 admin.execute(statement.encode(), {"rows": rows})
         yield dsn
 
 
-TABLE = "customers"
-STATEMENTS = (
-    "DROP TABLE IF EXISTS customers",
-    "CREATE TABLE customers (id bigint, name text, segment text, tier integer)",
-)
-LOAD = "COPY customers (id, name, segment, tier) FROM STDIN (FORMAT csv)"
-FINGERPRINT = "SELECT obj_description(to_regclass('customers'))"
+_COLUMNS = ["id", "name", "segment", "tier"]
+_CREATE = "CREATE TABLE customers (id bigint, name text, segment text, tier integer)"
+_LOAD = f"COPY customers ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT csv)"
+_FINGERPRINT = "SELECT obj_description(to_regclass('customers'))"
 
 
 @contextmanager
 def workload_postgres(folder: Path, workload: Workload) -> Iterator[str]:
-    """Start the server with the table `customers`; how to reach it. Stopped at the end."""
+    """Start a server whose table `customers` is the dimension, and yield its DSN."""
     with embedded_postgres(folder) as server:
         dsn = _database_dsn(server, f"customers_{workload.rows}")
-        load_customers(dsn, workload.dimension)
+        _load_customers(dsn, workload.dimension)
         yield dsn
 
 
-def load_customers(dsn: str, dimension: Path) -> bool:
-    """Make the table hold the rows of the Parquet file; false if it already did."""
+def _load_customers(dsn: str, dimension: Path) -> None:
+    """Load the Parquet file into the table, unless the table already has its rows."""
     wanted = hashlib.sha256(dimension.read_bytes()).hexdigest()
     with psycopg.connect(dsn) as connection:
-        if connection.execute(FINGERPRINT).fetchone() == (wanted,):
-            return False
-        for statement in STATEMENTS:
-            connection.execute(statement)
-        with connection.cursor().copy(LOAD) as copy:
+        if connection.execute(_FINGERPRINT).fetchone() == (wanted,):
+            return
+        connection.execute("DROP TABLE IF EXISTS customers")
+        connection.execute(_CREATE)
+        with connection.cursor().copy(_LOAD) as copy:
             copy.write(_as_csv(dimension))
         connection.execute("ALTER TABLE customers ADD PRIMARY KEY (id)")
         comment = sql.SQL("COMMENT ON TABLE customers IS {}").format(sql.Literal(wanted))
         connection.execute(comment)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("VACUUM (ANALYZE) customers")  # so that no query has to tidy up first
-    return True
+        connection.execute("VACUUM (ANALYZE) customers")  # else the first queries set hint bits
 
 
 def _database_dsn(server: EmbeddedPostgres, name: str) -> str:
@@ -165,6 +161,5 @@ def _database_dsn(server: EmbeddedPostgres, name: str) -> str:
 def _as_csv(dimension: Path) -> bytes:
     sink = io.BytesIO()
     options = arrow_csv.WriteOptions(include_header=False)
-    columns = ["id", "name", "segment", "tier"]
-    arrow_csv.write_csv(pq.read_table(dimension, columns=columns), sink, options)
+    arrow_csv.write_csv(pq.read_table(dimension, columns=_COLUMNS), sink, options)
     return sink.getvalue()

@@ -1,7 +1,4 @@
-"""Load on an HTTP server by `wrk`, which Debian has: so many connections, each asks without pause.
-
-Runs the tool and reads its figures; what they are compared with is the caller's business.
-"""
+"""HTTP load generator `wrk`: installed from Debian, run with a script, its figures parsed."""
 
 import json
 import shutil
@@ -28,69 +25,56 @@ end
 """
 
 
-@dataclass(frozen=True, slots=True)
-class WrkRequest:
-    """What is asked, again and again; a body is JSON."""
-
-    method: str
-    path: str
-    body: str = ""
-
-    @property
-    def script(self) -> str:
-        """The same for wrk, and how it is to tell what it found."""
-        # A text of JSON without control characters is one of Lua, too.
-        body = json.dumps(self.body) if self.body else "nil"
-        return _SCRIPT.format(method=json.dumps(self.method), body=body)
+def wrk_script(method: str, body: str = "") -> str:
+    """Return a Lua script for `wrk_figures` that repeats one request; `body` is JSON."""
+    # A JSON string without control characters is also a Lua string.
+    text = json.dumps(body) if body else "nil"
+    return _SCRIPT.format(method=json.dumps(method), body=text)
 
 
 @dataclass(frozen=True, slots=True)
 class WrkFigures:
-    """What one run of wrk saw."""
+    """Figures of one run."""
 
     requests: int
     duration_us: int
     p50_us: int
     p99_us: int
-    refused: int  # answers of another status than 2xx or 3xx
-    broken: int  # connections that failed, and answers that did not come
+    refused: int  # answers with a status other than 2xx or 3xx
+    broken: int  # failed connections and missing answers
 
     @property
     def requests_per_second(self) -> float:
-        """The rate."""
+        """Answered requests per second."""
         return self.requests / self.duration_us * 1e6
 
 
 class WrkMissing(RuntimeError):
-    """There is no wrk, and it could not be installed; the message says what to do."""
+    """wrk is neither installed nor installable; the message says what to do."""
 
 
 def installed_wrk() -> str:
-    """Where wrk is; installed from Debian where it is not yet. Raises WrkMissing."""
+    """Return the path of wrk, which is installed if necessary; raises WrkMissing."""
     found = shutil.which("wrk")
     if found is None:
-        _install()
+        try:
+            subprocess.run(  # noqa: S603  our own command
+                _INSTALL, check=True, capture_output=True, timeout=_INSTALL_TIMEOUT_S
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            message = f"wrk cannot be installed ({error}); run as root: {' '.join(_INSTALL)}"
+            raise WrkMissing(message) from error
         found = shutil.which("wrk")
     if found is None:
-        message = f"wrk is needed for the load over HTTP: {' '.join(_INSTALL)}, as root"
+        message = f"the HTTP load needs wrk; run as root: {' '.join(_INSTALL)}"
         raise WrkMissing(message)
     return found
 
 
 def wrk_figures(wrk: str, url: str, script: Path, *, seconds: int) -> WrkFigures:
-    """Ask for so long by one thread over `CONNECTIONS`; `script` is one of a WrkRequest."""
+    """Send requests for some seconds with one thread and `CONNECTIONS` connections."""
     command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url]
     done = subprocess.run(  # noqa: S603  our own command
         command, check=True, capture_output=True, text=True, timeout=seconds + _GRACE_S
     )
     return WrkFigures(**json.loads(done.stdout.splitlines()[-1]))
-
-
-def _install() -> None:
-    try:
-        subprocess.run(  # noqa: S603  our own command
-            _INSTALL, check=True, capture_output=True, timeout=_INSTALL_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        message = f"wrk cannot be installed ({error}); do it as root: {' '.join(_INSTALL)}"
-        raise WrkMissing(message) from error

@@ -1,4 +1,4 @@
-"""Figures of the benchmark: computed from the right runs, and missed bars are stated."""
+"""Figures of the benchmark: they come from the right runs, and missed targets are reported."""
 
 from functools import partial
 from pathlib import Path
@@ -7,19 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.cold_section import SPENDERS, Cold, Queries, cold_section
+from bench.cold import SPENDERS, Cold, Queries, cold_section
 from bench.fairness import Phase, phase_ratio
+from bench.growth import MeasuredGrowth, growth_report
 from bench.growth_cases import CaseFigures, LoadCase, LoadRound, cached_rows, small_growths
-from bench.growth_report import MeasuredGrowth, growth_report
 from bench.http_cases import HUNDRED, ONE, bare_handler, http_cases
 from bench.http_load import Duel
 from bench.http_load import section as http_section
 from bench.lookup_load import LoadSpan
 from bench.memory import LookupCounts, ended_clients, unfinished_clients
 from bench.row_bytes import CachedRows
-from bench.section import Bar, Section, all_bars, shortfall_percent, shortfalls
-from bench.speed import differences
-from bench.speed_section import Rate, Rates, speed_section
+from bench.section import Section, Target, miss_reasons, target_table
+from bench.speed import Rate, Rates, differences, speed_section
 from bench.timing import KINDS, Timing, time_in_turn
 from bench.wrk import WrkFigures
 
@@ -61,31 +60,31 @@ sidelook_channels{dimension="scans",channel_state="idle"} 2
         (pa.concat_tables([RIGHT.slice(2), RIGHT.slice(0, 2)]), []),
         (
             pa.table({"event": [0, 1, 2], "name": ["Ada", None, "Eve"]}),
-            ["other is not widen: name of event 2 is Eve, not Bob"],
+            ["other differs from widen: name of event 2 is Eve, not Bob"],
         ),
         (
             pa.table({"event": [0, 1, 2], "name": [None, None, "Bob"]}),
-            ["other is not widen: name of event 0 is None, not Ada"],
+            ["other differs from widen: name of event 0 is None, not Ada"],
         ),
         (
             RIGHT.rename_columns(["event", "title"]),
-            ["other is not widen: its columns are {'event': 'int64', 'title': 'string'}"],
+            ["other differs from widen: its columns are {'event': 'int64', 'title': 'string'}"],
         ),
-        (RIGHT.slice(1), ["other is not widen: it has 2 rows of 3"]),
+        (RIGHT.slice(1), ["other differs from widen: it has 2 rows, not 3"]),
     ],
 )
 def test_wrong_outputs_are_found(other: pa.Table, faults: list[str]) -> None:
-    """A wrong value, another column and a lost row are found, in any order of the rows."""
+    """Wrong values, wrong columns and lost rows are found in any order of the rows."""
     assert differences({"widen": RIGHT, "other": other}) == faults
 
 
 def test_wrong_answers_over_http_are_found(tmp_path: Path) -> None:
-    """Each case of the HTTP load is checked by its rows."""
+    """The rows of each HTTP answer are compared."""
     customers = pa.table({"id": range(10_000), "name": [f"c {n}" for n in range(10_000)]})
     cases = http_cases(customers)
     answers: dict[str, dict[str, Any]] = {}
     for case in cases:
-        method, wrong = case.request.method, [*case.rows[1:], {"name": "wrong"}]
+        method, wrong = case.method, [*case.rows[1:], {"name": "wrong"}]
         answers |= {
             f"{method} /{len(case.rows)}/a{case.route}": {"rows": case.rows},
             f"{method} /{len(case.rows)}/b{case.route}": {"rows": wrong},
@@ -99,7 +98,7 @@ def test_wrong_answers_over_http_are_found(tmp_path: Path) -> None:
 
 
 def test_contenders_run_in_turn() -> None:
-    """Each round runs every contender after its preparation; the warm-up does not count."""
+    """Each round prepares and runs every contender; the warm-up does not count."""
     order: list[str] = []
     runs = {name: partial(order.append, name) for name in ("a", "slow")}
 
@@ -112,43 +111,34 @@ def test_contenders_run_in_turn() -> None:
     assert Timing("a", (1.0, 9.0, 2.0)).median_s == 2.0
 
 
-@pytest.mark.parametrize(
-    ("figure", "limit", "is_at_least", "percent"),
-    [(0.85, 0.85, True, 0.0), (0.6, 0.8, True, 25.0), (2.0, 2.0, False, 0), (3.0, 2.0, False, 50)],
-)
-def test_shortfall_is_in_percent(
-    *, figure: float, limit: float, is_at_least: bool, percent: float
-) -> None:
-    """A figure at its limit is met; beyond, the shortfall is in percent of the limit."""
-    bar = Bar("rate", figure, limit, is_at_least=is_at_least)
-
-    assert shortfall_percent(bar) == pytest.approx(percent)
-    assert bar.is_met == (percent == 0)
-
-
-def test_missed_bars_have_a_reason() -> None:
-    """Each bar has a row, and a missed one its reason."""
-    met = Section("a", "A", (), bars=[Bar("rate", 0.9, 0.85, shortfall="slow")])
-    fat = Bar("bytes", 3.0, 2.0, is_at_least=False, shortfall="fat")
-    missed = Section("b", "B", (), bars=[fat])
-
-    assert all_bars([met, missed]).rows == [
-        ("rate", "≥ 0.85", "0.90", "met"),
-        ("bytes", "≤ 2", "3.00", "short by 50.0 %"),
+def test_missed_targets_have_a_reason() -> None:
+    """A figure at its limit meets the target; a miss is reported in percent and with its reason."""
+    least = [Target("rate", 0.85, 0.85, miss_reason="slow"), Target("other rate", 0.6, 0.8)]
+    most = [
+        Target("bytes", 2.0, 2.0, is_at_least=False),
+        Target("more bytes", 3.0, 2.0, is_at_least=False, miss_reason="large"),
     ]
-    assert list(shortfalls([met, missed])) == [("bytes", "fat")]
+    sections = [Section("a", "A", (), targets=least), Section("b", "B", (), targets=most)]
+
+    assert target_table(sections).rows == [
+        ("rate", "≥ 0.85", "0.85", "met"),
+        ("other rate", "≥ 0.8", "0.60", "short by 25.0 %"),
+        ("bytes", "≤ 2", "2.00", "met"),
+        ("more bytes", "≤ 2", "3.00", "short by 50.0 %"),
+    ]
+    assert list(miss_reasons(sections)) == [("more bytes", "large")]
 
 
 def test_clients_that_fail_are_a_fault() -> None:
-    """Counts are those of the dimension in this phase; most lookups end with a row."""
+    """Only lookups of the dimension in this phase count; most of them must return a row."""
     counts = LookupCounts.of(METRICS, "scans")
 
     assert counts == LookupCounts(with_row=42, failed=5, channels=8)
     assert counts.since(LookupCounts(40, 5, channels=9)) == LookupCounts(2, 0, channels=8)
     assert LookupCounts(1_000, 1_000).faults(fewest_rows=1_000) == []
     assert LookupCounts(0, 2_000).faults(fewest_rows=1_000) == [
-        "the clients got 0 rows only, not 1,000",
-        "2,000 lookups failed, 0 ended with a row",
+        "the clients got only 0 rows, not 1,000",
+        "2,000 lookups failed, 0 returned a row",
     ]
     assert ended_clients([None, None]) == unfinished_clients([0, 0]) == []
     assert ended_clients([None, 1, 0, 1]) == ["3 of 4 clients ended: [1, 0]"]
@@ -170,8 +160,8 @@ def test_load_is_measured_over_all_processes() -> None:
     assert (figures.client_ns, figures.sidecar_ns) == (1000.0, 2000.0)
 
 
-def test_ratios_are_those_of_the_claims() -> None:
-    """A row costs what is kept by it; a tail is compared with the tail alone."""
+def test_ratios_have_the_right_base() -> None:
+    """Bytes are per kept row; a p99 is compared with the p99 alone."""
     kept = CachedRows(
         put_rows=1000,
         kept_rows=100,
@@ -188,7 +178,7 @@ def test_ratios_are_those_of_the_claims() -> None:
 
 
 def test_http_is_compared_by_medians() -> None:
-    """One key has a bar for its rate and one for its tail, against a bare handler."""
+    """Only the case of one key has targets: its rate and its p99 against a bare handler."""
 
     def run(requests: int, p99_us: int) -> WrkFigures:
         return WrkFigures(requests, 1_000_000, p50_us=1, p99_us=p99_us, refused=0, broken=0)
@@ -198,7 +188,7 @@ def test_http_is_compared_by_medians() -> None:
 
     found = http_section([one, many], faults=[])
 
-    assert [(bar.figure, bar.limit, bar.is_met) for bar in found.bars] == [
+    assert [(each.figure, each.limit, each.is_met) for each in found.targets] == [
         (0.8, 0.7, True),
         (3.0, 1.5, False),
     ]
@@ -209,21 +199,22 @@ def test_http_is_compared_by_medians() -> None:
 
 
 def test_cold_rate_is_compared_with_the_best_loop() -> None:
-    """The fastest way of asyncpg is the measure; a missed bar says where the time goes."""
+    """The fastest asyncpg loop is the base; the reason of a miss lists the processor time."""
     section = cold_section(COLD)
 
-    assert [(bar.figure, bar.is_met) for bar in section.bars[:2]] == [(0.25, False), (0.5, False)]
-    assert section.bars[0].shortfall == (
-        "the job takes 4.70 processor seconds where the loop takes 2.25, on the same cores: Spark"
+    ordered, unordered, queries = section.targets
+    assert (ordered.figure, ordered.is_met) == (0.25, False)
+    assert (unordered.figure, unordered.is_met) == (0.5, False)
+    assert ordered.miss_reason == (
+        "the job takes 4.70 processor seconds and the loop 2.25, on the same cores: Spark"
         " with its workers 1.20, PostgreSQL 2.25, the sidecar 1.25"
     )
-    queries = section.bars[-1]
     assert (queries.figure, queries.limit, queries.is_at_least) == (1.2, 1.3, False)
     assert section.faults == []
 
 
 def test_speed_is_a_ratio_of_rates() -> None:
-    """Against `widen` each mode has a bar; against others the slower mode counts."""
+    """Each mode has a target against `widen`; against others the slower mode counts."""
     events = {"query per record": 10}  # the others have 100
     found = {
         name: Rate(Timing(name, (taken,)), events.get(name, 100), [WARMING_UP, COUNTED])
@@ -236,7 +227,7 @@ def test_speed_is_a_ratio_of_rates() -> None:
     ratios = {row[0]: (row[1], row[2]) for row in section.tables[0].rows}
     assert (ratios["widen"], ratios["query per record"]) == (("100", "1.000"), ("2", "0.025"))
     assert section.tables[1].rows[0] == ["widen", "0", "0", "20", "0"]  # ns of a counted round
-    assert [(bar.figure, bar.limit, bar.is_met) for bar in section.bars] == [
+    assert [(each.figure, each.limit, each.is_met) for each in section.targets] == [
         (1.0, 0.85, True),
         (0.5, 0.85, False),
         (1.0, 0.7, True),
@@ -250,7 +241,7 @@ def test_speed_is_a_ratio_of_rates() -> None:
 
 @pytest.mark.parametrize("uncached", [0, 1])
 def test_growth_is_measured_on_hits(uncached: int) -> None:
-    """All channels are compared with one; keys that the cache did not answer are a fault."""
+    """Many channels are compared with one; keys that the cache did not answer are a fault."""
 
     def figures(case: LoadCase) -> CaseFigures:
         seconds = 1e-3 + case.x * 1e-6  # a batch of x keys takes 1 ms and 1 µs for each key
@@ -262,8 +253,8 @@ def test_growth_is_measured_on_hits(uncached: int) -> None:
 
     section = growth_report(measured, rounds=5)
 
-    (bar,) = section.bars
-    assert bar.figure == pytest.approx((64 / 1.064e-3) / (1 / 1.001e-3))
+    (target,) = section.targets
+    assert target.figure == pytest.approx((64 / 1.064e-3) / (1 / 1.001e-3))
     cost = "costs the sidecar 1,000 µs of processor time, and each of its keys 1,000 ns."
     assert section.remarks[2].endswith(cost)
     fault = "1 channels: the cache did not answer 1 keys"

@@ -1,4 +1,4 @@
-"""What the benchmark looks up, and the caches that it compares."""
+"""Workload of the benchmark, compared caches, and processor time."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ print(flush=True); input()
 
 
 def test_events_are_the_same_everywhere(tmp_path: Path) -> None:
-    """Two folders get the same events, and every event has a row; Zipf keys are skewed."""
+    """Two folders get the same events; every event has a row; Zipf keys are skewed."""
     first, second = (Workload(tmp_path / name, 10_000, 1_000) for name in ("a", "b"))
     first.write()
     second.write()
@@ -43,7 +43,7 @@ def test_events_are_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_hit_rates_are_comparable() -> None:
-    """With room for all keys the caches are equal; with scans the own one is better than LRU."""
+    """With room for all keys the caches are equal; with scans Sidelook's is better than LRU."""
     roomy = KeyTrace(1.0, distinct=3_000, batches=20)
     scans = KeyTrace(1.0, distinct=20_000, batches=60, scan_every=10)
 
@@ -56,19 +56,19 @@ def test_hit_rates_are_comparable() -> None:
     [("Zipf 1.0", 0.6, False), ("Zipf, a scan", 0.6, True), ("Zipf, a scan", 0.4, False)],
 )
 def test_scans_must_be_resisted(*, trace: str, lru: float, has_fault: bool) -> None:
-    """Only with scans is a rate that is no better than LRU a fault."""
+    """A rate that is no better than LRU is a fault only with scans."""
     assert HitRates(trace, 10, lru=lru, s3_fifo=0.5, sidelook=0.5).has_fault is has_fault
 
 
-def test_compared_caches_are_themselves() -> None:
+def test_compared_caches_follow_their_algorithms() -> None:
     """LRU drops the least recent key; in S3-FIFO hot keys survive a scan."""
     lru, fifo, hot = LruKeys(2), S3FifoKeys(20), list(range(10))
-    hits = [lru.ask(batch) for batch in ([1, 2], [1], [3], [1], [2])]
+    hits = [lru.look_up(batch) for batch in ([1, 2], [1], [3], [1], [2])]
     for _ in range(3):
-        fifo.ask(hot)
-    fifo.ask(range(100, 300))
+        fifo.look_up(hot)
+    fifo.look_up(range(100, 300))
 
-    assert (hits, fifo.ask(hot)) == ([0, 1, 0, 1, 0], 10)
+    assert (hits, fifo.look_up(hot)) == ([0, 1, 0, 1, 0], 10)
 
 
 def test_flood_stays_within_its_bound() -> None:
@@ -83,7 +83,7 @@ def test_flood_stays_within_its_bound() -> None:
     [(10, 101, False), (11, 101, True), (10, 110, True)],
 )
 def test_growth_and_excess_are_faults(*, most_bytes: int, last_mib: int, has_fault: bool) -> None:
-    """More bytes than the bound, or more memory with each key, is a fault."""
+    """A cache above its bound and steadily growing memory are faults."""
     resident = (100 * MIB, 100 * MIB, last_mib * MIB)
 
     flood = Flood(4_000_000, 1.0, most_bytes, 10, 1_000_000, resident, 50 * MIB)
@@ -92,7 +92,7 @@ def test_growth_and_excess_are_faults(*, most_bytes: int, last_mib: int, has_fau
 
 
 def test_processor_time_has_a_kind() -> None:
-    """The work of a worker's child counts for the workers, and for no other kind."""
+    """The processor time of a worker's child counts only for the workers."""
     pipe = subprocess.PIPE
     with (
         subprocess.Popen(["/bin/sleep", "60"]) as server,
