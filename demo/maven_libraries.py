@@ -1,4 +1,4 @@
-"""Java libraries from Maven, fetched once into the user's cache."""
+"""Java libraries from Maven, downloaded once into the user's cache."""
 
 import fcntl
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 @contextmanager
 def download_cache(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The folder, and a lock on it: whoever comes second finds what the first one fetched.
+    """Lock the cache of downloads and yield its folder.
 
-    One lock for all that is kept there: apt-get fails where another one updates its lists.
+    One lock serves all downloads, because apt-get fails while another apt-get runs.
     """
-    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108  # of a user without a home
+    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp")) / ".cache"  # noqa: S108  for a user without a home
     folder = Path(home) / "sidelook"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "fetch.lock").open("w") as lock:
@@ -33,36 +33,32 @@ _PROJECT = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <dependencies>{dependencies}</dependencies>
 </project>
 """
+_DEPENDENCY = (
+    "<dependency><groupId>{0.group}</groupId><artifactId>{0.artifact}</artifactId>"
+    "<version>{0.version}</version></dependency>"
+)
 _INSTALL_MAVEN = ("apt-get", "install", "--yes", "--no-install-recommends", "maven")
 
 
 class LibrariesUnavailable(Exception):
-    """The libraries cannot be had on this machine; the text says why."""
+    """The libraries cannot be downloaded; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What Maven knows a library by."""
+    """Coordinates of a library."""
 
     group: str
     artifact: str
     version: str
 
-    @property
-    def dependency(self) -> str:
-        """As it stands in a project."""
-        return (
-            f"<dependency><groupId>{self.group}</groupId><artifactId>{self.artifact}</artifactId>"
-            f"<version>{self.version}</version></dependency>"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class LibrarySet:
-    """Libraries that are used together, with all that they need."""
+    """Libraries used together, downloaded with their dependencies."""
 
-    folder: str  # in the cache; another version is another folder
-    title: str  # for people
+    folder: str  # in the cache; contains the version
+    title: str  # for messages
     size_mb: int
     libraries: tuple[Library, ...]
 
@@ -73,22 +69,22 @@ def maven_libraries(
     environ: Mapping[str, str] = os.environ,
     say: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """The folder of the libraries; fetched at the first call, under a lock.
+    """Return the folder of the libraries, which the first call downloads under a lock.
 
-    What is installed or fetched is told to `say` before, as it takes a while. Raises
-    LibrariesUnavailable where there is no Maven or no network.
+    Reports slow steps to `say` before they start. Raises LibrariesUnavailable without Maven or
+    network.
     """
     with download_cache(environ) as cache:
         folder = cache / wanted.folder
         if not folder.exists():
             maven = _maven(wanted, environ, say)
-            say(f"fetches {wanted.title} through Maven ({wanted.size_mb} MB) into {folder}")
+            say(f"downloads {wanted.title} with Maven ({wanted.size_mb} MB) into {folder}")
             _fetch(wanted, folder, maven, environ=environ)
     return folder
 
 
 def _fetch(wanted: LibrarySet, folder: Path, maven: str, *, environ: Mapping[str, str]) -> None:
-    dependencies = "".join(library.dependency for library in wanted.libraries)
+    dependencies = "".join(map(_DEPENDENCY.format, wanted.libraries))
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         project = Path(work)
         (project / "pom.xml").write_text(_PROJECT.format(dependencies=dependencies))
@@ -104,10 +100,10 @@ def _maven(wanted: LibrarySet, environ: Mapping[str, str], say: Callable[[str], 
     if found:
         return found
     if not shutil.which("apt-get", path=environ.get("PATH")):
-        raise LibrariesUnavailable(f"no Maven to fetch {wanted.title} with; install it")
+        raise LibrariesUnavailable(f"downloading {wanted.title} needs Maven; install it")
     say(f"installs Maven: {' '.join(_INSTALL_MAVEN)}")
     _run(("apt-get", "update"), Path("/"), environ=environ)
-    _run(_INSTALL_MAVEN, Path("/"), environ=environ)  # says so where it may not
+    _run(_INSTALL_MAVEN, Path("/"), environ=environ)
     return "mvn"
 
 
@@ -123,7 +119,7 @@ def _run(command: tuple[str, ...], folder: Path, *, environ: Mapping[str, str]) 
             timeout=FETCH_TIMEOUT_S,
         )
     except subprocess.CalledProcessError as error:
-        said = f"{error.stdout}{error.stderr}".strip()
-        raise LibrariesUnavailable(f"{command[0]}: {said}") from error
+        output = f"{error.stdout}{error.stderr}".strip()
+        raise LibrariesUnavailable(f"{command[0]}: {output}") from error
     except subprocess.TimeoutExpired as error:
-        raise LibrariesUnavailable(f"{command[0]}: nothing for {error.timeout} s") from error
+        raise LibrariesUnavailable(f"{command[0]}: timed out after {error.timeout} s") from error

@@ -1,1 +1,1 @@
-"""An Apache Kafka of one broker, and Debezium beside it, for as long as they are needed."""
+"""Apache Kafka with one broker, and Debezium, as processes of demonstration and tests."""

@@ -1,6 +1,6 @@
-"""Debezium for tables of PostgreSQL: a process that writes the changes of each to a topic.
+"""Debezium connector in a process: publishes the changes of PostgreSQL tables, one topic each.
 
-Their server must have `wal_level = logical`; snapshots are not taken, changes only.
+The server needs `wal_level = logical`. Only changes are published, no snapshots.
 """
 
 from collections.abc import Iterator
@@ -48,28 +48,28 @@ skipped.operations=none
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """Which table, perhaps with others, and how its server is reached over TCP."""
+    """Captured tables of one database, and the TCP port of its server."""
 
     port: int
     database: str
-    table: str  # with its schema
-    prefix: str = "sidelook"  # of the topics, and the name of the slot
-    has_schemas: bool = False  # whether each message brings its schema
-    others: tuple[str, ...] = ()  # of the same database, as `table`
-    options: tuple[str, ...] = ()  # of the connector, besides these: name=value
+    table: str  # with schema
+    prefix: str = "sidelook"  # of the topics; also the name of the slot
+    has_schemas: bool = False  # whether each message contains its schema
+    others: tuple[str, ...] = ()  # more tables, also with schema
+    options: tuple[str, ...] = ()  # more connector options, as name=value
 
     @property
     def topic(self) -> str:
-        """Where the changes go."""
+        """Topic of `table`."""
         return self.topic_of(self.table)
 
     def topic_of(self, table: str) -> str:
-        """Where the changes of one of several tables go."""
+        """Return the topic of a table."""
         return f"{self.prefix}.{table}"
 
     @property
     def heartbeat_topic(self) -> str:
-        """Where it says that it is alive, once a second."""
+        """Topic with one heartbeat per second."""
         return f"__debezium-heartbeat.{self.prefix}"
 
 
@@ -77,9 +77,9 @@ class CapturedTable:
 def debezium_connector(
     folder: Path, captured: CapturedTable, *, brokers: str, libraries: Path
 ) -> Iterator[JavaProcess]:
-    """A connector that runs until the end; it takes seconds until the first change comes.
+    """Run a connector; the first change is published after some seconds.
 
-    Started again in the same folder it goes on where it was.
+    A connector in a used folder resumes at the last offset.
     """
     folder.mkdir(parents=True, exist_ok=True)
     worker, connector = folder / "worker.properties", folder / "connector.properties"
@@ -95,7 +95,7 @@ def debezium_connector(
         + "\n".join(captured.options)
     )
     process = JavaProcess(folder, libraries=libraries, name="debezium")
-    process.start("org.apache.kafka.connect.cli.ConnectStandalone", str(worker), str(connector))
+    process.launch("org.apache.kafka.connect.cli.ConnectStandalone", str(worker), str(connector))
     try:
         yield process
     finally:

@@ -1,14 +1,11 @@
-"""A Java program as a process that can be stopped, killed and frozen.
-
-What it is told on its command line, and when it is ready, is the business of its users.
-"""
+"""Java program in a process that can be stopped, killed and frozen."""
 
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-# Small and quick to start: neither a large heap nor the best code pays for itself here.
+# Prefer a small heap and a quick start over peak speed.
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _LOG_RULES = """<Configuration><Appenders><Console name="console">
 <PatternLayout pattern="%d %p %c{1} %m%n"/></Console></Appenders>
@@ -17,7 +14,7 @@ _LOG_RULES = """<Configuration><Appenders><Console name="console">
 
 
 class JavaProcess:
-    """One program of the libraries; what it says goes to a log in `folder`."""
+    """A program of the libraries; its output is appended to `log`, a file in `folder`."""
 
     def __init__(self, folder: Path, *, libraries: Path, name: str) -> None:
         self.log = folder / f"{name}.log"
@@ -27,10 +24,10 @@ class JavaProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the process has started and not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, *arguments: str) -> None:
+    def launch(self, *arguments: str) -> None:
         """Start the main class with its arguments."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -38,7 +35,7 @@ class JavaProcess:
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
-                # A session of its own: Ctrl-C is for who has started it, and stops it in order.
+                # In a session of its own the process gets no Ctrl-C; its owner stops it in order.
                 start_new_session=True,
             )
 
@@ -50,21 +47,21 @@ class JavaProcess:
             )
 
     def freeze(self) -> None:
-        """Let it do nothing from now on; its sockets stay open."""
+        """Suspend the process; its sockets stay open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process immediately."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
-        """Ask it to end, and end it if it does not in time; nothing if it has ended already."""
+        """Terminate the process, or kill it after the timeout; a no-op if it has ended."""
         if self._process is None:
             return
         self._process.terminate()
@@ -80,6 +77,6 @@ class JavaProcess:
     def _command(self, arguments: Sequence[str]) -> list[str]:
         rules = self._folder / "log4j2.xml"
         rules.write_text(_LOG_RULES)
-        # It writes a log beside its working directory otherwise.
+        # By default, Kafka also writes log files next to its working directory.
         logs = (f"-Dlog4j2.configurationFile={rules}", f"-Dkafka.logs.dir={self._folder}")
         return ["java", *_OPTIONS, *logs, "-cp", f"{self._libraries}/*", *arguments]

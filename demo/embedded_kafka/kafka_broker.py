@@ -1,4 +1,4 @@
-"""Kafka broker and controller (KRaft) in one process on loopback, and its libraries."""
+"""Kafka broker: broker and KRaft controller in one process on loopback, and its libraries."""
 
 import asyncio
 import base64
@@ -34,19 +34,19 @@ _LIBRARIES = LibrarySet(
 
 
 class KafkaUnavailable(Exception):
-    """Kafka cannot be had on this machine; the text says why."""
+    """Kafka cannot run on this machine; the message has the reason."""
 
 
 def kafka_libraries(
     *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """The folder of the libraries, 60 MB; fetched at the first call, under a lock.
+    """Return the folder of the libraries (60 MB), which the first call downloads under a lock.
 
-    What is installed or fetched is told to `say` before, as it takes a while. Raises
-    KafkaUnavailable where there is no Java, no Maven or no network.
+    Reports slow steps to `say` before they start. Raises KafkaUnavailable without Java, Maven or
+    network.
     """
     if not shutil.which("java", path=environ.get("PATH")):
-        raise KafkaUnavailable("no Java to run Kafka with")
+        raise KafkaUnavailable("Kafka needs Java; install it")
     try:
         return maven_libraries(_LIBRARIES, environ=environ, say=say)
     except LibrariesUnavailable as error:
@@ -54,7 +54,7 @@ def kafka_libraries(
 
 
 START_TIMEOUT_S = 60.0
-# Below those that systems give to whoever names none: they stay free while the broker is down.
+# Below the ephemeral ports, so that no other socket takes them while the broker is down.
 _PORTS = range(20_000, 30_000)
 _POLL_INTERVAL_S = 0.02
 _CONFIGURATION = """
@@ -84,60 +84,35 @@ listener.name.sasl.plain.sasl.jaas.config={login}
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
 
 
-class KafkaBroker:
-    """The broker; whoever comes to `address` may do everything, the `users` may do nothing.
-
-    They log in at `sasl_address`, so that refusals can be seen.
-    """
+class KafkaBroker(JavaProcess):
+    """A broker: clients of `address` have all rights, the `users` of `sasl_address` have none."""
 
     def __init__(
         self, folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
     ) -> None:
-        self._folder = folder
+        super().__init__(folder, libraries=libraries, name="kafka")
         self._users = users or {}  # {name: password}
-        self._process = JavaProcess(folder, libraries=libraries, name="kafka")
         self._plain, self._sasl, self._controller = _free_ports(3)
 
     @property
     def address(self) -> str:
-        """Host and port for everybody."""
+        """Host and port without authentication."""
         return f"127.0.0.1:{self._plain}"
 
     @property
     def sasl_address(self) -> str:
-        """Host and port for those who log in."""
+        """Host and port with SASL."""
         return f"127.0.0.1:{self._sasl}"
 
-    @property
-    def log(self) -> Path:
-        """What it says."""
-        return self._process.log
-
     def start(self) -> None:
-        """Start it, with the data that it had; returns when it can be asked for topics."""
+        """Start with the data of the folder; returns when topics can be managed."""
         settings = self._folder / "server.properties"
         if not settings.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             settings.write_text(self._configuration())
             self._format(settings)
-        self._process.start("kafka.Kafka", str(settings))
+        self.launch("kafka.Kafka", str(settings))
         self._wait()
-
-    def stop(self) -> None:
-        """End it in good order, or at once if it is frozen."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-
-    def freeze(self) -> None:
-        """Let it fall silent, with all its connections open."""
-        self._process.freeze()
-
-    def thaw(self) -> None:
-        """Let it go on where it was frozen."""
-        self._process.thaw()
 
     def _configuration(self) -> str:
         accounts = " ".join(f'user_{name}="{word}"' for name, word in self._users.items())
@@ -150,19 +125,17 @@ class KafkaBroker:
         )
 
     def _format(self, settings: Path) -> None:
-        # As Kafka writes them: 22 characters; one that begins with a dash would be an option.
+        # 22 characters, as Kafka writes them; a leading dash would look like an option.
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         try:
-            self._process.run(
-                *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
-            )
+            self.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
         except subprocess.CalledProcessError as error:
             raise KafkaUnavailable(f"did not start: {self.log.read_text()}") from error
 
     def _wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
-            if not self._process.is_running or time.monotonic() > deadline:
+            if not self.is_running or time.monotonic() > deadline:
                 raise KafkaUnavailable(f"did not start: {self.log.read_text()}")
             time.sleep(_POLL_INTERVAL_S)
 
@@ -171,7 +144,7 @@ class KafkaBroker:
             socket.create_connection(("127.0.0.1", self._plain), timeout=1.0).close()
         except OSError:
             return False
-        # It takes connections before it knows its own part; the caller may be in a loop of its own.
+        # The broker listens before it has a controller. The caller may be in a running event loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, has_controller(self.address)).result()
 
@@ -180,7 +153,7 @@ class KafkaBroker:
 def kafka_broker(
     folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
 ) -> Iterator[KafkaBroker]:
-    """A broker that runs, and that is stopped at the end."""
+    """Start a broker and stop it at the end."""
     broker = KafkaBroker(folder, libraries=libraries, users=users)
     broker.start()
     try:

@@ -1,7 +1,4 @@
-"""What an operator does to topics: create, enlarge, delete, cut off.
-
-Not for messages: who writes and who reads them has clients of its own.
-"""
+"""Topic administration: create, enlarge, delete, truncate."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,14 +13,14 @@ _POLL_INTERVAL_S = 0.01
 
 
 async def create_topic(brokers: str, topic: str, *, partitions: int = 1) -> None:
-    """Make an empty topic; raises KafkaError if it is there."""
+    """Create an empty topic; raises KafkaError if it exists."""
     async with _operator(brokers) as operator:
         _check(await _creation_errors(operator, NewTopic(topic, partitions, 1)))
         await _until(operator, lambda counts: counts.get(topic) == partitions)
 
 
 async def delete_topic(brokers: str, topic: str) -> None:
-    """Delete the topic with all that it holds."""
+    """Delete the topic and its records."""
     async with _operator(brokers) as operator:
         reply = await operator.delete_topics([topic])
         _check(reply.topic_error_codes)
@@ -31,7 +28,7 @@ async def delete_topic(brokers: str, topic: str) -> None:
 
 
 async def enlarge_topic(brokers: str, topic: str, *, partitions: int) -> None:
-    """Add partitions until there are so many."""
+    """Add partitions to the topic, up to `partitions`."""
     async with _operator(brokers) as operator:
         reply = await operator.create_partitions({topic: NewPartitions(partitions)})
         _check(reply.topic_errors)
@@ -39,30 +36,29 @@ async def enlarge_topic(brokers: str, topic: str, *, partitions: int) -> None:
 
 
 async def delete_records(brokers: str, topic: str, *, before: int) -> None:
-    """Cut off the first partition before this offset, as retention does."""
+    """Delete the records of the first partition before an offset, as retention does."""
     partition = TopicPartition(topic, 0)
     async with _operator(brokers) as operator:
         await operator.delete_records({partition: RecordsToDelete(before)})
 
 
 async def topic_names(brokers: str) -> list[str]:
-    """All topics that there are."""
+    """Return all topics."""
     async with _operator(brokers) as operator:
         return list(await operator.list_topics())
 
 
 async def has_controller(brokers: str) -> bool:
-    """Whether the cluster knows who decides about topics, so that it can be asked to."""
+    """Return whether the cluster has a controller, which manages topics."""
     async with _client(brokers) as client:
         return _knows_controller(client)
 
 
 @asynccontextmanager
 async def _operator(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A client that may be asked to do something.
+    """Connect a client once the cluster has a controller, which the library does not wait for.
 
-    The library's own calls take it for granted that there is a controller; a broker that was
-    frozen does not know itself for a moment.
+    A broker that was frozen has none for a moment.
     """
     async with _client(brokers) as client:
         async with asyncio.timeout(_SPREAD_TIMEOUT_S):
@@ -87,7 +83,7 @@ def _knows_controller(client: AIOKafkaAdminClient) -> bool:
 
 
 async def _creation_errors(operator: AIOKafkaAdminClient, topic: NewTopic) -> list[tuple[str, int]]:
-    # One replica is too many only while the controller misses the broker, as after a freeze.
+    # One replica is too many only while the controller does not know the broker.
     async with asyncio.timeout(_SPREAD_TIMEOUT_S):
         while True:
             errors = (await operator.create_topics([topic])).topic_errors
@@ -96,10 +92,12 @@ async def _creation_errors(operator: AIOKafkaAdminClient, topic: NewTopic) -> li
             await asyncio.sleep(_POLL_INTERVAL_S)
 
 
-async def _until(operator: AIOKafkaAdminClient, is_so: Callable[[Mapping[str, int]], bool]) -> None:
-    # The controller has done it when it answers; the broker hears of it a moment later.
+async def _until(
+    operator: AIOKafkaAdminClient, is_done: Callable[[Mapping[str, int]], bool]
+) -> None:
+    # The broker learns of the controller's change a moment after the answer.
     async with asyncio.timeout(_SPREAD_TIMEOUT_S):
-        while not is_so(await _partition_counts(operator)):  # noqa: ASYNC110  # it tells no news
+        while not is_done(await _partition_counts(operator)):  # noqa: ASYNC110  no event exists
             await asyncio.sleep(_POLL_INTERVAL_S)
 
 

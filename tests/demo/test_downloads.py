@@ -1,6 +1,6 @@
-"""Kafka's libraries: fetched once by Maven, and nothing half fetched is kept.
+"""Kafka's libraries: downloaded once, and partial downloads are not kept.
 
-Maven, Java and apt-get are scripts here.
+Maven, Java and apt-get are scripts.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from demo.maven_libraries import (
 )
 from tests.demo.embedded_kafka.stub_programs import environ_of, put_program
 
-# It makes a library in the folder that the last argument names, keeps the project, and counts.
+# Creates a library in the folder of the last argument, keeps the project, and counts the calls.
 FETCH = """for last; do :; done
 folder=${last#-DoutputDirectory=}
 /bin/mkdir -p "$folder"; echo > "$folder/kafka_2.13-4.1.0.jar"; /bin/cp pom.xml "$folder/project"
@@ -26,8 +26,8 @@ echo . >> "$HOME/calls" """
 WANTED = LibrarySet("one-1.0", "One", 3, (Library("org.one", "one", "1.0"),))
 
 
-def test_libraries_are_fetched_once(tmp_path: Path) -> None:
-    """The second call finds the cache, which is where the user wants it."""
+def test_libraries_are_downloaded_once(tmp_path: Path) -> None:
+    """The second call uses the cache in the configured folder."""
     put_program(tmp_path, "java", "")
     put_program(tmp_path, "mvn", FETCH)
     environ = environ_of(tmp_path)
@@ -42,7 +42,7 @@ def test_libraries_are_fetched_once(tmp_path: Path) -> None:
 
 
 def test_missing_maven_is_installed(tmp_path: Path) -> None:
-    """The system's packages have Maven; the user is informed about both downloads."""
+    """A missing Maven is installed from the system's packages; both downloads are reported."""
     put_program(tmp_path, "java", "")
     put_program(tmp_path, "fetch", FETCH)
     put_program(tmp_path, "apt-get", '[ "$1" = update ] || /bin/mv "$HOME/fetch" "$HOME/mvn"')
@@ -52,22 +52,22 @@ def test_missing_maven_is_installed(tmp_path: Path) -> None:
 
     assert printed == [
         "installs Maven: apt-get install --yes --no-install-recommends maven",
-        f"fetches Kafka and Debezium through Maven (58 MB) into {folder}",
+        f"downloads Kafka and Debezium with Maven (58 MB) into {folder}",
     ]
 
 
 @pytest.mark.parametrize(
     ("programs", "reason"),
     [
-        ({}, "no Java to run Kafka with"),
-        ({"java": ""}, "no Maven to fetch Kafka and Debezium with; install it"),
+        ({}, "Kafka needs Java; install it"),
+        ({"java": ""}, "downloading Kafka and Debezium needs Maven; install it"),
         ({"java": "", "apt-get": "echo not root; exit 1"}, "apt-get: not root"),
         ({"java": "", "mvn": "echo no network >&2; exit 1"}, "no network"),
     ],
     ids=["java", "maven", "rights", "network"],
 )
 def test_failure_has_a_reason(tmp_path: Path, programs: dict[str, str], reason: str) -> None:
-    """The reason is stated, and nothing half fetched stays in the cache."""
+    """The error has the reason, and no partial download stays in the cache."""
     for name, script in programs.items():
         put_program(tmp_path, name, script)
 
@@ -77,8 +77,8 @@ def test_failure_has_a_reason(tmp_path: Path, programs: dict[str, str], reason: 
     assert not list(tmp_path.rglob("*.jar"))
 
 
-def test_failed_fetch_is_repeated(tmp_path: Path) -> None:
-    """The next call fetches again, with a project that names exactly the wanted versions."""
+def test_failed_download_is_repeated(tmp_path: Path) -> None:
+    """The next call downloads again, with exactly the wanted versions."""
     put_program(tmp_path, "mvn", "echo no such version; exit 1")
     with pytest.raises(LibrariesUnavailable, match="no such version"):
         maven_libraries(WANTED, environ=environ_of(tmp_path))
@@ -94,7 +94,7 @@ def test_failed_fetch_is_repeated(tmp_path: Path) -> None:
 
 
 def test_cache_has_one_writer(tmp_path: Path) -> None:
-    """While a process writes to the cache, another one waits."""
+    """While one process writes to the cache, others wait."""
     with (
         download_cache({"HOME": str(tmp_path)}) as folder,
         (folder / "fetch.lock").open() as lock,
