@@ -1,1 +1,1 @@
-"""The demonstration: a year of real flights, enriched from four tables; not part of the wheel."""
+"""Demonstration: a year of real flights, enriched from four tables; not part of the wheel."""

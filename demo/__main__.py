@@ -1,4 +1,4 @@
-"""The command `python -m demo`, which `make demo` runs; arguments and exit codes only."""
+"""Command-line interface of the demonstration."""
 
 import argparse
 import sys
@@ -15,17 +15,17 @@ from demo.interrupt import Interrupt
 from demo.sidecar import SidecarFailed
 from demo.stream import Mode
 
-WIDTH = 110  # of what is written to a file
+FILE_COLUMNS = 110
 LIVE_SECONDS = 60
 FOLDER = Path(__file__).parent.parent / "out" / "demo"
 
 
 def main() -> int:
-    """Run the demonstration; 0 if all is as it should be, 1 if not, 130 after Ctrl-C."""
+    """Run the demonstration; return 0 if all results are right, else 1, or 130 after Ctrl-C."""
     arguments = _arguments()
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = WIDTH
+        console.width = FILE_COLUMNS
     interrupt = Interrupt()
     demonstration = Demonstration(
         workspace=Workspace(arguments.folder.resolve()),
@@ -37,7 +37,7 @@ def main() -> int:
         stays_up=arguments.serve,
     )
     try:
-        interrupt.heed()
+        interrupt.install()
         faults = demonstration.run()
     except (SidecarFailed, KafkaUnavailable, StreamingQueryException) as error:
         console.print(f"FAILED: {str(error)[:2000]}", f"logs: {arguments.folder}/*.log", sep="\n")
@@ -49,7 +49,9 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description="Enrich a year of flights with four lookup joins."
+    )
     parser.add_argument("--serve", action="store_true", help="stay up afterwards, until Ctrl-C")
     parser.add_argument("--mode", choices=get_args(Mode), default="unordered")
     parser.add_argument(
@@ -58,7 +60,7 @@ def _arguments() -> argparse.Namespace:
         nargs="?",
         const=LIVE_SECONDS,
         metavar="SECONDS",
-        help=f"then change tables, so long ({LIVE_SECONDS}), and see it in the stream",
+        help=f"then change tables for this time (default: {LIVE_SECONDS}) while flights stream",
     )
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: out/demo")

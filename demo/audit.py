@@ -8,7 +8,7 @@ from pyarrow import csv
 
 from demo.dimension import DIMENSIONS, Dimension
 from demo.flights import NULL, data_package
-from demo.totals import Totals
+from demo.totals import FAILED, HIT, Totals
 
 ARROW_TYPES = {
     "text": pa.string(),
@@ -16,11 +16,12 @@ ARROW_TYPES = {
     "double precision": pa.float64(),
     "timestamp with time zone": pa.timestamp("us", tz="UTC"),
 }
-FOUND = "found"  # the added column that tells a row of nulls from no row
+FOUND = "found"  # column of the reference: distinguishes a row of nulls from no row
+MAX_QUERIES = 2_000  # of all dimensions together
 
 
 def reference(flights: pa.Table, dimension: Dimension) -> pa.Table:
-    """For each flight, in order: the dimension's columns with their prefix, and FOUND."""
+    """Return the prefixed columns of the dimension and FOUND for each flight, in order."""
     keys = flights.select(["flight_id", *dimension.on])
     joined = keys.join(_rows(dimension), keys=list(dimension.on), join_type="left outer")
     return joined.sort_by("flight_id").drop_columns(["flight_id", *dimension.on])
@@ -40,21 +41,19 @@ def _rows(dimension: Dimension) -> pa.Table:
     )
 
 
-MAX_QUERIES = 2_000  # of all dimensions together
-
-
 def audit(flights: pa.Table, enriched: pa.Table, totals: Iterable[Totals]) -> list[str]:
-    """All faults of the output and of the totals; `enriched` is sorted by `flight_id`."""
+    """Return all faults of output and totals; `enriched` is sorted by `flight_id`."""
     if not enriched["flight_id"].equals(flights["flight_id"]):
         different = pc.count_distinct(enriched["flight_id"]).as_py()
         found = f"{enriched.num_rows} records of {different} flights"
         return [f"not each of {flights.num_rows} flights exactly once, but {found}"]
     totals = list(totals)
+    queries = sum(each.queries for each in totals)
     return [
         *_changed_columns(flights, enriched),
-        *(fault for dimension in DIMENSIONS for fault in _wrong_answers(enriched, dimension)),
-        *(fault for figures in totals for fault in _wrong_totals(figures)),
-        *_too_many_queries(totals),
+        *(fault for dimension in DIMENSIONS for fault in _wrong_values(enriched, dimension)),
+        *(fault for each in totals for fault in _wrong_totals(each)),
+        *([f"{queries} queries, not below {MAX_QUERIES}"] if queries >= MAX_QUERIES else []),
     ]
 
 
@@ -64,7 +63,7 @@ def _changed_columns(flights: pa.Table, enriched: pa.Table) -> Iterator[str]:
             yield f"the column {name} of the flights was changed"
 
 
-def _wrong_answers(enriched: pa.Table, dimension: Dimension) -> Iterator[str]:
+def _wrong_values(enriched: pa.Table, dimension: Dimension) -> Iterator[str]:
     expected = reference(enriched, dimension)
     outcome = pc.struct_field(enriched[dimension.status_column], "outcome")
     is_missing = pc.equal(outcome, pa.scalar("missing"))
@@ -77,24 +76,18 @@ def _wrong_answers(enriched: pa.Table, dimension: Dimension) -> Iterator[str]:
 
 def _wrong_totals(totals: Totals) -> Iterator[str]:
     name = totals.dimension
-    answered = totals.hits + totals.fetched + totals.missing
-    if totals.errors or answered != totals.records:
+    answered = totals.records_with(*HIT, "fetched", "missing")
+    if totals.records_with(*FAILED) or answered != totals.records:
         yield f"{name}: {totals.records} records, but {answered} answers {totals.outcomes}"
-    # Equal keys of a batch travel once: the sidecar sees fewer of each kind, but never more.
+    # Equal keys of a batch are sent once, so the sidecar may count fewer keys but never more.
     for outcome, keys in totals.sidecar_outcomes.items():
         if keys > totals.outcomes.get(outcome, 0):
             yield (
                 f"{name}: the sidecar counts {keys} keys {outcome}, but the join only"
-                f" {totals.outcomes.get(outcome, 0)}; did somebody else look keys up meanwhile?"
+                f" {totals.outcomes.get(outcome, 0)}; did another client use the sidecar?"
             )
     if totals.queries != totals.sidecar_queries:
         yield (
             f"{name}: PostgreSQL executed {totals.queries} queries, "
             f"the sidecar counts {totals.sidecar_queries}"
         )
-
-
-def _too_many_queries(totals: list[Totals]) -> Iterator[str]:
-    queries = sum(figures.queries for figures in totals)
-    if queries >= MAX_QUERIES:
-        yield f"{queries} queries, which is not below {MAX_QUERIES}"

@@ -1,7 +1,4 @@
-"""The demonstration from start to end: database, sidecar, streams, figures, judgement.
-
-Puts the parts in order and times them; each part does its work in its own module.
-"""
+"""Demonstration: the order of its steps, from the database to the audit of the output."""
 
 import time
 from collections.abc import Iterator
@@ -21,58 +18,55 @@ from demo.flights import Workspace, write_flights
 from demo.interrupt import Interrupt
 from demo.live.changelog import Settings, running_changelog
 from demo.live.live_run import LiveRun
-from demo.postgres import READER, Postgres, QueryLog, query_log, running_postgres
+from demo.postgres import READER, Postgres, QueryLog, running_postgres
 from demo.report import report, show_progress
 from demo.sidecar import Sidecar, running_sidecar
 from demo.steady_lookups import steady_lookups
 from demo.stream import Mode, spark_session, stream
-from demo.totals import Totals, count_totals
+from demo.totals import count_totals
 
 LOOK_INTERVAL_S = 1
-LONG_KEPT = {"ttl": "1h", "negative_ttl": "1h"}  # what changes earlier shows by the changelog only
+LONG_TTL = {"ttl": "1h", "negative_ttl": "1h"}  # only the changelog makes changes visible
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One run; `limit` is for trying it out with fewer flights."""
+    """One run of the demonstration."""
 
     workspace: Workspace
     console: Console
     interrupt: Interrupt
     mode: Mode = "unordered"
-    limit: int | None = None
-    live_seconds: int | None = None  # how long tables change in the end; None: they never do
+    limit: int | None = None  # number of flights; None: all
+    live_seconds: int | None = None  # how long tables change afterwards; None: they do not
     stays_up: bool = False
 
     def run(self) -> list[str]:
-        """Do it all, print what came out, and return what is wrong with it.
+        """Run all steps, print the results, and return the faults.
 
-        Whatever happens, also Ctrl-C, no process is left behind.
+        All processes are stopped at the end, also after an error or Ctrl-C.
         """
         self.workspace.prepare()
+        is_live = self.live_seconds is not None
         with ExitStack() as stack:
             with self._step("flights written as Parquet"):
                 flights = write_flights(self.workspace.flights, limit=self.limit)
             with self._step("PostgreSQL started and filled"):
                 postgres = stack.enter_context(
-                    running_postgres(self.workspace.postgres, tells_changes=self._is_live)
+                    running_postgres(self.workspace.postgres, has_logical_wal=is_live)
                 )
-            changelogs = self._follow(postgres, stack) if self._is_live else {}
+            changelogs = self._start_changelog(postgres, stack) if is_live else {}
             with self._step("sidecar ready"):
                 settings = _sidecar_settings(postgres.reader_dsn, changelogs)
                 sidecar = stack.enter_context(running_sidecar(settings, self.workspace.root))
             self.console.print(f"status page: {sidecar.url}/   metrics: {sidecar.url}/metrics")
             faults = self._stream(flights, sidecar, postgres)
-            self._say(faults)
+            self._print_verdict(faults)
             if self.stays_up:
                 self._stay_up(flights, sidecar)
         return faults
 
-    @property
-    def _is_live(self) -> bool:
-        return self.live_seconds is not None
-
-    def _follow(self, postgres: Postgres, stack: ExitStack) -> Settings:
+    def _start_changelog(self, postgres: Postgres, stack: ExitStack) -> Settings:
         libraries = kafka_libraries(say=lambda what: self.console.print(f"  {what}"))
         with self._step("Kafka and Debezium started"):
             return stack.enter_context(
@@ -80,13 +74,13 @@ class Demonstration:
             )
 
     def _stream(self, flights: pa.Table, sidecar: Sidecar, postgres: Postgres) -> list[str]:
-        log = query_log(postgres.log)
+        log = QueryLog(postgres.log)
         with ExitStack() as stack:
             with self._step("Spark started"):
                 spark = spark_session(self.workspace.spark_log, interrupt=self.interrupt)
                 session = stack.enter_context(spark)
             self._enrich(session, sidecar, flights.num_rows)
-            faults = self._judge(flights, sidecar, log)
+            faults = self._audit(flights, sidecar, log)
             if self.live_seconds is None:
                 return faults
             live = LiveRun(
@@ -109,36 +103,41 @@ class Demonstration:
             f"in {seconds:.1f} s: {total / seconds:,.0f} records/s"
         )
 
-    def _judge(self, flights: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[str]:
+    def _audit(self, flights: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[str]:
         with self._step("output read and compared"):
             enriched = pq.read_table(self.workspace.enriched).sort_by("flight_id")
-            totals = _count(enriched, sidecar, log)
+            metrics = sidecar.get("/metrics")
+            queries = log.count(READER, [dimension.name for dimension in DIMENSIONS])
+            totals = [
+                count_totals(each, enriched, queries=queries[each.name], metrics=metrics)
+                for each in DIMENSIONS
+            ]
             faults = audit(flights, enriched, totals)
         report(self.console, enriched, totals)
         self.console.print(f"output: {self.workspace.enriched}", soft_wrap=True)
         return faults
 
-    def _say(self, faults: list[str]) -> None:
+    def _print_verdict(self, faults: list[str]) -> None:
         for fault in faults:
             self.console.print(f"WRONG: {fault}", style="red")
         if not faults:
-            right = "Every flight is there once, and all values and totals agree."
+            right = "Every flight occurs once, and all values and totals agree."
             self.console.print(right, style="green")
 
     def _stay_up(self, flights: pa.Table, sidecar: Sidecar) -> None:
-        # Whoever reads the last line may press Ctrl-C at once.
+        # Ctrl-C may arrive as soon as the last line is printed.
         try:
-            with steady_lookups(sidecar.endpoint, flights) as lookups:
+            with steady_lookups(sidecar.endpoint, flights) as watch:
                 self.console.print(
-                    "Some lookups go on, so that the page has something to show.",
+                    "Some lookups continue, so that the page shows activity.",
                     f"status page: {sidecar.url}/",
                     f"metrics: {sidecar.url}/metrics",
                     f"socket: {sidecar.socket}",
-                    "Ctrl-C stops all of it.",
+                    "Ctrl-C stops everything.",
                     sep="\n",
                 )
                 while True:
-                    lookups.watch(LOOK_INTERVAL_S)
+                    watch(LOOK_INTERVAL_S)
         except KeyboardInterrupt:
             self.console.print("stopping")
 
@@ -158,14 +157,5 @@ def _sidecar_settings(dsn: str, changelogs: Settings) -> dict[str, Any]:
         for dimension in DIMENSIONS
     }
     for name, changelog in changelogs.items():
-        dimensions[name] |= {"refresh": {"changelog": changelog}, "cache": LONG_KEPT}
+        dimensions[name] |= {"refresh": {"changelog": changelog}, "cache": LONG_TTL}
     return {"dimensions": dimensions}
-
-
-def _count(enriched: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[Totals]:
-    metrics = sidecar.get("/metrics")
-    queries = log.count(READER, [dimension.name for dimension in DIMENSIONS])
-    return [
-        count_totals(dimension, enriched, queries=queries[dimension.name], metrics=metrics)
-        for dimension in DIMENSIONS
-    ]

@@ -1,29 +1,26 @@
-"""The four dimensions of the demonstration: their tables, and how the flights ask them.
-
-Names and types only; `postgres` makes the tables, `stream` the lookups.
-"""
+"""The four dimensions of the demonstration: tables, keys and added columns."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One table, its key, and what a flight wants of it."""
+    """One table, its key, and the columns that it adds to a flight."""
 
     name: str
-    types: dict[str, str]  # {column: type in SQL}, in the order of the file
-    on: dict[str, str]  # {column of the flight: column of the key}
-    columns: tuple[str, ...]  # what is added to a flight
-    prefix: str  # of the added columns, which would clash otherwise
+    types: dict[str, str]  # {column: SQL type}, in the order of the file
+    on: dict[str, str]  # {column of the flight: key column}
+    columns: tuple[str, ...]  # added to a flight
+    prefix: str  # of the added columns; prevents name clashes
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The primary key's columns."""
+        """Columns of the primary key."""
         return tuple(self.on.values())
 
     @property
     def status_column(self) -> str:
-        """The added column that says how the lookup ended."""
+        """Added column with the outcome of the lookup."""
         return f"{self.prefix}lookup"
 
 
@@ -91,4 +88,4 @@ WEATHER = Dimension(
     prefix="weather_",
 )
 DIMENSIONS = (PLANES, AIRPORTS, AIRLINES, WEATHER)
-FOLLOWED = (PLANES, AIRPORTS)  # those whose changes a live run follows
+FOLLOWED = (PLANES, AIRPORTS)  # changed in a live run

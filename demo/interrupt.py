@@ -1,7 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first ends the demonstration, when it suits.
-
-Stops nothing itself: who has started something stops it.
-"""
+"""Interrupt: Ctrl-C, SIGTERM or a closed terminal ends the demonstration at a safe point."""
 
 import signal
 from collections.abc import Iterator
@@ -12,18 +9,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt, once: a second one would break off the cleaning up after the first.
+    """Raises KeyboardInterrupt once in the main thread, so that the clean-up is not interrupted.
 
-    While it is deferred `check` alone raises it: a question to Spark that is broken off in the
-    middle ends in a traceback, and the next one gets its answer. For the main thread.
+    While it is deferred, only `check` raises: interrupted calls to Spark end in tracebacks.
     """
 
     def __init__(self) -> None:
-        self._is_asked = False
+        self._is_requested = False
         self._is_deferred = False
 
-    def heed(self) -> None:
-        """Take the signals from now on."""
+    def install(self) -> None:
+        """Handle the signals from now on."""
         for number in SIGNALS:
             is_of_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
             if not is_of_nohup:
@@ -31,7 +27,7 @@ class Interrupt:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Do not raise in here, but for `check`, and at the end."""
+        """Raise within the block only from `check`, and at its end."""
         self._is_deferred = True
         try:
             yield
@@ -40,11 +36,11 @@ class Interrupt:
         self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if somebody asked for the end."""
-        if self._is_asked:
+        """Raise KeyboardInterrupt if a signal has arrived."""
+        if self._is_requested:
             raise KeyboardInterrupt
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        is_first, self._is_asked = not self._is_asked, True
+        is_first, self._is_requested = not self._is_requested, True
         if is_first and not self._is_deferred:
             raise KeyboardInterrupt

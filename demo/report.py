@@ -1,7 +1,7 @@
 """Report and progress of the demonstration on the terminal."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -11,10 +11,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from demo.totals import Totals
+from demo.totals import FAILED, HIT, Totals
 
+LOOK_INTERVAL_S = 1
 SAMPLES = 5
-SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with what stands between them
+SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with the gaps
     "departs (UTC)": ("event_time", 16),
     "airline": ("airline_name", 16),
     "tail": ("tailnum", 6),
@@ -25,73 +26,13 @@ SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with what stands b
 }
 
 
-def report(console: Console, enriched: pa.Table, totals: Iterable[Totals]) -> None:
-    """Print five enriched rows, and the figures of each dimension."""
-    for table in (_samples(enriched), _figures(list(totals))):
-        console.print()
-        console.print(table)
-    console.print("fetched: records whose row came from a query, many to a query")
-    console.print()
-
-
-def _samples(enriched: pa.Table) -> Table:
-    table = _table(f"{SAMPLES} of the enriched flights")
-    for title, (_, width) in SAMPLE_COLUMNS.items():
-        table.add_column(title, overflow="ellipsis", no_wrap=True, width=width)
-    step = max(1, enriched.num_rows // SAMPLES)
-    chosen = enriched.take(pa.array(range(0, enriched.num_rows, step)[:SAMPLES]))
-    for row in chosen.select([column for column, _ in SAMPLE_COLUMNS.values()]).to_pylist():
-        table.add_row(*map(_cell, row.values()))
-    return table
-
-
-def _figures(totals: list[Totals]) -> Table:
-    table = _table("What the lookups cost")
-    table.show_footer = True
-    columns = {
-        "records": [figures.records for figures in totals],
-        "hits": [figures.hits for figures in totals],
-        "fetched": [figures.fetched for figures in totals],
-        "missing": [figures.missing for figures in totals],
-        "errors": [figures.errors for figures in totals],
-        "database\nqueries": [figures.queries for figures in totals],
-        "one per\nrecord": [figures.with_key for figures in totals],
-    }
-    table.add_column("dimension", "all", no_wrap=True)
-    for title, values in columns.items():
-        table.add_column(title, f"{sum(values):,}", justify="right")
-    for figures, *values in zip(totals, *columns.values(), strict=True):
-        table.add_row(figures.dimension, *(f"{value:,}" for value in values))
-    return table
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)
-    )
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return "-"
-        case datetime():
-            return f"{value:%Y-%m-%d %H:%M}"
-        case float():
-            return f"{value:.1f}"
-        case _:
-            return str(value)
-
-
-LOOK_INTERVAL_S = 1
-
-
 def show_progress(
     query: StreamingQuery, total: int, console: Console, *, check: Callable[[], None]
 ) -> float:
-    """Show the progress until the query ends, and return the seconds that it took.
+    """Show the progress until the query ends; return the seconds that it took.
 
-    Raises StreamingQueryException if the query failed, and whatever `check` does, each second.
+    Calls `check` each second and passes on its exceptions. Raises StreamingQueryException if the
+    query failed.
     """
     started_s = time.monotonic()
     with _bar(console) as bar:
@@ -110,7 +51,7 @@ def show_progress(
 
 
 def _records_read(query: StreamingQuery) -> int:
-    # A micro-batch may be reported twice.
+    # Spark may report a micro-batch twice.
     return sum({report.batchId: report.numInputRows for report in query.recentProgress}.values())
 
 
@@ -124,3 +65,62 @@ def _bar(console: Console) -> rich.progress.Progress:
         console=console,
         disable=not console.is_terminal,
     )
+
+
+def report(console: Console, enriched: pa.Table, totals: Sequence[Totals]) -> None:
+    """Print five enriched rows and the figures of each dimension."""
+    for table in (_samples(enriched), _figures(totals)):
+        console.print()
+        console.print(table)
+    console.print("fetched: records whose row came from a query; one query returns many rows")
+    console.print()
+
+
+def _samples(enriched: pa.Table) -> Table:
+    table = plain_table(f"{SAMPLES} of the enriched flights")
+    for title, (_, width) in SAMPLE_COLUMNS.items():
+        table.add_column(title, overflow="ellipsis", no_wrap=True, width=width)
+    step = max(1, enriched.num_rows // SAMPLES)
+    chosen = enriched.take(pa.array(range(0, enriched.num_rows, step)[:SAMPLES]))
+    for row in chosen.select([column for column, _ in SAMPLE_COLUMNS.values()]).to_pylist():
+        table.add_row(*map(_cell, row.values()))
+    return table
+
+
+def _figures(totals: Sequence[Totals]) -> Table:
+    table = plain_table("Cost of the lookups")
+    table.show_footer = True
+    columns = {
+        "records": [figures.records for figures in totals],
+        "hits": [figures.records_with(*HIT) for figures in totals],
+        "fetched": [figures.records_with("fetched") for figures in totals],
+        "missing": [figures.records_with("missing") for figures in totals],
+        "errors": [figures.records_with(*FAILED) for figures in totals],
+        "database\nqueries": [figures.queries for figures in totals],
+        "one per\nrecord": [figures.with_key for figures in totals],
+    }
+    table.add_column("dimension", "all", no_wrap=True)
+    for title, values in columns.items():
+        table.add_column(title, f"{sum(values):,}", justify="right")
+    for figures, *values in zip(totals, *columns.values(), strict=True):
+        table.add_row(figures.dimension, *(f"{value:,}" for value in values))
+    return table
+
+
+def plain_table(title: str) -> Table:
+    """Return an empty table in the style of the demonstration."""
+    return Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)
+    )
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M}"
+        case float():
+            return f"{value:.1f}"
+        case _:
+            return str(value)

@@ -1,7 +1,4 @@
-"""The sidecar as a process of its own, started and stopped as an operator would.
-
-Knows commands, addresses and signals only; nothing of the service is imported.
-"""
+"""Sidecar process: started, awaited and stopped from outside, as an operator would."""
 
 import json
 import signal
@@ -10,9 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -24,49 +21,54 @@ REQUEST_TIMEOUT_S = 5.0
 LOOPBACK = "127.0.0.1"
 
 
+class SidecarFailed(RuntimeError):
+    """The sidecar ended or did not become ready; the message has the end of its log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A sidecar that may take lookups."""
+    """Addresses of a sidecar."""
 
     socket: Path
     http_port: int
 
     @property
     def endpoint(self) -> str:
-        """What Spark's side connects to."""
+        """Endpoint for the Spark client."""
         return f"unix://{self.socket}"
 
     @property
     def url(self) -> str:
-        """Where people and Prometheus look."""
+        """URL of status page and metrics."""
         return f"http://{LOOPBACK}:{self.http_port}"
 
     def get(self, path: str) -> str:
-        """The body of a page; raises OSError or HTTPException, also for another status than 200."""
+        """Return a page; raises OSError or HTTPException, also for a status other than 200."""
         connection = HTTPConnection(LOOPBACK, self.http_port, timeout=REQUEST_TIMEOUT_S)
-        try:
+        with closing(connection):
             connection.request("GET", path)
-            return _body(connection.getresponse())
-        finally:
-            connection.close()
-
-
-class SidecarFailed(RuntimeError):
-    """The sidecar ended or did not become ready; the message holds what it said last."""
+            response = connection.getresponse()
+            body = response.read().decode()
+        if response.status != 200:
+            message = f"{response.status} {response.reason}: {body[:200]}"
+            raise HTTPException(message)
+        return body
 
 
 @contextmanager
 def running_sidecar(settings: Mapping[str, Any], folder: Path) -> Iterator[Sidecar]:
-    """Start a sidecar with these settings, wait until it is ready, and stop it at the end.
+    """Start a sidecar, wait until it is ready, and stop it at the end.
 
-    Its configuration and its log are left in `folder`; where it listens is decided here.
+    `settings` need no `listen`. Configuration and log are written to `folder`. Raises
+    SidecarFailed if the sidecar is not ready in time.
     """
-    # Paths of sockets are short by law of the kernel; a checkout may lie anywhere.
+    # The path of a socket must be short, and `folder` may be long.
     with TemporaryDirectory(prefix="sidelook-") as short:
         sidecar = Sidecar(Path(short) / "sidelook.sock", _free_port())
+        http = f"{LOOPBACK}:{sidecar.http_port}"
+        listen = {"unix": str(sidecar.socket), "http": http, "health": None}
         config, log_path = folder / "sidecar.yaml", folder / "sidecar.log"
-        # JSON is YAML, too.
-        config.write_text(json.dumps({**settings, "listen": _listen(sidecar)}, indent=2))
+        config.write_text(json.dumps({**settings, "listen": listen}, indent=2))  # valid YAML
         with log_path.open("w") as log, _process(config, log) as process:
             _wait_until_ready(sidecar, process, log_path)
             yield sidecar
@@ -75,7 +77,7 @@ def running_sidecar(settings: Mapping[str, Any], folder: Path) -> Iterator[Sidec
 @contextmanager
 def _process(config: Path, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "service", "serve", "--config", str(config)]
-    # A session of its own: Ctrl-C is for the demonstration, which then stops the sidecar in order.
+    # In a session of its own the sidecar gets no Ctrl-C; the demonstration stops it in order.
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         yield process
@@ -98,23 +100,9 @@ def _wait_until_ready(sidecar: Sidecar, process: subprocess.Popen[bytes], log: P
         else:
             return
         if process.poll() is not None or time.monotonic() > deadline:
-            said = log.read_text()[-2000:]
-            message = f"the sidecar is not ready ({reason}); it said last:\n{said}"
+            message = f"the sidecar is not ready ({reason}); its log:\n{log.read_text()[-2000:]}"
             raise SidecarFailed(message)
         time.sleep(POLL_INTERVAL_S)
-
-
-def _body(response: HTTPResponse) -> str:
-    body = response.read().decode()
-    if response.status != 200:
-        message = f"{response.status} {response.reason}: {body[:200]}"
-        raise HTTPException(message)
-    return body
-
-
-def _listen(sidecar: Sidecar) -> dict[str, str | None]:
-    http = f"{LOOPBACK}:{sidecar.http_port}"
-    return {"unix": str(sidecar.socket), "http": http, "health": None}
 
 
 def _free_port() -> int:

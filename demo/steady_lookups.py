@@ -1,14 +1,13 @@
-"""Lookups that go on after the job, as its tasks made them: some life for who looks at the page.
+"""Steady lookups after the job, so that the status page shows activity.
 
-Without Spark, which would take two cores for it. Nothing is judged, and nothing is kept.
+They run without Spark, which would need two cores. Answers are discarded.
 """
 
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
@@ -17,81 +16,67 @@ from demo.dimension import DIMENSIONS, Dimension
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.connections import Address, connections
-from spark_client.transport.interface import LookupChannel
 
-CHANNELS = 2  # for each dimension, as so many tasks have
-ROUND = 40  # flights that a channel asks for together
-PAUSE_S = 0.2  # then
-ANSWER_S = 10.0  # for one round; the sidecar says so when the database is away
-STRIDE = 7_919  # a prime: one flight after the other comes from another week
-
-
-@dataclass(frozen=True, slots=True)
-class SteadyLookups:
-    """Lookups under way; ended by who started them."""
-
-    _tasks: list[Future[None]]
-
-    def watch(self, timeout_s: float) -> None:
-        """Look on for so long; raises what a channel failed with."""
-        ended, _ = wait(self._tasks, timeout_s, return_when=FIRST_COMPLETED)
-        for task in ended:
-            task.result()
+CHANNELS = 2  # per dimension
+ROUND = 40  # flights per lookup of a channel
+PAUSE_S = 0.2  # between lookups
+TIMEOUT_S = 10.0  # of a lookup
+STRIDE = 7_919  # a prime, so that consecutive flights come from different weeks
 
 
 @contextmanager
-def steady_lookups(endpoint: str, flights: pa.Table) -> Iterator[SteadyLookups]:
-    """Let each dimension be asked by some channels of its own, until the block ends."""
+def steady_lookups(endpoint: str, flights: pa.Table) -> Iterator[Callable[[float], None]]:
+    """Look up keys of the flights in each dimension until the block ends.
+
+    Yields a function that waits for some seconds and raises the exception of a failed channel.
+    """
     stop = threading.Event()
     parts = [(dimension, part) for dimension in DIMENSIONS for part in range(CHANNELS)]
     with ThreadPoolExecutor(len(parts)) as threads:
-        asked = [
-            threads.submit(_ask, Address(endpoint), flights, dimension, part=part, stop=stop)
-            for dimension, part in parts
+        tasks = [
+            threads.submit(_run_channel, Address(endpoint), flights, each, part=part, stop=stop)
+            for each, part in parts
         ]
+
+        def watch(timeout_s: float) -> None:
+            ended, _ = wait(tasks, timeout_s, return_when=FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+
         try:
-            yield SteadyLookups(asked)
+            yield watch
         finally:
             stop.set()
 
 
-def keys_of(flights: pa.Table, dimension: Dimension, places: list[int]) -> pa.RecordBatch:
-    """The distinct keys that the flights at these places ask the dimension for; nulls ask none."""
-    chosen = flights.select(list(dimension.on)).take(pa.array(places, pa.int64()))
-    asked = chosen.rename_columns(dimension.key)
-    distinct = asked.drop_null().group_by(list(dimension.key)).aggregate([])
-    return pa.RecordBatch.from_struct_array(distinct.to_struct_array().combine_chunks())
-
-
-def places_of(number: int, total: int) -> list[int]:
-    """Where the flights of this round stand among all, scattered over the year."""
-    return [(number * ROUND + each) * STRIDE % total for each in range(ROUND)]
-
-
-def _ask(
+def _run_channel(
     address: Address, flights: pa.Table, dimension: Dimension, *, part: int, stop: threading.Event
 ) -> None:
-    schema = keys_of(flights, dimension, []).schema
-    origin = f"flights that go on, part {part + 1}"
+    schema = _keys(flights, dimension, []).schema
+    origin = f"steady lookups, part {part + 1}"
     request = ChannelRequest(dimension.name, dimension.columns, origin, schema)
     channel = connections.to(address).open(request)
     try:
         for number in count():
             if stop.wait(PAUSE_S):
                 return
-            places = places_of(number * CHANNELS + part, flights.num_rows)
-            _look_up(channel, QuestionId(number), keys_of(flights, dimension, places), stop=stop)
+            first = (number * CHANNELS + part) * ROUND
+            places = [(first + each) * STRIDE % flights.num_rows for each in range(ROUND)]
+            keys = _keys(flights, dimension, places)
+            now_ms = int(time.time() * 1000)
+            channel.look_up(SentKeys(QuestionId(number), keys, time.monotonic() + TIMEOUT_S))
+            left = keys.num_rows
+            while left and not stop.is_set():
+                left -= sum(answered.answer.size for answered in channel.answers(PAUSE_S))
+            channel.mark(now_ms)
     finally:
-        with suppress(OSError):  # of a sidecar that ended first
+        with suppress(OSError):  # the sidecar ended first
             channel.close()
 
 
-def _look_up(
-    channel: LookupChannel, question: QuestionId, keys: pa.RecordBatch, *, stop: threading.Event
-) -> None:
-    now_ms = int(time.time() * 1000)  # these flights depart now
-    channel.look_up(SentKeys(question, keys, time.monotonic() + ANSWER_S))
-    left = keys.num_rows
-    while left and not stop.is_set():
-        left -= sum(answered.answer.size for answered in channel.answers(PAUSE_S))
-    channel.mark(now_ms)
+def _keys(flights: pa.Table, dimension: Dimension, places: list[int]) -> pa.RecordBatch:
+    """Return the distinct keys, without nulls, of the flights at these places."""
+    chosen = flights.select(list(dimension.on)).take(pa.array(places, pa.int64()))
+    keys = chosen.rename_columns(dimension.key).drop_null()
+    distinct = keys.group_by(list(dimension.key)).aggregate([])
+    return pa.RecordBatch.from_struct_array(distinct.to_struct_array().combine_chunks())

@@ -22,32 +22,30 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Small files are spread over the cores instead of being put together.
+    # Spread small files over the cores instead of combining them.
     "spark.sql.files.minPartitionNum": str(CORES),
     "spark.sql.files.openCostInBytes": "0",
-    # The older form, which is the default, has no time zone.
+    # The default, INT96, has no time zone.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+Mode = Literal["unordered", "ordered", "key_ordered"]
 
 
 @contextmanager
 def spark_session(log: Path, *, interrupt: Interrupt | None = None) -> Iterator[SparkSession]:
-    """A session that says what it has to say in `log`; stopped at the end.
-
-    While it is there an interrupt is deferred, for who uses it to check.
-    """
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need what this process has
+    """Start a session that logs to `log` and stop it at the end; `interrupt` is deferred."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the same packages
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("sidelook-demo")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    heeds = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     with _stderr_to(log):
         session = builder.getOrCreate()
-    # Its context took Ctrl-C for itself, to ask Spark something in the midst of another question.
-    signal.signal(signal.SIGINT, heeds)
+    # Spark replaces the handler by one that calls the JVM, even during another call.
+    signal.signal(signal.SIGINT, handler)
     with nullcontext() if interrupt is None else interrupt.deferred():
         try:
             yield session
@@ -57,7 +55,7 @@ def spark_session(log: Path, *, interrupt: Interrupt | None = None) -> Iterator[
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started in here writes its errors to a file; we ourselves do so only for a while."""
+    """Redirect stderr within the block; processes started in it keep the file."""
     kept = os.dup(STDERR)
     with path.open("wb") as log:
         os.dup2(log.fileno(), STDERR)
@@ -68,13 +66,10 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-Mode = Literal["unordered", "ordered", "key_ordered"]
-
-
 def stream(
     session: SparkSession, workspace: Workspace, *, endpoint: str, mode: Mode
 ) -> StreamingQuery:
-    """Start to enrich all flights that are there, in micro-batches; the query ends by itself."""
+    """Start a query that enriches the existing flights in micro-batches and then ends."""
     folder = str(workspace.flights)
     flights = (
         session.readStream.schema(session.read.parquet(folder).schema)
@@ -92,13 +87,9 @@ def stream(
 
 
 def enrich(
-    flights: DataFrame,
-    endpoint: str,
-    *,
-    mode: Mode,
-    dimensions: Sequence[Dimension] = DIMENSIONS,
+    flights: DataFrame, endpoint: str, *, mode: Mode, dimensions: Sequence[Dimension] = DIMENSIONS
 ) -> DataFrame:
-    """Add to each flight what the dimensions know about it."""
+    """Add the columns of the dimensions to each flight."""
     sidecar = Sidecar(endpoint)
     for dimension in dimensions:
         join = sidecar.lookup_join(

@@ -1,1 +1,1 @@
-"""Tables that change while they are looked up: who changes them, who tells, and when it shows."""
+"""Live run of the demonstration: tables change while the stream looks them up."""

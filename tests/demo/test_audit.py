@@ -1,4 +1,4 @@
-"""The judgement over a run of the demonstration: every wrong value, lost row and count is found."""
+"""Audit of the demonstration: every wrong value, lost row and wrong count is found."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ import pytest
 from demo.audit import FOUND, audit, reference
 from demo.dimension import AIRLINES, DIMENSIONS, PLANES, WEATHER
 from demo.flights import flights as all_flights
-from demo.postgres import query_log
+from demo.postgres import QueryLog
 from demo.totals import LOOKUPS, Totals, count_totals, dimension_counts
 
 METRICS = "".join(
@@ -36,19 +36,19 @@ user=sidelook application=sidelook LOG:  statement: EXPLAIN SELECT 1 FROM planes
 
 @pytest.fixture(scope="module")
 def every_flight() -> pa.Table:
-    """All flights of the year."""
+    """Return all flights of the year."""
     return all_flights()
 
 
 @pytest.fixture(scope="module")
 def flights(every_flight: pa.Table) -> pa.Table:
-    """The first thousand flights."""
+    """Return the first thousand flights."""
     return every_flight.slice(0, 1_000)
 
 
 @pytest.fixture(scope="module")
 def enriched(flights: pa.Table) -> pa.Table:
-    """The same, with the columns and outcomes of a plain join."""
+    """Return these flights with the columns and outcomes of a plain join."""
     found = flights
     for dimension in DIMENSIONS:
         answers = reference(flights, dimension)
@@ -62,21 +62,21 @@ def enriched(flights: pa.Table) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def totals(enriched: pa.Table) -> list[Totals]:
-    """The figures of a right run."""
+    """Return the figures of a right run."""
     return [
         count_totals(dimension, enriched, queries=7, metrics=METRICS) for dimension in DIMENSIONS
     ]
 
 
 def with_column(table: pa.Table, name: str, column: object) -> pa.Table:
-    """The table with another column of this name."""
+    """Return the table with another column of this name."""
     return table.set_column(table.column_names.index(name), name, column)
 
 
 def test_right_output_has_no_faults(
     flights: pa.Table, enriched: pa.Table, totals: list[Totals]
 ) -> None:
-    """A run in which everything agrees passes."""
+    """A run without differences has no faults."""
     assert audit(flights, enriched, totals) == []
 
 
@@ -84,7 +84,7 @@ def test_right_output_has_no_faults(
 def test_lost_or_repeated_flight_is_found(
     flights: pa.Table, enriched: pa.Table, totals: list[Totals], rows: int
 ) -> None:
-    """Each flight is there exactly once."""
+    """A lost or repeated flight is a fault."""
     wrong = pa.concat_tables([enriched, enriched.slice(999)]).slice(0, rows)
 
     records = f"{rows} records of {min(rows, 1_000)} flights"
@@ -140,7 +140,7 @@ def test_many_queries_are_a_fault(
     """The four dimensions need fewer than 2,000 queries."""
     many = [replace(figures, queries=500, sidecar_queries=500) for figures in totals]
 
-    assert audit(flights, enriched, many) == ["2000 queries, which is not below 2000"]
+    assert audit(flights, enriched, many) == ["2000 queries, not below 2000"]
 
 
 def test_totals_come_from_three_sources() -> None:
@@ -160,7 +160,7 @@ def test_totals_come_from_three_sources() -> None:
         sidecar_outcomes={"hit": 100},
         sidecar_queries=7,
     )
-    assert (totals.hits, totals.fetched, totals.missing, totals.errors) == (2, 1, 1, 1)
+    assert totals.records_with("hit", "stale", "error") == 3
     assert dimension_counts(METRICS, "unknown", LOOKUPS) == {}
 
 
@@ -168,7 +168,7 @@ def test_only_executed_lookups_count(tmp_path: Path) -> None:
     """Catalog queries, other users, failures and earlier runs in the log do not count."""
     file = tmp_path / "log"
     file.write_text(LOOKUP)
-    log = query_log(file)
+    log = QueryLog(file)
 
     file.write_text(LOOKUP + LOOKUP + OTHERS + LOOKUP)
 

@@ -1,4 +1,4 @@
-"""The live demonstration: how soon a change shows, and which runs are wrong."""
+"""Live run of the demonstration: delays of changes, and faults."""
 
 from collections.abc import Sequence
 
@@ -73,16 +73,16 @@ def test_delays_are_measured(
         (
             COMMITS,
             [BEFORE, BETWEEN, LATE],
-            ["changes took up to 2.7 s to show (p99), which is above 2 s"],
+            ["the p99 delay of changes is 2.7 s, above 2 s"],
         ),
         (
             COMMITS,
             [BEFORE, BETWEEN, WITHOUT_AIRPORT],
             [
-                "1 changes were never seen, such as that of BQN in airports",
+                "1 changes were never seen, for example BQN in airports",
                 (
-                    "1 rows are old in the end, such as BQN in airports: it shows [0], but 1 was "
-                    "committed"
+                    "1 rows are old at the end, for example BQN in airports: it shows [0], but 1 "
+                    "was committed"
                 ),
             ],
         ),
@@ -91,20 +91,20 @@ def test_delays_are_measured(
             [BEFORE, BETWEEN, AFTER, MIXED],
             [
                 (
-                    "1 rows are old in the end, such as N1 in planes: it shows [101, 102], "
+                    "1 rows are old at the end, for example N1 in planes: it shows [101, 102], "
                     "but 102 was committed"
                 )
             ],
         ),
-        (COMMITS, [AFTER], ["airports: BQN was not missing before it was inserted"]),
-        (COMMITS, [], ["no flight came out"]),
+        (COMMITS, [AFTER], ["airports: BQN was not missing before its insertion"]),
+        (COMMITS, [], ["no flight was emitted"]),
         ([], [BEFORE], []),
     ],
 )
 def test_wrong_runs_have_faults(
     commits: Sequence[Commit], sightings: Sequence[Sighting], faults: list[str]
 ) -> None:
-    """Slow, unseen and old rows are faults, and an airport that was never missing."""
+    """Slow, unseen and old rows are faults, and so is an airport that was never missing."""
     assert live_faults(commits, sightings) == faults
 
 
