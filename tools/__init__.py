@@ -1,1 +1,1 @@
-"""Checks, generators and test environments for people who work on the project; not shipped."""
+"""Checks, generators and test environments for the development of the project; not shipped."""

@@ -16,9 +16,9 @@ from tools.debian import ToolUnavailable, run_tool
 
 PROGRAM = "chromium"
 INSTALL_TIMEOUT_S = 900
-# It sends requests to the server of the page only.
+# Send requests only to the server of the page.
 ARGUMENTS = (
-    "--no-sandbox",  # root runs it
+    "--no-sandbox",  # required for root
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -30,7 +30,7 @@ ARGUMENTS = (
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """A headless Chromium; raises ToolUnavailable if none can be installed."""
+    """Start a headless Chromium; raises ToolUnavailable if none can be installed."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(chromium()), args=list(ARGUMENTS), headless=True
@@ -42,7 +42,7 @@ def running_browser() -> Iterator[Browser]:
 
 
 def chromium(*, environ: Mapping[str, str] = os.environ) -> Path:
-    """The path of the program; a missing one is installed, which requires root."""
+    """Return the path of the program, which is installed if it is missing; that requires root."""
     search = environ.get("PATH")
     if found := shutil.which(PROGRAM, path=search):
         return Path(found)
@@ -51,14 +51,16 @@ def chromium(*, environ: Mapping[str, str] = os.environ) -> Path:
             _install(environ)
     if found := shutil.which(PROGRAM, path=search):
         return Path(found)
-    raise ToolUnavailable(f"apt-get installed {PROGRAM}, but there is no such program on PATH")
+    raise ToolUnavailable(f"{PROGRAM} is not on PATH, although apt-get has installed it")
 
 
 def _install(environ: Mapping[str, str]) -> None:
     if not shutil.which("apt-get", path=environ.get("PATH")):
-        raise ToolUnavailable(f"no {PROGRAM} on PATH, and no apt-get to install it with")
+        raise ToolUnavailable(
+            f"{PROGRAM} is not on PATH, and without apt-get it cannot be installed"
+        )
     if os.geteuid() != 0:
-        raise ToolUnavailable(f"no {PROGRAM} on PATH; only root can install it: apt-get install it")
+        raise ToolUnavailable(f"{PROGRAM} is not on PATH; run as root: apt-get install {PROGRAM}")
     packages = [PROGRAM, "fonts-dejavu-core"]  # without a font a page has no width
     for command in (
         ["apt-get", "update"],

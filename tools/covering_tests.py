@@ -1,4 +1,4 @@
-"""Which tests execute a line, from one coverage run with contexts that a cache file keeps.
+"""Coverage index: the tests that execute a line, from one coverage run kept in a cache file.
 
 Lines that run on import belong to no test: for them, the imports of the module are followed.
 """
@@ -19,11 +19,11 @@ from tools.mutants import PRODUCT, Place, Tree
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the coverage run found."""
+    """Results of the coverage run."""
 
     seconds: dict[str, float]  # {test that passed: duration}
     failed: list[str]
-    lines: dict[str, dict[str, list[int]]]  # {file: {line: [places of tests in `seconds`]}}
+    lines: dict[str, dict[str, list[int]]]  # {file: {line: [indexes of tests in `seconds`]}}
 
 
 def read_record(copy: Path, markers: str, file: Path) -> Record:
@@ -39,7 +39,7 @@ def _record(copy: Path, markers: str, file: Path) -> Record:
     run = run_tests(copy, ("-m", markers, "--cov", "--cov-context=test", "--cov-report="), {})
     del os.environ["COVERAGE_FILE"]
     if run.is_timeout:
-        raise RuntimeError(f"a test did not end without any mutant: {run.failures[-1]}")
+        raise RuntimeError(f"a test hung without any mutant: {run.failures[-1]}")
     passed = {test: took for test, took in run.seconds.items() if test not in run.failures}
     numbers = {test: number for number, test in enumerate(passed)}
     data.read()
@@ -71,9 +71,9 @@ class CoveringTests:
             self._note_imports(file, source.tree)
 
     def select(self, place: Place) -> tuple[set[str], set[str]]:
-        """Return the tests that execute the line, and others that have to do with its module.
+        """Return the tests that execute the line, and other tests related to its module.
 
-        If no test executes it, because it runs on import, the first are those others.
+        Of a line that runs on import: the tests near its module, and the tests of its importers.
         """
         module = place.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         importers = self._importers[module]
@@ -97,4 +97,4 @@ class CoveringTests:
 
 
 def _test(context: str) -> str:
-    return context.rpartition("|")[0]  # behind it is the phase of the test
+    return context.rpartition("|")[0]  # the phase of the test follows

@@ -25,7 +25,7 @@ Acquire::Languages "none";
 
 
 class ToolUnavailable(Exception):
-    """The program cannot be installed here; the text says why."""
+    """The program cannot be installed; the message has the reason."""
 
 
 def debian_tool(
@@ -35,7 +35,7 @@ def debian_tool(
     suite: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """The path of `program`: the one on PATH, else the one of `package` in the cache.
+    """Return the path of `program`: the one on PATH, else the one of `package` in the cache.
 
     Without `suite` the package is of the machine's own Debian release. Raises ToolUnavailable
     without apt-get or a network.
@@ -48,13 +48,13 @@ def debian_tool(
         tool = unpacked / "usr" / folder / program
         if tool.exists():
             return tool
-    raise ToolUnavailable(f"the Debian package {package} holds no {program}")
+    raise ToolUnavailable(f"the Debian package {package} does not contain {program}")
 
 
 def debian_package(
     package: str, *, suite: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """The folder with the content of a package; raises ToolUnavailable as `debian_tool` does."""
+    """Return the folder with the unpacked package; raises ToolUnavailable as `debian_tool` does."""
     with download_cache(environ) as cache:
         unpacked = cache / "debian" / (f"{package}-{suite}" if suite else package)
         unpacked.parent.mkdir(exist_ok=True)
@@ -84,13 +84,15 @@ def run_tool(
     except subprocess.CalledProcessError as error:
         raise ToolUnavailable(f"{' '.join(command)}: {error.stderr.strip()}") from error
     except subprocess.TimeoutExpired as error:
-        raise ToolUnavailable(f"{' '.join(command)}: nothing for {error.timeout} s") from error
+        raise ToolUnavailable(f"{' '.join(command)}: timed out after {error.timeout} s") from error
 
 
 def _fetch(package: str, unpacked: Path, *, suite: str | None, environ: Mapping[str, str]) -> None:
     for needed in ("apt-get", "dpkg"):
         if not shutil.which(needed, path=environ.get("PATH")):
-            raise ToolUnavailable(f"no {needed} to fetch the Debian package {package} with")
+            raise ToolUnavailable(
+                f"the Debian package {package} cannot be downloaded without {needed}"
+            )
     with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
         folder = Path(work)
         if suite is not None:
@@ -104,7 +106,7 @@ def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path
     try:
         run_tool(["apt-get", "download", package], folder, environ=environ)
     except ToolUnavailable:
-        # A new machine has no package lists yet.
+        # A new machine has no package lists.
         run_tool(["apt-get", "update"], folder, environ=environ)
         run_tool(["apt-get", "download", package], folder, environ=environ)
     (archive,) = folder.glob("*.deb")
@@ -112,7 +114,7 @@ def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path
 
 
 def _environ_of_suite(suite: str, folder: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment in which apt-get reads that suite alone, with its lists in `folder`."""
+    """Return an environment in which apt-get reads only this suite, with its lists in `folder`."""
     for part in ("no-others", "lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     source = f"deb [signed-by={KEYRING}] {_mirror(folder, environ)} {suite} main\n"

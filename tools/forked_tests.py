@@ -1,6 +1,6 @@
-"""Runs tests in a fork of a process that has imported the slow libraries, never the product.
+"""Test runner in forks of a process that has imported slow libraries but not the product.
 
-One child at a time; it reports each test through a pipe, so that a hanging test is known by name.
+One child runs at a time. It reports each test through a pipe, which identifies a hanging test.
 """
 
 import functools
@@ -28,8 +28,8 @@ SLOW_IMPORTS = (
 )
 COLLECTION_S = 600  # on a busy machine
 RUN_S = 3600  # for all tests of one run
-TEST_S = 60  # that a test may take beyond ten times what it took before
-MAX_MEMORY_BYTES = 12 * 2**30  # of address space: a mutant may grow without end
+TEST_S = 60  # per test, in addition to ten times its earlier duration
+MAX_MEMORY_BYTES = 12 * 2**30  # of address space; a mutant may allocate without bound
 OPTIONS = (
     *("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # plugins are imported by `warm_up`
@@ -38,7 +38,7 @@ OPTIONS = (
 
 @dataclass(slots=True)
 class Run:
-    """What a run of tests showed."""
+    """Results of a test run."""
 
     seconds: dict[str, float] = field(default_factory=dict)  # {test that ended: duration}
     failures: list[str] = field(default_factory=list)  # tests, or files that cannot be imported
@@ -89,7 +89,7 @@ def _follow(reader: int, child: int) -> Run:
                 if name != "0" and not run.failures:
                     run.failures.append(f"pytest ended with {name} at {test}")
                 return run
-    _, status = os.waitpid(child, 0)  # the child died without a report of its end
+    _, status = os.waitpid(child, 0)  # the child died without an end report
     run.is_timeout = os.waitstatus_to_exitcode(status) == -signal.SIGALRM
     run.failures.append(test)
     return run

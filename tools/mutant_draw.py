@@ -1,6 +1,6 @@
-"""Draws a fixed random sample of mutants from the operators of cosmic-ray.
+"""Mutant sampler: draws a fixed random sample from the operators of cosmic-ray.
 
-Leaves out what cannot matter at run time: types, decorators, assertions, patterns, fakes.
+Omits code without effect at run time: types, decorators, assertions, patterns, fakes.
 """
 
 import ast
@@ -19,12 +19,12 @@ from cosmic_ray.plugins import get_operator, operator_names
 from tools.mutants import Mutant, Source, code_of
 
 PACKAGES = ("lookup_core", "spark_client", "service/engine")
-# Of the replacements of an operator only its nearest ones: almost any test notices the others.
+# Only the nearest replacements of an operator: almost any test detects the others.
 NEAREST = re.compile(
     r"core/(?:AddNot|Replace(?:True|False|And|Or|Break|Continue)With\w+|ExceptionReplacer"
     r"|NumberReplacer|ZeroIterationForLoop|ReplaceUnaryOperator_Delete_\w+"
     r"|ReplaceBinaryOperator_(?:Add_Sub|Sub_Add|Mul_(?:Add|FloorDiv)|Div_Mul|FloorDiv_Mul|Mod_Mul"
-    r"|LShift_RShift|RShift_LShift|BitAnd_BitOr|BitXor_BitOr)"  # `|` is mostly one of types
+    r"|LShift_RShift|RShift_LShift|BitAnd_BitOr|BitXor_BitOr)"  # `|` mostly joins types
     r"|ReplaceComparisonOperator_(?:Eq_NotEq|NotEq_Eq|Is_IsNot|IsNot_Is"
     r"|Lt_(?:LtE|GtE)|LtE_(?:Lt|Gt)|Gt_(?:GtE|LtE)|GtE_(?:Gt|Lt)))"
 )
@@ -34,7 +34,7 @@ OPERATORS: dict[str, Operator] = {
     if NEAREST.fullmatch(name)
 }
 
-Mutation = tuple[str, int]  # an operator, and which of its occurrences in the module
+Mutation = tuple[str, int]  # an operator, and the index of its occurrence in the module
 
 
 def draw(root: Path, size: int, seed: int) -> list[Mutant]:
@@ -73,7 +73,7 @@ def _draw(sources: dict[str, Source], size: int, chance: random.Random) -> list[
 
 
 def _mutations(source: Source) -> dict[int, list[Mutation]]:
-    """Return {line: mutations} of what may matter."""
+    """Return {line: mutations} that may have an effect."""
     nodes = list(ast_nodes(get_ast("".join(source.lines))))
     ignored = [
         ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
@@ -89,18 +89,18 @@ def _mutations(source: Source) -> dict[int, list[Mutation]]:
 
 
 def _mutant(place: tuple[str, int], source: Source, mutation: Mutation) -> Mutant | None:
-    """Return a mutant; None if it changes other than its line, or does not compile."""
+    """Return a mutant, or None if it changes another line or does not compile."""
     (module, number), (name, occurrence) = place, mutation
     try:
         mutated = mutate_code("".join(source.lines), OPERATORS[name], occurrence)
         compile(mutated, module, "exec")
-    except (SyntaxError, AttributeError):  # the latter: `except (errors.A, B)` is unknown to it
+    except (SyntaxError, AttributeError):  # AttributeError at `except (errors.A, B)`
         return None
     lines = mutated.splitlines(keepends=True)
     before, after = code_of(source.lines[number - 1]), code_of(lines[number - 1])
     lines[number - 1] = source.lines[number - 1]
     if lines != source.lines or before == after or re.search(r"\wCosmicRay", after):
-        return None  # the last: it takes the dot of `except errors.A` for a comma
+        return None  # CosmicRay: inserted at the dot of `except errors.A`
     owner = source.owners[number - 1]
     return Mutant(
         id="",
@@ -114,7 +114,7 @@ def _mutant(place: tuple[str, int], source: Source, mutation: Mutation) -> Mutan
 
 
 def _ignored(tree: ast.AST) -> Iterator[ast.expr | ast.stmt | ast.pattern]:
-    """Return the parts of a module in which no mutant can matter."""
+    """Return the parts of a module in which mutants have no effect."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert | ast.pattern):
             yield node

@@ -1,6 +1,6 @@
-"""Mutants, and their places in a tree whose code has moved since they were drawn.
+"""Mutants, and their places in a tree that has changed since they were drawn.
 
-A mutant is stored by function and source line, never by line number; nothing is run here.
+A mutant is stored by function and source line, not by line number.
 """
 
 import ast
@@ -37,7 +37,7 @@ class Place:
 
 
 class Moves:
-    """What a person wrote about renamed, reworded and removed code; see `mutation_sample`."""
+    """Manual entries for renamed, rewritten and removed code; see `mutation_sample`."""
 
     def __init__(self, path: Path) -> None:
         tables = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -103,7 +103,7 @@ class Tree:
         return None
 
     def _elsewhere(self, qualname: str, line: str, occurrence: int) -> tuple[str, int] | None:
-        """Return the only place of this line in a function of the same name, best of same class."""
+        """Return the only place of this line in a function of this name, preferably its class."""
         last = qualname.rpartition(".")[2]
         found = [
             (owner, file, numbers[occurrence])

@@ -1,11 +1,11 @@
-"""Draws a fixed sample of mutants, and runs the tests against each of them in a copy of the tree.
+"""Mutation testing with a fixed sample: runs the tests against each mutant in a copy of the tree.
 
     python -m tools.mutation_sample draw                         list all mutants, draw the sample
     python -m tools.mutation_sample find                         print mutants without a known place
     python -m tools.mutation_sample run --results out/now.json --before out/then.json
 
-A run can be interrupted and continued. It takes hours, of one process with low priority; the first
-part is a coverage run of all tests. What a program cannot find, `mutation_moves.toml` says:
+A run can be interrupted and continued. It takes hours in one process with low priority, and starts
+with a coverage run of all tests. `mutation_moves.toml` locates moved mutants that are not found:
 
     [renamed]
     Landing = "QueryResult"                              # words, also in lines; or dotted names
@@ -41,7 +41,7 @@ from tools.mutants import Moves, Mutant, Tree
 HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "mutants.json"
 SEED = 20260101
-REST_S = 120.0  # of tests that have to do with the module, but do not execute the line
+REST_S = 120.0  # for related tests that do not execute the line
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def main() -> int:
     if arguments.command == "find":
         return _find(Tree(arguments.root), sample, Moves(arguments.moves))
     os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), 10))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the tests that run, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also ends the running tests
     warm_up()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         _run(arguments, sample, Path(folder).resolve())
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def _draw(arguments: argparse.Namespace) -> None:
-    from tools.mutant_draw import draw  # noqa: PLC0415 - the rest does without cosmic-ray
+    from tools.mutant_draw import draw  # noqa: PLC0415 - only this command needs cosmic-ray
 
     sample = [asdict(mutant) for mutant in draw(arguments.root, arguments.size, arguments.seed)]
     text = json.dumps(sample, indent=1, ensure_ascii=False)
@@ -93,7 +93,9 @@ def _run(arguments: argparse.Namespace, sample: list[Mutant], copy: Path) -> Non
     for folder in (arguments.cache, arguments.results.parent):
         folder.mkdir(parents=True, exist_ok=True)
     record = read_record(copy, arguments.markers, arguments.cache / f"{key[:16]}.json")
-    print(f"{len(record.seconds)} tests pass; left out, as they fail: {record.failed}", flush=True)
+    print(
+        f"{len(record.seconds)} tests pass; omitted because they fail: {record.failed}", flush=True
+    )
     judge = Judge(copy, record, Moves(arguments.moves))
     results = _read(arguments.results, key) if arguments.results.is_file() else {}
     before = _read(arguments.before) if arguments.before else {}
@@ -111,7 +113,7 @@ def _run(arguments: argparse.Namespace, sample: list[Mutant], copy: Path) -> Non
 
 
 class Judge:
-    """Puts one mutant at a time into the copy of the tree, and looks for a test that fails."""
+    """Puts one mutant at a time into the copy of the tree, and runs tests until one fails."""
 
     def __init__(self, copy: Path, record: Record, moves: Moves) -> None:
         self._copy = copy
@@ -121,7 +123,7 @@ class Judge:
         self._covering = CoveringTests(copy, self._tree, record)
 
     def judge(self, mutant: Mutant) -> Result:
-        """Return what the tests say; the copy is as before afterwards."""
+        """Return the result of the tests; the copy is restored afterwards."""
         if mutant.id in self._moves.removed:
             return Result("removed", self._moves.removed[mutant.id])
         place = self._tree.find(mutant, self._moves)
@@ -156,7 +158,7 @@ class Judge:
                     break
                 if run.is_timeout or failed not in left or self._run_once([failed]).failures:
                     return ran, run
-                # A test that fails by chance says nothing.
+                # A flaky failure does not count.
                 left = [test for test in left if test not in {failed, *run.seconds}]
         return ran, Run()
 
@@ -165,7 +167,7 @@ class Judge:
         return run_tests(self._copy, ("-x", *files), self._seconds, frozenset(tests))
 
     def _parts(self, tests: set[str]) -> Iterator[list[str]]:
-        """Yield the tests of the quickest files, then of more: to collect files takes long, too."""
+        """Yield the tests of the fastest files, then of more: collecting files is slow, too."""
         files: dict[str, list[str]] = defaultdict(list)
         for test in sorted(tests):
             files[test.partition("::")[0]].append(test)
@@ -193,7 +195,7 @@ def _read(path: Path, tree: str | None = None) -> dict[str, Result]:
 
 
 def _table(sample: list[Mutant], results: dict[str, Result], before: dict[str, Result]) -> str:
-    """Return the counts, what is killed no more, what is not killed, and all, as Markdown."""
+    """Return Markdown: counts, mutants no longer killed, mutants not killed, all mutants."""
     known = [mutant for mutant in sample if mutant.id in results]
     counts = Counter(results[mutant.id].outcome for mutant in known)
     alive = [each for each in known if results[each.id].outcome not in {"killed", "timeout"}]
@@ -233,7 +235,7 @@ def _copy(root: Path, target: Path) -> str:
 
 
 def _write(path: Path, lines: list[str]) -> None:
-    """Write a module, and remove its bytecode: Python checks that by size and full seconds only."""
+    """Write a module and remove its bytecode, which Python checks only by size and full seconds."""
     path.write_text("".join(lines), "utf-8")
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         compiled.unlink()
@@ -246,16 +248,18 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=["draw", "find", "run"])
-    parser.add_argument("--root", type=Path, default=HERE.parent, help="the tree to look at")
+    parser.add_argument("--root", type=Path, default=HERE.parent, help="the tree to test")
     parser.add_argument("--sample", type=Path, default=HERE / "mutation_sample.json")
     parser.add_argument("--moves", type=Path, default=HERE / "mutation_moves.toml")
-    parser.add_argument("--size", type=int, default=200, help="of the sample that is drawn")
+    parser.add_argument("--size", type=int, default=200, help="size of a new sample")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--results", type=Path, default=OUT, help="also as .md")
     parser.add_argument("--before", type=Path, help="results to compare with")
     parser.add_argument("--cache", type=Path, default=HERE.parent / ".cache" / "mutants")
     parser.add_argument("--markers", default="unit or conformance", help="which tests count")
-    parser.add_argument("--only", nargs="*", default=(), metavar="ID", help="run these once more")
+    parser.add_argument(
+        "--only", nargs="*", default=(), metavar="ID", help="run these mutants again"
+    )
     return parser.parse_args()
 
 

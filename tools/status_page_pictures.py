@@ -21,7 +21,7 @@ SCHEMES: dict[str, Literal["light", "dark"]] = {"": "light", "-dark": "dark"}
 
 
 def main() -> int:
-    """Wait for chart data, then take the page in light and dark, and with `--phone` narrow, too."""
+    """Wait for chart data, then capture the page in light and dark, with `--phone` also narrow."""
     arguments = _arguments()
     with running_browser() as browser:
         page = browser.new_page(viewport=WIDE)
@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("url", help="of the status page")
     parser.add_argument("--folder", type=Path, default=IMAGES, help="default: docs/images")
     parser.add_argument("--seconds", type=int, default=120, help="of figures in the charts")
-    parser.add_argument("--phone", action="store_true", help="also those of a phone")
+    parser.add_argument("--phone", action="store_true", help="also the width of a phone")
     return parser.parse_args()
 
 

@@ -12,12 +12,12 @@ from tools.k8s.manifests import BASE, CONFIG_MAP, POD_TEMPLATE, ROOT
 WHOLE_TIMEOUT_S = 280.0
 STEPS = (  # each with the faults that it shows
     "its startup probe passes at 10.244.0.10, before the executor starts",  # G1, G2
-    "with the rights and the memory that the manifest says",  # G10
+    "with the rights and the memory limit of its manifest",  # G10
     "a Spark job in local-cluster",
     "Prometheus scrapes",
-    "sidecar killed in the middle of a job",
-    "sidecar beyond its memory in the middle of a job",  # G6
-    "database away: lookups say so, the sidecar is alive all the same",  # G3
+    "sidecar killed during a job",
+    "sidecar above its memory limit during a job",  # G6
+    "database down: lookups fail, the sidecar stays alive",  # G3
     "sidecar frozen",
     "database back",
     "pod deleted",  # G4

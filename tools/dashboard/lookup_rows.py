@@ -52,7 +52,7 @@ GLANCE = Row(
         ),
         Panel(
             "Not available",
-            "Sidecars that refuse lookups in a dimension, because its table cannot be described.",
+            "Sidecars that refuse lookups in a dimension, because its schema cannot be read.",
             "none",
             (Query(total(f"{of_dimensions('sidelook_dimension_available')} == bool 0"), "down"),),
             Look.FIGURE,

@@ -55,7 +55,7 @@ FRESHNESS = Row(
         ),
         Panel(
             "Lag of the feed",
-            "Age of the newest change that is surely applied, in the worst sidecar.",
+            "Age of the newest change that is known to be applied, in the worst sidecar.",
             "s",
             (
                 Query(

@@ -77,9 +77,9 @@ class AuditReport:
         events = int(figures["sidelook_invalidations_total"])
         fenced = int(figures["sidelook_fenced_keys_total"])
         yield f"commits = {self.commits:,}, events = {events:,}, fenced keys = {fenced:,}"
-        yield f"faults that struck = {self.struck.total()}: {_listed(self.struck)}"
+        yield f"effective faults = {self.struck.total()}: {_listed(self.struck)}"
         if self.missed:
-            yield f"faults without effect = {self.missed.total()}: {_listed(self.missed)}"
+            yield f"ineffective faults = {self.missed.total()}: {_listed(self.missed)}"
         late = f"{self.late_hits} hits were replaced more than {LATE_S:.0f} s before"
         yield f"under way: {late}, the oldest {self.longest_lag_s:.1f} s"
         yield f"at rest: {_listed(self.checked)}"
@@ -193,7 +193,7 @@ def _show(line: str) -> None:
 
 def main() -> int:
     """Run the audit of the command line and print its report; 1 for stale entries."""
-    parser = argparse.ArgumentParser(description="Whether a cached row stays stale.")
+    parser = argparse.ArgumentParser(description="Check whether cached rows stay stale.")
     parser.add_argument("--feed", choices=["changelog", "notifications"], required=True)
     parser.add_argument("--mode", choices=["partial", "full", "mixed"], default="partial")
     parser.add_argument("--lookups", type=int, default=1_000_000)

@@ -34,7 +34,7 @@ def end_pool(world: FreshnessWorld, _: Chance) -> bool:
 
 
 def end_listening(world: FreshnessWorld, _: Chance) -> bool:
-    """The server ends all listening sessions: notifications are lost meanwhile."""
+    """The server ends all listening sessions: notifications are lost in between."""
     with _rising(world, _FAILED_SPLITS) as has_risen:
         return _terminate(world, _LISTENING) > 0 and has_risen()
 

@@ -14,12 +14,12 @@ from lookup_core.keys.canonical_keys import Hashes
 from service.commands.application import run
 
 UNFENCED = "unfenced"  # assumes that a read after a change event has seen the change
-NAIVE = "naive"  # caches every read, also of keys that were invalidated meanwhile
+NAIVE = "naive"  # caches every read, even of keys invalidated in between
 
 
 def break_fences(twin: str) -> None:
     """Disable the fence, and for NAIVE the detaching of flights."""
-    setattr(RecentChanges, "admits", _admit_all)  # noqa: B010  # mypy minds an assignment
+    setattr(RecentChanges, "admits", _admit_all)  # noqa: B010  # mypy rejects an assignment
     if twin == NAIVE:
         setattr(FlightTable, "detach", _detach_none)  # noqa: B010  # as above
 

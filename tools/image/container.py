@@ -117,7 +117,7 @@ def _mount(target: str, kind: str, options: Sequence[str], *, source: str = "") 
 
 
 def runtime_default() -> Profile:
-    """What `seccompProfile: RuntimeDefault` means without capabilities; raises ToolUnavailable."""
+    """Return the seccomp profile `RuntimeDefault` without capabilities; raises ToolUnavailable."""
     folder = debian_package(_PROFILE_PACKAGE)
     shipped = json.loads((folder / "usr/share/containers/seccomp.json").read_text())
     return _without_capabilities(shipped)

@@ -131,7 +131,7 @@ class ContainerRuntime:
 def container_runtime() -> Iterator[ContainerRuntime]:
     """A runtime in a temporary folder that all users can read; raises ToolUnavailable.
 
-    What a killed run leaves is removed by the next one.
+    The next run removes the files and processes of a killed run.
     """
     runc = debian_tool("runc", "runc")
     remove_dead_runs(Path(tempfile.gettempdir()))

@@ -108,7 +108,7 @@ def _doctor_faults(deployment: Deployment) -> Iterator[str]:
         yield f"its ConfigMap has no valid {CONFIGURATION}"
     else:
         socket, needs = settings.listen.unix, SidecarNeeds.of(settings)
-    # A shipped pod leaves time for a whole table, which any configuration may add later.
+    # A shipped pod leaves time to load a full table, which a configuration may add later.
     patience_s = max(needs.longest_load_s, FullSettings().warmup_max_wait_s)
     needs = replace(needs, longest_load_s=patience_s)
     found = [*pod_findings(subject, template, socket=socket, checks_all=True)]

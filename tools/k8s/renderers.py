@@ -43,7 +43,7 @@ class JavaProgramFailed(Exception):
 
 
 def build_kustomization(folder: Path) -> list[Manifest]:
-    """What `kubectl apply -k` would apply; raises KustomizationRefused, and ToolUnavailable."""
+    """Return what `kubectl apply -k` applies; raises KustomizationRefused and ToolUnavailable."""
     built = subprocess.run(
         [_kustomize(), "build", str(folder)],
         check=False,
@@ -83,5 +83,5 @@ def run_java(program: str, *arguments: str) -> str:
 
 @cache
 def _kustomize() -> Path:
-    # Debian has it since trixie; the program also runs on older releases.
+    # Debian has kustomize since trixie; the program also runs on older releases.
     return debian_tool("kustomize", "kustomize", suite="trixie")

@@ -1,4 +1,4 @@
-"""Everything that k8s/ brings to a cluster: plain files, kustomizations, and the chart with values.
+"""Renderings of k8s/: plain files, kustomizations, and the chart with example values.
 
 Lists the objects; `validation` and `pod_rules` judge them.
 """

@@ -146,7 +146,7 @@ class Link:
         try:
             upper_reader, upper = await asyncio.open_unix_connection(str(self._sidecar_path))
         except OSError:
-            writer.transport.abort()  # the server is away, and so is the link
+            writer.transport.abort()  # without the server the connection ends, too
             return
         self._writers |= {writer, upper}
         self._to_clients.add(writer)

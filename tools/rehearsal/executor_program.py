@@ -25,7 +25,7 @@ LAST = "while the pod is deleted"
 SCHEMA = "name string, segment string, tier int"
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # they live for a minute
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # executors run for a minute
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",

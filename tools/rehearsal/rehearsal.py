@@ -52,7 +52,7 @@ class Rehearsal:
         pace: float,
         patience_s: float,
     ) -> "Rehearsal":
-        """Nothing runs yet."""
+        """Create the parts; nothing runs yet."""
         root, folder = HostRoot(runtime.folder / "database-root"), runtime.folder / "database"
         database = Database(runtime, root, folder)
         pod = Pod(manifests, runtime=runtime, image=image, dsn=database.dsn)
@@ -78,7 +78,7 @@ class Rehearsal:
     def _prepare(self, stack: ExitStack) -> None:
         with step("network: pod, database and monitoring each have a namespace and an address"):
             machines.make_network()
-        with step("database: PostgreSQL answers at its address, and has the table"):
+        with step("database: PostgreSQL responds at its address and has the table"):
             self.database.make()
             stack.callback(self.database.stop)
             self.database.start()
@@ -96,7 +96,7 @@ class Rehearsal:
             kubelet.run()
             stack.callback(kubelet.abandon)
             kubelet.wait_for_start(within_s=self.patience_s)
-        with step("sidecar: it is ready, with the rights and the memory that the manifest says"):
+        with step("sidecar: it is ready, with the rights and the memory limit of its manifest"):
             until(kubelet.is_ready.is_set, within_s=self.patience_s)
             self.pod.demand_rights(kubelet.running())
 
@@ -114,18 +114,16 @@ class Rehearsal:
             stack.callback(prometheus.remove)
             query = "sum(sidelook_lookups_total)"
             until(lambda: self.monitoring.value(query) >= 2 * CUSTOMERS, within_s=PATIENCE_S)
-            # A scrape of more than a second counts as a target that is down, so this may change.
+            # A scrape of more than a second marks the target as down for a while.
             until(lambda: self.monitoring.value("up") == 1, within_s=PATIENCE_S)
 
     def _lose_sidecar(self, executor: Executor) -> None:
-        with step("sidecar killed in the middle of a job: restarted alone, all rows are right"):
+        with step("sidecar killed during a job: only the sidecar restarts, all rows are right"):
             until(lambda: executor.is_at(KILLED) and self._has_channels(), within_s=PATIENCE_S)
             self._restarted_by(lambda: self.kubelet.running().signal(signal.SIGKILL))
             executor.open(KILLED)
             executor.demand_rows(KILLED)
-        with step(
-            "sidecar beyond its memory in the middle of a job: killed, restarted, rows right"
-        ):
+        with step("sidecar above its memory limit during a job: killed, restarted, rows right"):
             until(lambda: executor.is_at(STARVED) and self._has_channels(), within_s=PATIENCE_S)
             self._restarted_by(self._use_up_memory)
             executor.open(STARVED)
@@ -133,19 +131,17 @@ class Rehearsal:
 
     def _lose_database(self) -> None:
         kubelet = self.kubelet
-        with step("database away: lookups say so, the sidecar is alive all the same"):
+        with step("database down: lookups fail, the sidecar stays alive"):
             restarts = kubelet.restarts
             self.database.stop()
             until(lambda: not self._is_answered(), within_s=PATIENCE_S)
             failure = self.pod.manifests.probe("livenessProbe", address=machines.POD).failure()
             demand(failure is None and kubelet.restarts == restarts, f"{failure}")
-        with step(
-            "sidecar frozen: its liveness probe fails, it is killed, starts without a database"
-        ):
+        with step("sidecar frozen: its liveness probe fails, it restarts without a database"):
             self._restarted_by(lambda: kubelet.running().signal(signal.SIGSTOP))
             demand("sidecar: liveness probe failed" in kubelet.history(), "another restart reason")
             demand(not kubelet.is_ready.is_set(), "it is ready without a database")
-        with step("database back: ready again, and lookups are answered, without a restart"):
+        with step("database back: the sidecar is ready and lookups succeed, without a restart"):
             restarts = kubelet.restarts
             self.database.start()
             until(lambda: self._is_answered() and kubelet.is_ready.is_set(), within_s=PATIENCE_S)
@@ -172,7 +168,7 @@ class Rehearsal:
 
     def _use_up_memory(self) -> None:
         sidecar = self.kubelet.running()
-        # So that the kernel kills the sidecar, and no other process of the group.
+        # The kernel must kill the sidecar and no other process of the group.
         Path(f"/proc/{sidecar.process_id}/oom_score_adj").write_text("1000")
         sidecar.execute(["python", "-c", USE_MEMORY])
         status = sidecar.wait()

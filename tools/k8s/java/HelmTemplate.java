@@ -9,7 +9,7 @@ import java.util.Map;
  * Renders a chart as `helm template` does, once for each file of values; installs nothing.
  *
  * <p>Arguments: the chart's folder, a version of Kubernetes, and the files of values. Prints a JSON
- * list with an object for each file: its `rendered` text, or why it was `refused`.
+ * list with an object for each file: its `rendered` text, or the reason it was `refused`.
  */
 class HelmTemplate {
   public static void main(String[] arguments) throws Exception {
@@ -25,7 +25,7 @@ class HelmTemplate {
       var command = new Helm(chart).template().withName("sidelook").withNamespace("spark");
       return Map.of(
           "rendered", command.withKubeVersion(kubernetes).withValuesFile(values).call());
-    } catch (IllegalStateException refused) { // what Helm says about the chart or its values
+    } catch (IllegalStateException refused) { // Helm's error about the chart or its values
       return Map.of("refused", refused.getMessage());
     }
   }

@@ -10,15 +10,14 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Prints the JSON schema of Java classes that stand for objects of Kubernetes: which fields they
- * have and of which type, no others. Knows no rules beyond that.
+ * Prints the JSON schema of Java classes for objects of Kubernetes: their fields with types, and no
+ * further rules.
  *
- * <p>Arguments: the classes' names. A Java class holds what its generator found in the operator's
- * Go types.
+ * <p>Arguments: the names of the classes, which are generated from the operator's Go types.
  */
 class ModelSchema {
   private static final String MODELS = "io.fabric8.";
-  // What is written as another type than its class has fields.
+  // Types whose JSON form differs from the fields of their class.
   private static final Map<String, Object> WRITTEN =
       Map.of(
           "IntOrString", Map.of("type", List.of("integer", "string")),
