@@ -48,8 +48,8 @@ Sidelook's time includes the start of the job, reading Parquet, and passing rows
 back. PostgreSQL, sidecar and Spark share the cores. Processor seconds are counted in an extra
 round.
 
-With Zipf keys, most of {size.events:,} events repeat the key of another event. `batch.max_keys` has
-its default, but misses may wait {linger} for others (`batch.linger`). Each mode runs once. The
+With Zipf keys, most of the {size.events:,} events repeat the key of another event. `batch.max_keys`
+has its default, but misses may wait {linger} for others (`batch.linger`). Each mode runs once. The
 sidecar counts its queries. PostgreSQL counts the transactions of both modes together, including
 those that read the schema of the table.
 """
