@@ -6,7 +6,6 @@ queries a real PostgreSQL, because a cache hit does not wait for other channels.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -36,22 +35,13 @@ FULL = (400, 5)  # lookups per phase, rounds
 QUICK = (100, 2)
 
 
-@dataclass(slots=True)
-class Phase:
-    """Latencies of the quiet channel next to one neighbour."""
-
-    name: str
-    seconds: list[float] = field(default_factory=list)
-
-    def percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the latencies."""
-        return float(np.percentile(self.seconds, percent)) * 1000
+Latencies = Mapping[str, list[float]]  # {phase: latencies in seconds}
 
 
 def fairness(folder: Path, *, is_quick: bool) -> Section:
     """Measure the phases in turn."""
     lookups, rounds = QUICK if is_quick else FULL
-    phases = {name: Phase(name) for name in NEIGHBOURS}
+    latencies: Latencies = {name: [] for name in NEIGHBOURS}
     with customers_postgres(folder / "postgres", rows=ROWS) as dsn:
         customers = {
             "source": {"kind": "postgres", "dsn": dsn, "table": "public.customers"},
@@ -63,24 +53,24 @@ def fairness(folder: Path, *, is_quick: bool) -> Section:
             _run_round(sidecar.endpoint, lookups, seed=0)  # warms up
             for number in range(1, rounds + 1):
                 for name, seconds in _run_round(sidecar.endpoint, lookups, seed=number).items():
-                    phases[name].seconds += seconds
+                    latencies[name].extend(seconds)
     what = f"quiet channel {BUSY}: p99 against alone"
     return Section(
         name="fairness",
         title="Latency of a quiet channel next to a busy one",
         remarks=[f"{_REMARK} {rounds} rounds in turn."],
-        tables=[_table(phases)],
-        targets=[Target(what, phase_ratio(phases, BUSY), MOST_RATIO, is_at_least=False)],
+        tables=[_table(latencies)],
+        targets=[Target(what, p99_ratio(latencies, BUSY), MOST_RATIO, is_at_least=False)],
     )
 
 
-def phase_ratio(phases: Mapping[str, Phase], name: str) -> float:
+def p99_ratio(latencies: Latencies, phase: str) -> float:
     """Return the p99 of a phase against that of the channel alone."""
-    return phases[name].percentile_ms(99) / phases["alone"].percentile_ms(99)
+    return float(np.percentile(latencies[phase], 99) / np.percentile(latencies["alone"], 99))
 
 
-def _run_round(endpoint: str, lookups: int, *, seed: int) -> dict[str, list[float]]:
-    """Measure the phases one after the other; return {phase: latencies in seconds}."""
+def _run_round(endpoint: str, lookups: int, *, seed: int) -> Latencies:
+    """Measure the phases one after the other."""
     found = {}
     for name, (keys, interval_s) in NEIGHBOURS.items():
         quiet = LookupClient(endpoint, "customers", ROWS, QUIET_KEYS, seed=seed)
@@ -107,12 +97,12 @@ def _neighbour(client: LookupClient, interval_s: float) -> Iterator[None]:
         process.join()
 
 
-def _table(phases: Mapping[str, Phase]) -> FigureTable:
+def _table(latencies: Latencies) -> FigureTable:
     headings = ("a quiet channel", "median ms", "p99 ms", "p99 to alone", "lookups")
     rows = []
-    for name, phase in phases.items():
-        median, tail = (f"{phase.percentile_ms(percent):.1f}" for percent in (50, 99))
+    for phase, seconds in latencies.items():
+        median, tail = (f"{each * 1000:.1f}" for each in np.percentile(seconds, (50, 99)))
         rows.append(
-            (name, median, tail, f"{phase_ratio(phases, name):.2f}", f"{len(phase.seconds):,}")
+            (phase, median, tail, f"{p99_ratio(latencies, phase):.2f}", f"{len(seconds):,}")
         )
     return FigureTable(f"Lookups of {QUIET_KEYS} keys, none cached", headings, rows)

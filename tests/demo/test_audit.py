@@ -1,6 +1,6 @@
 """Audit of the demonstration: every wrong value, lost row and wrong count is found."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,74 +40,64 @@ def every_flight() -> pa.Table:
     return all_flights()
 
 
-@pytest.fixture(scope="module")
-def flights(every_flight: pa.Table) -> pa.Table:
-    """Return the first thousand flights."""
-    return every_flight.slice(0, 1_000)
+@dataclass(frozen=True)
+class RightRun:
+    """A run in which everything agrees."""
+
+    flights: pa.Table
+    enriched: pa.Table
+    totals: list[Totals]
 
 
 @pytest.fixture(scope="module")
-def enriched(flights: pa.Table) -> pa.Table:
-    """Return these flights with the columns and outcomes of a plain join."""
-    found = flights
+def right(every_flight: pa.Table) -> RightRun:
+    """Return a run of the first thousand flights."""
+    flights = enriched = every_flight.slice(0, 1_000)
     for dimension in DIMENSIONS:
         answers = reference(flights, dimension)
         outcome = pc.if_else(pc.is_valid(answers[FOUND]), "hit", "missing").combine_chunks()
         status = pa.StructArray.from_arrays([outcome], names=["outcome"])
         for name in answers.column_names[:-1]:
-            found = found.append_column(name, answers[name])
-        found = found.append_column(dimension.status_column, status)
-    return found
+            enriched = enriched.append_column(name, answers[name])
+        enriched = enriched.append_column(dimension.status_column, status)
+    totals = [count_totals(each, enriched, queries=7, metrics=METRICS) for each in DIMENSIONS]
+    return RightRun(flights, enriched, totals)
 
 
-@pytest.fixture(scope="module")
-def totals(enriched: pa.Table) -> list[Totals]:
-    """Return the figures of a right run."""
-    return [
-        count_totals(dimension, enriched, queries=7, metrics=METRICS) for dimension in DIMENSIONS
-    ]
+def test_right_output_has_no_faults(right: RightRun) -> None:
+    """A right run has no faults; 2,000 queries of the four dimensions are one."""
+    many = [replace(each, queries=500, sidecar_queries=500) for each in right.totals]
 
-
-def with_column(table: pa.Table, name: str, column: object) -> pa.Table:
-    """Return the table with another column of this name."""
-    return table.set_column(table.column_names.index(name), name, column)
-
-
-def test_right_output_has_no_faults(
-    flights: pa.Table, enriched: pa.Table, totals: list[Totals]
-) -> None:
-    """A run without differences has no faults."""
-    assert audit(flights, enriched, totals) == []
+    assert audit(right.flights, right.enriched, right.totals) == []
+    assert audit(right.flights, right.enriched, many) == ["2000 queries, not below 2000"]
 
 
 @pytest.mark.parametrize("rows", [999, 1_001])
-def test_lost_or_repeated_flight_is_found(
-    flights: pa.Table, enriched: pa.Table, totals: list[Totals], rows: int
-) -> None:
+def test_lost_or_repeated_flight_is_found(right: RightRun, rows: int) -> None:
     """A lost or repeated flight is a fault."""
-    wrong = pa.concat_tables([enriched, enriched.slice(999)]).slice(0, rows)
+    wrong = pa.concat_tables([right.enriched, right.enriched.slice(999)]).slice(0, rows)
 
     records = f"{rows} records of {min(rows, 1_000)} flights"
-    assert audit(flights, wrong, totals) == [
+    assert audit(right.flights, wrong, right.totals) == [
         f"not each of 1000 flights exactly once, but {records}"
     ]
 
 
-def test_wrong_output_is_found(flights: pa.Table, enriched: pa.Table, totals: list[Totals]) -> None:
-    """One wrong value, a wrong outcome, or a changed column of a flight is a fault."""
+def test_wrong_output_is_found(right: RightRun) -> None:
+    """A wrong value, a wrong outcome, and a changed column of a flight are faults."""
+    enriched = right.enriched
     years = pa.array([1903, *enriched["plane_year"].to_pylist()[1:]], pa.int32())
     missing = pa.array([{"outcome": "missing"}] * enriched.num_rows)
+    distance = pc.add(enriched["distance"], 1)
     wrong = {
         "plane_year": (years, "planes: the column plane_year differs from a plain join"),
         "airline_lookup": (missing, "airlines: outcomes differ from a plain join"),
-        "distance": (
-            pc.add(enriched["distance"], 1),
-            "the column distance of the flights was changed",
-        ),
+        "distance": (distance, "the column distance of the flights was changed"),
     }
 
     for name, (column, fault) in wrong.items():
-        assert audit(flights, with_column(enriched, name, column), totals) == [fault]
+        other = enriched.set_column(enriched.column_names.index(name), name, column)
+        assert audit(right.flights, other, right.totals) == [fault]
 
 
 @pytest.mark.parametrize(
@@ -120,31 +110,19 @@ def test_wrong_output_is_found(flights: pa.Table, enriched: pa.Table, totals: li
     ],
 )
 def test_disagreeing_counts_are_found(
-    flights: pa.Table,
-    enriched: pa.Table,
-    totals: list[Totals],
-    change: dict[str, object],
-    fault: str,
+    right: RightRun, change: dict[str, object], fault: str
 ) -> None:
-    """The counts of the output, the sidecar and PostgreSQL agree."""
-    airlines = replace(totals[2], **change)  # type: ignore[arg-type]  # fields by name
+    """Different counts of output, sidecar and PostgreSQL are a fault."""
+    planes, airports, airlines, weather = right.totals
+    wrong = replace(airlines, **change)  # type: ignore[arg-type]  # fields by name
 
-    (found,) = audit(flights, enriched, [*totals[:2], airlines, totals[3]])
+    (found,) = audit(right.flights, right.enriched, [planes, airports, wrong, weather])
 
     assert found.startswith(f"airlines: {fault}")
 
 
-def test_many_queries_are_a_fault(
-    flights: pa.Table, enriched: pa.Table, totals: list[Totals]
-) -> None:
-    """The four dimensions need fewer than 2,000 queries."""
-    many = [replace(figures, queries=500, sidecar_queries=500) for figures in totals]
-
-    assert audit(flights, enriched, many) == ["2000 queries, not below 2000"]
-
-
 def test_totals_come_from_three_sources() -> None:
-    """Records are counted in the output, keys by the sidecar, and queries by both ends."""
+    """Records are counted in the output, keys by the sidecar, queries by both ends."""
     outcomes = {"a": "hit", "b": "stale", "c": "fetched", "d": "missing", None: "error"}
     status = [{"outcome": outcome} for outcome in outcomes.values()]
     enriched = pa.table({"tailnum": list(outcomes), "plane_lookup": status})
