@@ -36,7 +36,7 @@ $(INSTALLED): requirements/dev.txt
 		-r requirements/dev.txt
 	touch $(INSTALLED)
 
-demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 then changes tables meanwhile, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
+demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes tables during a stream, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
 check: $(INSTALLED) ## Lint, types, layers, unit and conformance tests; 90 seconds on two cores
