@@ -16,7 +16,6 @@ from spark_client.fake_sidecar import FakeSidecar
 from spark_client.transport.endpoint import (
     SYSTEMS_TLS,
     ClientTls,
-    Endpoint,
     endpoint_of,
     limit_wait,
 )
@@ -26,31 +25,18 @@ from tests.spark_client.fake_server import FakeServer
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "web_socket_url"),
+    ("url", "web_socket_url"),
     [
-        (
-            Endpoint("unix:///run/a.sock", "/run/a.sock", "localhost", 0, is_secure=False),
-            "ws://localhost/v1/stream",
-        ),
-        (
-            Endpoint("http://127.0.0.1:8815", None, "127.0.0.1", 8815, is_secure=False),
-            "ws://127.0.0.1:8815/v1/stream",
-        ),
-        (Endpoint("http://a", None, "a", 80, is_secure=False), "ws://a:80/v1/stream"),
-        (Endpoint("https://[::1]/", None, "::1", 443, is_secure=True), "wss://[::1]:443/v1/stream"),
+        ("unix:///run/a.sock", "ws://localhost/v1/stream"),
+        ("http://a", "ws://a:80/v1/stream"),
+        ("https://[::1]/", "wss://[::1]:443/v1/stream"),
     ],
 )
-def test_urls_are_parsed(endpoint: Endpoint, web_socket_url: str) -> None:
-    """A socket's path, or host and port with the usual defaults."""
-    assert endpoint_of(endpoint.url) == endpoint
-    assert endpoint.web_socket_url == web_socket_url
-
-
-@pytest.mark.parametrize("url", ["http://a/b", "unix://relative/path"])
-def test_other_urls_are_refused(url: str) -> None:
-    """A malformed URL and a relative path are refused; the error has the accepted form."""
+def test_streams_have_web_socket_urls(url: str, web_socket_url: str) -> None:
+    """A socket stands for localhost; a relative path of a socket is refused."""
+    assert endpoint_of(url).web_socket_url == web_socket_url
     with pytest.raises(ValueError, match="unix:///path"):
-        endpoint_of(url)
+        endpoint_of("unix://relative/path")
 
 
 def test_unusable_sockets_are_distinguished(tmp_path: Path) -> None:

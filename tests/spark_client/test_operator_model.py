@@ -190,23 +190,6 @@ def test_records_leave_as_the_mode_promises(mode: OutputMode, scenario: Scenario
     assert scenario.silence or not any(late)
 
 
-SHARED_KEYS: list[list[tuple[int | None, int]]] = [[(key, 0) for key in range(4)]] * 20
-
-
-def test_only_the_mode_keeps_the_order() -> None:
-    """Unordered records of one key overtake each other; in key order only those of other keys."""
-    runs = [Scenario(SHARED_KEYS, seed) for seed in range(5)]
-
-    unordered = [enriched(OutputMode.UNORDERED, run) for run in runs]
-    key_ordered = [enriched(OutputMode.KEY_ORDERED, run) for run in runs]
-
-    assert not any(map(keeps_keys_in_order, unordered))
-    assert all(map(keeps_keys_in_order, key_ordered))
-    for rows in key_ordered:
-        numbers = [row["number"] for row in rows]
-        assert numbers != sorted(numbers)
-
-
 texts = st.text(max_size=4)
 
 

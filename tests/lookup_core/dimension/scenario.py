@@ -161,14 +161,9 @@ def words_of(answers: Sequence[Answer]) -> Words:
 class Scenario:
     """One dimension; the test moves `now`."""
 
-    def __init__(
-        self,
-        chosen: DimensionSettings | None = None,
-        *,
-        state_class: type[DimensionState] = DimensionState,
-    ) -> None:
+    def __init__(self, chosen: DimensionSettings | None = None) -> None:
         self.now = 0.0
-        self.state = state_class(chosen or settings(), SCHEMA)
+        self.state = DimensionState(chosen or settings(), SCHEMA)
         self.ages: dict[tuple[int, int], float] = {}  # {(lookup, position): seconds}
         self._keys: dict[int, list[int]] = {}  # {batch: its keys}
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.errors import ErrorCode
 from lookup_core.settings import CacheMode, CacheSettings
 from tests.lookup_core.dimension.scenario import (
     FAULTY,
@@ -195,21 +194,6 @@ def test_dimension_without_columns_knows_existence() -> None:
     assert outcomes == [([1], [1]), ([0], [2]), ([0], [2]), ([1], [0])]
 
 
-def test_text_keys_differ_by_any_byte() -> None:
-    """Keys of text are the same only if all of their bytes are."""
-    state = DimensionState(
-        settings(), DimensionSchema(pa.schema({"id": pa.utf8()}), SCHEMA.columns)
-    )
-    texts = pa.record_batch({"id": ["a", "a\0", "", "a"]})
-    keys = TypedKeys(texts, np.zeros(0, np.int32), {})
-
-    state.submit(replace(request(1), keys=keys), 0.0)
-    order = state.next_order(0.0)
-
-    assert order is not None
-    assert order.keys.to_pydict() == {"id": ["a", "a\0", ""]}
-
-
 def test_key_in_flight_is_shared(scenario: Scenario) -> None:
     """A key that is queued or being fetched is not fetched again; all waiters get its row."""
     scenario.look_up(1, 8, 7, 7, 8)
@@ -306,11 +290,3 @@ def test_default_row_replaces_missing() -> None:
     assert [scenario.ages[place] for place in ((1, 0), (1, 1), (2, 0))] == [1.0, 0.0, 1.0]
     failed = scenario.fail(scenario.query(3, 9), ErrorCode.FORBIDDEN)
     assert failed == ended(3, "error forbidden")
-
-
-def test_unfit_default_row_is_refused() -> None:
-    """A default row with an unknown column is an error that names the nearest column."""
-    with pytest.raises(BackendError, match="did you mean name") as caught:
-        Scenario(settings(default={"naem": "x"}))
-
-    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE

@@ -1,21 +1,8 @@
 """The state of a dimension against the reference model, in random interleavings."""
 
-import numpy as np
-import numpy.typing as npt
-import pytest
-from hypothesis import Phase, seed
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.flight_table import FlightTable, Numbers
 from lookup_core.errors import ErrorCode
 from lookup_core.protection.backend_guard import BackendGuard
 from tests.lookup_core.dimension.naive_dimension import (
@@ -26,6 +13,7 @@ from tests.lookup_core.dimension.naive_dimension import (
     NaiveDimension,
 )
 from tests.lookup_core.dimension.scenario import FAULTY, Key, Result, Scenario, Words, settings
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 MAX_KEYS, MAX_IN_FLIGHT = 3, 2
 SETTINGS = settings(
@@ -49,11 +37,9 @@ CODES = (
 class DimensionMachine(RuleBasedStateMachine):
     """A table whose rows change, callers that come and go, and a backend of any speed."""
 
-    state_class: type[DimensionState] = DimensionState
-
     def __init__(self) -> None:
         super().__init__()
-        self.scenario = Scenario(SETTINGS, state_class=self.state_class)
+        self.scenario = Scenario(SETTINGS)
         self.model = NaiveDimension(max_keys=MAX_KEYS, guard=BackendGuard(MAX_IN_FLIGHT))
         self.table: dict[int, int | None] = dict.fromkeys(KEYS)  # {key: version; None: no row}
         self.table |= dict.fromkeys(KEYS[:2], 0)
@@ -227,38 +213,7 @@ class DimensionMachine(RuleBasedStateMachine):
                 assert int(name.partition("@")[2]) >= floor
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.full)])
+@example_counts(quick=15, full=300)
 def test_state_agrees_with_the_model(examples: int) -> None:
     """In any order of events no answer is older than the changes reported before it."""
-    profile = hypothesis_settings(max_examples=examples, stateful_step_count=50)
-
-    run_state_machine_as_test(DimensionMachine, settings=profile)
-
-
-class _NeverDetaches(FlightTable):
-    def detach(self, flights: Numbers) -> None:
-        """Do nothing."""
-
-    def may_keep(self, flights: Numbers) -> npt.NDArray[np.bool_]:
-        """Keep every row."""
-        return np.ones(len(flights), np.bool_)
-
-
-class _KeepsOutdatedReads(DimensionState):
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
-        self._flights.__class__ = _NeverDetaches  # other parts hold it, too
-
-
-def test_model_finds_outdated_reads() -> None:
-    """The model fails a state that keeps what it read before an invalidation."""
-
-    class BrokenMachine(DimensionMachine):
-        state_class = _KeepsOutdatedReads
-
-    quick = hypothesis_settings(
-        max_examples=500, stateful_step_count=50, phases=[Phase.generate], database=None
-    )
-
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(seed(1)(BrokenMachine), settings=quick)
+    run_model(DimensionMachine, examples=examples, steps=50)

@@ -122,24 +122,6 @@ def test_abandoned_key_is_not_cached(scenario: Scenario) -> None:
     assert scenario.look_up(3, 7, 8) == {1: "hit Bert"}
 
 
-def test_next_deadline_is_the_earliest() -> None:
-    """It is the time of a query that can be sent, else the first deadline of a waiter."""
-    scenario = Scenario(settings(max_in_flight=1))
-    deadlines = [scenario.next_deadline]
-    scenario.now = 3.0
-    scenario.look_up(1, 7, deadline=5.0)
-    scenario.look_up(2, 7, deadline=4.0)
-    deadlines.append(scenario.next_deadline)
-    batch = scenario.resend()
-    scenario.look_up(3, 8, deadline=6.0)  # without a slot
-
-    deadlines.append(scenario.next_deadline)
-    scenario.leave(2)
-    deadlines.append(scenario.next_deadline)
-    scenario.land(batch)
-    assert [*deadlines, scenario.next_deadline] == [None, 3.0, 4.0, 5.0, 3.0]
-
-
 def test_excess_keys_are_refused() -> None:
     """Beyond the limit a lookup is refused as a whole; cached rows are still answered."""
     scenario = Scenario(settings(max_waiting_keys=2))

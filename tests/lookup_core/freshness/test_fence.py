@@ -212,23 +212,16 @@ def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
     assert fence.lets_in(snapshot=later, now=71.0) == [True]
 
 
-def test_oldest_changes_leave_first() -> None:
-    """Beyond the capacity, the oldest changes count for the whole table."""
-    fence = Fence(capacity=4)
-    fence.report(1, 2, by=[101, 102], at=1.0)
-    fence.report(3, 4, 5, by=[103, 104, 105], at=2.0)
+@pytest.mark.parametrize(
+    ("capacity", "reports"), [(4, [[1, 2], [3, 4, 5]]), (2, [[1, 2, 3]])], ids=["room", "surplus"]
+)
+def test_oldest_changes_leave_first(capacity: int, reports: list[list[int]]) -> None:
+    """Beyond the capacity, the oldest changes, also of one report, count for the whole table."""
+    fence = Fence(capacity=capacity)
+    for keys in reports:
+        fence.report(*keys, by=[100 + key for key in keys])
 
-    assert len(fence) == 4
-    assert fence.lets_in(snapshot="101:109:101", sent_at=3.0) == [False]
-    assert fence.lets_in(9, 2, snapshot="102:109:102", sent_at=3.0) == [True, False]
-
-
-def test_surplus_counts_for_the_table() -> None:
-    """Of more changes at once than the capacity, the first count for the whole table."""
-    fence = Fence(capacity=2)
-    fence.report(1, 2, 3, by=[101, 102, 103])
-
-    assert len(fence) == 2
+    assert len(fence) == capacity
     assert fence.lets_in(snapshot="101:109:101") == [False]
     assert fence.lets_in(9, 1, 2, snapshot="102:109:102") == [True, True, False]
 

@@ -4,29 +4,15 @@ Transactions commit, become visible, are replayed by a standby and are reported 
 reads are sent, executed and landed in between. Single rules have scenarios in `test_fence`.
 """
 
-from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
-import pytest
-from hypothesis import Phase, seed
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
 from tests.lookup_core.dimension.scenario import Result, Scenario
 from tests.lookup_core.freshness.transactional_table import Transaction, TransactionalTable
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 KEYS = range(4)
 AGE_S = 10.0
@@ -40,8 +26,6 @@ SETTINGS = DimensionSettings(
 
 class FenceMachine(RuleBasedStateMachine):
     """Writers, a feed and readers; no cached row is older than a reported change."""
-
-    make_fence: Callable[..., RecentChanges] = RecentChanges
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,9 +41,7 @@ class FenceMachine(RuleBasedStateMachine):
     def begin(self, capacity: int, *, of_standby: bool) -> None:
         """The fence overflows, or does not; reads go to the primary or to a standby."""
         self.of_standby = of_standby
-        state = self.scenario.state
-        fence = type(self).make_fence(age_s=AGE_S, capacity=capacity)
-        state._fence = fence
+        self.scenario.state._fence = RecentChanges(age_s=AGE_S, capacity=capacity)
 
     @precondition(lambda self: self.table.free_keys())
     @rule(data=st.data())
@@ -165,31 +147,7 @@ class FenceMachine(RuleBasedStateMachine):
             self.read.pop(batch, None)
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.full)])
+@example_counts(quick=15, full=300)
 def test_no_row_stays_stale(examples: int) -> None:
     """In any order of events no cached row is older than a reported change of its key."""
-    profile = hypothesis_settings(max_examples=examples, stateful_step_count=50)
-
-    run_state_machine_as_test(FenceMachine, settings=profile)
-
-
-class _AdmitsAll(RecentChanges):
-    def admits(
-        self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
-    ) -> npt.NDArray[np.bool_]:
-        """Require no proof."""
-        del snapshot, sent_at, now
-        return np.ones(len(hashes), np.bool_)
-
-
-def test_model_finds_unfenced_reads() -> None:
-    """The model fails a cache that keeps reads without a proof."""
-
-    class BrokenMachine(FenceMachine):
-        make_fence = _AdmitsAll
-
-    quick = hypothesis_settings(
-        max_examples=2000, stateful_step_count=40, phases=[Phase.generate], database=None
-    )
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(seed(2)(BrokenMachine), settings=quick)
+    run_model(FenceMachine, examples=examples, steps=50)

@@ -1,6 +1,7 @@
 """Model of client channels against server channels, with frames in flight between them.
 
-Channels share one credit pool. Connections are lost, lookups abandoned and answered in parts.
+Channels share one credit pool. Connections are lost, lookups abandoned and answered in parts. The
+frames that a client may send in each state are those of docs/wire_protocol.md.
 """
 
 from collections import deque
@@ -30,6 +31,12 @@ from tests.lookup_core.protocol.channel_frames import (
 CHANNELS = 3
 POOL_BYTES = 400 * 1024  # so small that the channels need each other's credit
 SIZES = [1, 30, 3_000, 20_000, 33_600, 60_000]  # of keys; the last one is larger than any share
+MAY_SEND: dict[str, tuple[type[Frame], ...]] = {
+    "free": (),
+    "opening": (),
+    "open": (frames.Lookup, frames.Watermark, frames.Status, frames.Cancel),
+    "leaving": (frames.Cancel,),
+}
 
 
 def key_of(number: int, size: int) -> str:
@@ -51,10 +58,21 @@ class Line:
         self.client = ClientChannel(1, REQUEST)
         self.numbers: dict[int, range] = {}  # {question: of its keys}
         self.unanswered: dict[int, set[int]] = {}  # {question: positions}
+        self.to_client: deque[Frame] = deque()
+        self.connect()
+
+    def lose(self, received: int) -> None:
+        """The connection is lost; this many answers were received, and are decoded later."""
+        self.client.on_lost()
+        self.state = "free"
+        for frame in [each for each in self.to_client if isinstance(each, frames.Result)][
+            :received
+        ]:
+            self.take_result(frame)
         self.connect()
 
     def connect(self) -> None:
-        """Replace the connection; all frames in flight are lost."""
+        """Begin a connection without frames in flight, except OPENED."""
         self.ledger.close(self.owner)
         share = self.ledger.open(self.owner)
         assert share is not None
@@ -66,12 +84,18 @@ class Line:
         self.held: dict[int, dict[int, int]] = {}  # {sequence: {open position: number}}
         self.costs: dict[int, Grant] = {}
         self.to_server: deque[Frame] = deque()
-        self.to_client: deque[Frame] = deque()
+        self.to_client = deque([opened(share.records, share.bytes)])
         self.client.open()
-        self.send(self.client.on_opened(opened(share.records, share.bytes), now_s=0.0))
+        self.state = "opening"
+
+    def leave(self) -> None:
+        """GOAWAY arrives, possibly before OPENED."""
+        self.client.pause()
+        self.state = "leaving"
 
     def send(self, sending: list[Frame]) -> None:
-        """Put frames of the client in flight, and take its own answers."""
+        """Put frames that the state allows in flight, and take the client's own answers."""
+        assert all(isinstance(frame, MAY_SEND[self.state]) for frame in sending)
         self.to_server += sending
         for refused in self.client.pop_refused():
             assert set(refused.answer.errors.values()) == {ErrorCode.KEY_TOO_LARGE}
@@ -152,15 +176,22 @@ class Line:
     def come_back(self) -> None:
         """The client takes the oldest frame."""
         match frame := self.to_client.popleft():
+            case frames.Opened():
+                self.state = "open" if self.state == "opening" else self.state
+                self.send(self.client.on_opened(frame, now_s=0.0))
             case frames.Credit():
                 self.server.on_credit_sent()
                 self.left = self.left.plus(Grant(frame.records, frame.bytes))
                 self.send(self.client.on_credit(frame, now_s=0.0))
             case frames.Result():
-                answered = self.client.on_result(frame)
-                if answered is not None:
-                    self.note(answered)
-                self.send(self.client.resume(now_s=0.0))
+                self.take_result(frame)
+
+    def take_result(self, frame: frames.Result) -> None:
+        """The client decodes an answer."""
+        answered = self.client.on_result(frame)
+        if answered is not None:
+            self.note(answered)
+        self.send(self.client.resume(now_s=0.0))
 
     def note(self, answered: ChannelAnswer) -> None:
         """Note rows, which are those of their keys; a replayed lookup has all its rows again."""
@@ -191,6 +222,8 @@ class ChannelModel(RuleBasedStateMachine):
         super().__init__()
         self.ledger = CreditLedger[int](POOL_BYTES, max_channels=CHANNELS)
         self.lines = [Line(self.ledger, owner) for owner in range(CHANNELS)]
+        for line in self.lines:
+            line.come_back()
         self.questions = self.now = 0
 
     @rule(line=lines, count=st.integers(1, 300), sizes=st.lists(st.sampled_from(SIZES), max_size=4))
@@ -225,10 +258,21 @@ class ChannelModel(RuleBasedStateMachine):
         """A frame of the server arrives."""
         choice.draw(st.sampled_from([each for each in self.lines if each.to_client])).come_back()
 
-    @rule(line=lines)
-    def lose(self, line: int) -> None:
+    @rule(line=lines, received=st.integers(0, 3))
+    def lose(self, line: int, received: int) -> None:
         """A connection is lost."""
-        self.lines[line].connect()
+        self.lines[line].lose(received)
+
+    @precondition(lambda self: self.questions % 4 == 3)  # rarely: nothing is sent from then on
+    @rule(line=lines)
+    def leave(self, line: int) -> None:
+        """The service drains a connection."""
+        self.lines[line].leave()
+
+    @rule(line=lines)
+    def fall_silent(self, line: int) -> None:
+        """The input of a client pauses."""
+        self.lines[line].send(self.lines[line].client.on_silence(now_s=0.0))
 
     @rule(line=lines)
     def overdraw(self, line: int) -> None:
@@ -257,6 +301,8 @@ class ChannelModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end every key is answered, and all credit is back."""
         for line in self.lines:
+            if line.state == "leaving":
+                line.lose(0)
             line.settle()
         for line in self.lines:
             client, server = line.client.statistics(), line.server.statistics(1)
@@ -270,4 +316,4 @@ class ChannelModel(RuleBasedStateMachine):
 @QUICK_AND_FULL
 def test_channels_answer_every_key(examples: int) -> None:
     """With losses, cancels and delays, each key is answered and no credit is lost."""
-    run_model(ChannelModel, examples)
+    run_model(ChannelModel, examples, steps=50)

@@ -204,6 +204,28 @@ def test_abandoned_question_is_cancelled() -> None:
     channel.check_invariants()
 
 
+def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
+    """A lost channel is quiet, and sends no CANCEL for its abandoned lookups."""
+    channel.ask(asked(1, "1"), now_s=0.0)
+
+    channel.on_lost()
+
+    assert channel.is_quiet
+    assert channel.abandon(QuestionId(1), now_s=0.0) == []
+
+
+def test_opened_without_open_is_refused() -> None:
+    """OPENED without OPEN is a violation, and no lookup is sent."""
+    channel = ClientChannel(1, REQUEST)
+    channel.ask(asked(1, "1"), now_s=0.0)
+
+    with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
+        channel.on_opened(opened(), now_s=0.0)
+
+    assert channel.resume(now_s=0.0) == []
+    assert channel.columns is None
+
+
 def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
     """A paused channel takes answers, queues lookups and ignores credit."""
     channel.ask(asked(1, "1"), now_s=0.0)

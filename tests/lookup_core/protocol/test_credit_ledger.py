@@ -33,21 +33,17 @@ def test_share_is_useful_and_bounded(pool_bytes: int, max_channels: int, cost_by
     assert share == Grant(cost_bytes // 2 // RECORD_BYTES, cost_bytes // 2)
 
 
-def test_channels_beyond_shares_are_refused() -> None:
-    """If the shares do not suffice, channels are refused; shares do not shrink."""
-    ledger = CreditLedger[int](MIB, max_channels=1000)
+@pytest.mark.parametrize(
+    ("pool_bytes", "max_channels", "count"), [(MIB, 1000, 21), (128 * MIB, 1024, 1024)]
+)
+def test_channels_beyond_shares_are_refused(pool_bytes: int, max_channels: int, count: int) -> None:
+    """Channels beyond the shares or the limit are refused; shares do not shrink."""
+    ledger = CreditLedger[int](pool_bytes, max_channels=max_channels)
 
-    opened = [ledger.open(channel) for channel in range(30)]
+    opened = [ledger.open(channel) for channel in range(count + 9)]
 
-    assert opened == [ledger.share] * 21 + [None] * 9
-    assert ledger.statistics().exclusive_records == 21 * ledger.share.records
-
-
-def test_number_of_channels_is_bounded() -> None:
-    """Every channel up to the limit has a share, the next one is refused."""
-    ledger = CreditLedger[int](128 * MIB, max_channels=1024)
-
-    assert [ledger.open(channel) for channel in range(1025)] == [ledger.share] * 1024 + [None]
+    assert opened == [ledger.share] * count + [None] * 9
+    assert ledger.statistics().exclusive_records == count * ledger.share.records
     ledger.check_invariants()
 
 

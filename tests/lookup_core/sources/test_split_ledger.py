@@ -36,15 +36,6 @@ def test_discovery_returns_new_splits() -> None:
     assert list(ledger.split_ids) == ["a", "b"]
 
 
-def test_splits_have_one_reader() -> None:
-    """Splits are assigned once, in the order of discovery, from their beginning."""
-    ledger = ledger_of(A, B)
-
-    assigned = [ledger.assign_next(0.0), ledger.assign_next(0.0), ledger.assign_next(1e9)]
-
-    assert assigned == [Assignment(A, None), Assignment(B, None), None]
-
-
 def test_failed_split_continues_after_delay() -> None:
     """A failed split is assigned after its delay, from its position."""
     ledger = ledger_of(A, assigned=1)
@@ -91,17 +82,6 @@ def test_failures_may_be_limited(
     assert [split.state for split in ledger.progress()] == [state]
 
 
-def test_position_goes_back_on_request() -> None:
-    """A position decreases only with `may_go_back`."""
-    ledger = ledger_of(A, assigned=1)
-    ledger.on_progress("a", 100)
-    ledger.on_progress("a", 40)
-    kept = ledger.progress()[0].position
-    ledger.on_progress("a", 3, may_go_back=True)
-
-    assert (kept, ledger.progress()[0].position) == (100, 3)
-
-
 def test_all_splits_must_catch_up() -> None:
     """A ledger is caught up when each split is caught up or finished; a failure ends that."""
     ledger = ledger_of(A, assigned=1)
@@ -116,17 +96,6 @@ def test_all_splits_must_catch_up() -> None:
     ledger.on_failure("a", DOWN, now=0.0, jitter=0.0)
 
     assert [*seen, ledger.is_caught_up] == [False, True, False, True, False]
-
-
-def test_last_split_finishes_the_ledger() -> None:
-    """A ledger is finished when all splits are, also if it has none."""
-    ledger = ledger_of(A, B, assigned=2)
-    seen = [SplitLedger(None).is_finished]
-    for split_id in "ab":
-        ledger.on_finished(split_id)
-        seen.append(ledger.is_finished)
-
-    assert (seen, ledger.assign_next(1e9)) == ([True, False, True], None)
 
 
 def test_unassigned_splits_have_no_progress() -> None:

@@ -41,17 +41,6 @@ def test_unloaded_table_knows_nothing(kind: CacheKind) -> None:
     assert table.table.oldest_age_s(5.0) is None
 
 
-def test_loaded_table_knows_every_key(kind: CacheKind) -> None:
-    """A key that is not in the table has no row, and needs no query."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    assert table.found([1, 2, 3]) == [*table.rows(10, 20), "missing"]
-    assert table.found([]) == []
-    assert [table.hit(key) for key in (2, 3)] == [kind.row(20), None]
-    assert table.table.is_whole
-    assert NumberTable.loaded(kind, {}).found([1]) == ["missing"]
-
-
 @pytest.mark.parametrize("count", [3, 50])
 def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> None:
     """The former rows are served until the end of a reload, then the new ones."""
@@ -154,28 +143,6 @@ def test_cleared_table_is_loaded_again() -> None:
 def test_next_load_follows_the_settings(settings: ReloadSettings, due_at: float | None) -> None:
     """After a load at noon the next one follows a pause, a time of day, or not at all."""
     assert next_load_at(settings, now=5.0, wall_s=1000 * 86_400.0 + 43_200.0) == due_at
-
-
-def test_query_closes_holes_only(kind: CacheKind) -> None:
-    """A query fills keys that changed without their row; all other keys stay as they are."""
-    table = NumberTable.loaded(kind, {1: 10, 2: 20, 5: 50})
-    table.apply([(1, CHANGED), (2, CHANGED), (3, CHANGED)])
-    assert (table.found([1, 2, 3]), table.table.hole_count) == ([None] * 3, 3)
-
-    table.fill({1: 11, 3: 33, 5: 51, 6: 66}, missing=[2, 7])
-    table.fill({})
-
-    known = [*table.rows(11), "missing", *table.rows(33, 50), "missing"]
-    assert (table.found([1, 2, 3, 5, 6]), table.table.hole_count) == (known, 0)
-
-
-def test_invalidated_keys_are_holes(kind: CacheKind) -> None:
-    """An invalidated key is unknown, one without a row, too; rows that go are counted once."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    assert table.table.invalidate(kind.keys([1, 3, 1])) == 1
-
-    assert table.found([1, 2, 3]) == [None, *table.rows(20), None]
 
 
 def test_ages_count_from_the_last_proof() -> None:

@@ -2,20 +2,12 @@
 
 from itertools import cycle
 
-import pytest
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lookup_core.table.reload import Reload
 from tests.lookup_core.cache.row_caches import KINDS
+from tests.lookup_core.hypothesis_runs import example_counts, run_model
 from tests.lookup_core.table.full_tables import CHANGED, GONE, NOTHING_UNSEEN, NumberTable
 
 KEYS = range(12)
@@ -205,9 +197,7 @@ class FullTableMachine(RuleBasedStateMachine):
         return None if isinstance(value, str) else self.kind.row(value)
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.full)])
+@example_counts(quick=15, full=200)
 def test_table_agrees_with_a_dictionary(examples: int) -> None:
     """In any order of loads, changes and queries, each key has its row, no row, or is unknown."""
-    profile = hypothesis_settings(max_examples=examples, stateful_step_count=30)
-
-    run_state_machine_as_test(FullTableMachine, settings=profile)
+    run_model(FullTableMachine, examples=examples, steps=30)
