@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
@@ -30,7 +31,20 @@ CUSTOMERS = pa.table(
         "tier": pa.array([1, 2, None, 4], pa.int32()),
     }
 )
+HISTORY = pa.table(
+    {
+        "id": pa.array([1, 1], pa.int64()),
+        "name": ["Ann", "Ann II"],
+        "since": pa.array([None, 5], pa.timestamp("us")),
+    }
+)
+COMPOSITE = pa.table({"a": [1, 2], "b": ["x", "y"], "name": ["one", "two"]})
 DIMENSIONS = {"customers": FakeDimension(CUSTOMERS, ("id",))}
+ALL_DIMENSIONS = {
+    **DIMENSIONS,
+    "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
+    "composite": FakeDimension(COMPOSITE, ("a", "b")),
+}
 KEY = pa.schema({"id": pa.int64()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)
 NO_PAUSE = Timing(connect_timeout_s=5.0, pause=lambda _: None)

@@ -29,7 +29,6 @@ from tests.spark_client.builders import (
     REQUEST,
     WAIT_S,
     answered,
-    connection_to,
     look_up,
     result,
 )
@@ -185,12 +184,6 @@ def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:
 def sidecar() -> FakeSidecar:
     """A sidecar that takes lookups and never answers; the tests answer for it."""
     return FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
-
-
-@pytest.fixture
-def connection(sidecar: FakeSidecar) -> Connection:
-    """A connection to it."""
-    return connection_to(sidecar)
 
 
 @pytest.mark.parametrize(

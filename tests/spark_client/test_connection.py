@@ -49,18 +49,6 @@ from tests.spark_client.fake_server import FakeServer
 CONTENDED = Behaviour(credit_records=10, returns_credit=False)
 
 
-@pytest.fixture
-def sidecar() -> FakeSidecar:
-    """A sidecar that answers at once."""
-    return FakeSidecar(DIMENSIONS)
-
-
-@pytest.fixture
-def connection(sidecar: FakeSidecar) -> Connection:
-    """A connection to it."""
-    return connection_to(sidecar)
-
-
 def refusal(code: ErrorCode = ErrorCode.OVERLOADED, channel: int = 1) -> frames.Failure:
     """A retriable ERROR."""
     return frames.Failure(channel, code, "full", is_retryable=True)
@@ -136,18 +124,6 @@ def test_missing_sidecar_is_retried(sidecar: FakeSidecar) -> None:
 
     assert is_served(connection_to(sidecar, Timing(pause=pause)).open(REQUEST))
     assert len(pauses) == 3
-
-
-def test_later_channel_retries_again(sidecar: FakeSidecar) -> None:
-    """After the connect timeout a later channel starts new retries."""
-    sidecar.is_down = True
-    connection = connection_to(sidecar, Timing(connect_timeout_s=0.05))
-    with pytest.raises(SidecarUnreachable):
-        connection.open(REQUEST)
-
-    sidecar.is_down = False
-
-    assert is_served(connection.open(REQUEST))
 
 
 @pytest.mark.parametrize(

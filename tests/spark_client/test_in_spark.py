@@ -15,7 +15,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from spark_client.lookup_task import task_trace
-from tests.spark_client.builders import DIMENSIONS
+from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.fake_server import FakeServer
 
 pytestmark = pytest.mark.full
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.full
 DAY_US = 86_400_000_000
 SINCE = pa.array([0, DAY_US, 2 * DAY_US], pa.timestamp("us", "UTC"))
 HISTORY = pa.table({"id": [1, 1, 1], "name": ["a", "b", "c"], "since": SINCE})
-COMPOSITE = pa.table({"a": [1, 2], "b": ["x", "y"], "name": ["one", "two"]})
 TYPES = pa.table(
     {
         "id": pa.array([1], pa.int64()),
@@ -41,9 +40,8 @@ NOWHERE = Sidecar("unix:///nowhere", connect_timeout=0.01)
 def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     dimensions = {
-        **DIMENSIONS,
+        **ALL_DIMENSIONS,
         "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-        "composite": FakeDimension(COMPOSITE, ("a", "b")),
         "types": FakeDimension(TYPES, ("id",)),
     }
     with FakeServer(FakeSidecar(dimensions)).at(tmp_path / "s.sock") as url:

@@ -1,16 +1,12 @@
 """The tasks of the Python worker, without Spark: over a socket to a sidecar in memory."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.trace_parent import TraceParent
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_sidecar import FakeSidecar
 from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import (
     LookupFunctionTask,
@@ -20,35 +16,11 @@ from spark_client.lookup_task import (
     task_trace,
 )
 from spark_client.transport.connections import Address
-from tests.spark_client.builders import DIMENSIONS, batch
-from tests.spark_client.fake_server import FakeServer
+from tests.spark_client.builders import batch
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 NOWHERE = Address("unix:///nowhere", None, 0.01)
-HISTORY = pa.table(
-    {
-        "id": pa.array([1, 1], pa.int64()),
-        "name": ["Ann", "Ann II"],
-        "since": pa.array([None, 5], pa.timestamp("us")),
-    }
-)
-COMPOSITE = pa.table({"a": [1], "b": ["x"], "name": ["one"]})
 TIMED = pa.record_batch({"id": [1, 1], "ts": pa.array([4, 5], pa.timestamp("us"))})
-
-
-@pytest.fixture
-def sidecar() -> FakeSidecar:
-    """A sidecar with dimensions of one key column, of two, and with versions."""
-    versioned = FakeDimension(HISTORY, ("id",), versions=VersionColumns("since"))
-    composite = FakeDimension(COMPOSITE, ("a", "b"))
-    return FakeSidecar({**DIMENSIONS, "history": versioned, "composite": composite})
-
-
-@pytest.fixture
-def address(sidecar: FakeSidecar, tmp_path: Path) -> Iterator[Address]:
-    """Its address."""
-    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
-        yield Address(url, None, 5.0)
 
 
 def join_task(

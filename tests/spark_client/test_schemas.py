@@ -1,6 +1,5 @@
 """Schemas: Arrow and Spark types, the output of a DataFrame, and the driver's look at a sidecar."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,10 +7,9 @@ import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_sidecar import FakeSidecar
 from spark_client.schemas import (
     ANY_KEY,
     STATUS,
@@ -25,8 +23,7 @@ from spark_client.schemas import (
     spark_type,
 )
 from spark_client.transport.connections import Address
-from tests.spark_client.builders import DIMENSIONS, KEY, received
-from tests.spark_client.fake_server import FakeServer
+from tests.spark_client.builders import KEY, received
 
 KEYS: list[tuple[spark.DataType, pa.DataType]] = [
     (spark.BooleanType(), pa.bool_()),
@@ -164,21 +161,6 @@ def test_given_schema_is_narrowed() -> None:
 
 
 SINCE = pa.timestamp("us")
-HISTORY = pa.table({"id": [1], "name": ["Ann"], "since": pa.array([0], SINCE)})
-
-
-@pytest.fixture
-def sidecar() -> FakeSidecar:
-    """A sidecar with a dimension with versions and one without."""
-    versioned = FakeDimension(HISTORY, ("id",), versions=VersionColumns("since"))
-    return FakeSidecar({**DIMENSIONS, "history": versioned})
-
-
-@pytest.fixture
-def address(sidecar: FakeSidecar, tmp_path: Path) -> Iterator[Address]:
-    """Its address."""
-    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
-        yield Address(url)
 
 
 def test_driver_reads_columns_and_key(sidecar: FakeSidecar, address: Address) -> None:

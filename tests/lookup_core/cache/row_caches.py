@@ -14,6 +14,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey, canonical_keys
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import EvictionReason
+from lookup_core.table.full_table import FullTable
 
 TTL_S = 8.0
 NEGATIVE_TTL_S = 2.0
@@ -74,7 +75,7 @@ class CacheKind:
         cache.fill(keys, has_row, rows=self.rows(numbers), read_at=now, now=now)
         cache.check_invariants()
 
-    def found(self, cache: RowCache, probe: Probe) -> list[object]:
+    def found(self, cache: RowCache | FullTable, probe: Probe) -> list[object]:
         """What a probe found of each key: its row's values (fresh or stale), "missing" or None."""
         hits = np.flatnonzero(probe.is_row | probe.is_stale)
         gathered = cache.rows(probe.slots[hits], self.schema.columns.names)
@@ -87,7 +88,7 @@ class CacheKind:
         """The same of these numbers, without a visit."""
         return self.found(cache, cache.peek(self.keys(numbers), now))
 
-    def hit(self, cache: RowCache, number: int, now: float) -> object:
+    def hit(self, cache: RowCache | FullTable, number: int, now: float) -> object:
         """What is found of one key alone, as `found` shows it; None if it is no hit."""
         hit = cache.hit(self.key(number), now)
         if hit is None:

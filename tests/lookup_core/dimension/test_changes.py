@@ -26,12 +26,6 @@ AFTER = TableSnapshot.parse("104:105:")
 
 
 @pytest.fixture
-def scenario() -> Scenario:
-    """A dimension without retries."""
-    return Scenario()
-
-
-@pytest.fixture
 def patient() -> Scenario:
     """Missing keys are retried once, after 2 s."""
     return Scenario(settings(missing_retries=1))

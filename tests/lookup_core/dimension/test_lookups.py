@@ -27,12 +27,6 @@ from tests.lookup_core.dimension.scenario import (
 )
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    """A dimension without retries."""
-    return Scenario()
-
-
 @pytest.mark.parametrize(
     ("names", "age_s", "words"),
     [
@@ -72,20 +66,6 @@ def test_ages_count_from_the_read(
     scenario.now = since + 10.0
     assert scenario.look_up(3, 7) == {}
     assert scenario.ages[2, 0] == 9.5
-
-
-def test_cached_answers_have_their_ages(scenario: Scenario) -> None:
-    """Each cached position gets its row or `missing` with its age, repeated keys included."""
-    scenario.now = 1.0
-    scenario.cache({9: "Ida"})
-    scenario.now = 1.5
-    scenario.land(scenario.query(1, 7, 8), {7: "Ada"})
-    scenario.now = 3.0
-
-    words = scenario.look_up(2, 9, 5, 8, 7, 9)
-
-    assert words == {0: "hit Ida", 2: "missing", 3: "hit Ada", 4: "hit Ida"}
-    assert [scenario.ages[2, at] for at in sorted(words)] == [2.0, 1.5, 1.5, 2.0]
 
 
 @pytest.mark.parametrize(("age_s", "age_ms"), [(1.0, 1_000), (50 * 86_400.0, 2**32 - 1)])

@@ -288,17 +288,6 @@ def test_missing_precedes_a_late_retry(
     assert patient.look_up(2, 7) == {}
 
 
-def test_each_waiter_decides_for_itself(patient: Scenario) -> None:
-    """Of the waiters of a key those with enough time wait for the retry."""
-    patient.look_up(1, 7, 8, deadline=1.0)
-    patient.look_up(2, 7, deadline=30.0)
-
-    assert patient.land(patient.resend(), {8: "Bert"}) == ended(1, "missing", "fetched Bert")
-    patient.now = 2.0
-    assert patient.send() == Order(2, [7], attempt=2)
-    assert patient.land(2, {7: "Ada"}) == ended(2, "fetched Ada")
-
-
 def test_answered_key_stays_answered() -> None:
     """A lookup that got `missing` for one key and waits for another gets no second answer."""
     scenario = Scenario(settings(max_keys=1, missing_retries=2))

@@ -21,12 +21,6 @@ from tests.lookup_core.dimension.scenario import (
 )
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    """A dimension without retries."""
-    return Scenario()
-
-
 def test_each_waiter_has_its_deadline(scenario: Scenario) -> None:
     """A lookup ends at its deadline; the query keeps its whole timeout for the other waiters."""
     scenario.look_up(1, 7, deadline=1.0)

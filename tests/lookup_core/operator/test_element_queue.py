@@ -147,18 +147,6 @@ SCENARIOS: dict[str, tuple[list[Step], dict[str, list[Left]]]] = {
             "key_ordered": [[(0, [2])], [(0, [0, 1, 3])]],
         },
     ),
-    "order of completion": (
-        [put(1, 2), put(3, 4), done(1, 0, 1), done(0, 1, 1), done(1, 1, 1), leave],
-        {
-            "ordered": [[(0, [0, 1]), (1, [0, 1])]],
-            "unordered": [[(1, [1]), (0, [0, 1]), (1, [0])]],
-            "key_ordered": [[(1, [1]), (0, [0, 1]), (1, [0])]],
-        },
-    ),
-    "watermarks behind an empty segment": (
-        [put(1), done(0, 1), leave, mark, mark, put(1), done(3, 1), leave],
-        {mode: [[(0, [0])], [(1, []), (2, []), (3, [0])]] for mode in QUEUES},
-    ),
     "an expired row releases its key": (
         [put(1, deadline_s=1.0), put(1, 1, 2), done(1, 1, 1, 0), leave, expire(1.0), leave],
         {

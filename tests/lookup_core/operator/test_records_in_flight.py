@@ -129,20 +129,6 @@ def test_answered_rows_leave_in_batches(
     assert flight.is_empty
 
 
-def test_key_order_needs_hashes() -> None:
-    """Without hashes no record goes into a queue in key order."""
-    flight = in_flight(10, mode=KeyOrderedQueue)
-    run = flight.next_run(BatchIntake(1, []), row_bytes=8)
-    question = Question(np.zeros(1, np.intp), key_count=1, columns=COLUMNS)
-    assert run is not None
-
-    with pytest.raises(ValueError, match="key_hashes"):
-        flight.put(run, records(1), question, deadline_s=9.0)
-
-    assert flight.is_empty
-    flight.check_invariants()
-
-
 def test_late_answers_change_nothing() -> None:
     """An answer to an ended question, to one that left, or to an unknown one is ignored."""
     flight = in_flight(10)

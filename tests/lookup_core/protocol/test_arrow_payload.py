@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, ProtocolViolation
@@ -420,23 +417,6 @@ def test_schema_and_refusal_are_bounded() -> None:
     assert decode_schema(encode_schema(most)) == most
     assert refusal(decode_schema, message) == "a schema may have 1000 fields, this one has 1001"
     assert len(refusal(decode_schema, long)) < 250
-
-
-@given(st.data())
-def test_mutated_messages_fail_cleanly(data: st.DataObject) -> None:
-    """A message with changed bytes is refused or valid; nothing else is raised."""
-    message = bytearray(
-        data.draw(st.sampled_from([bytes(encode_batch(FLAT)), encode_schema(FLAT.schema)]))
-    )
-    places = st.integers(0, len(message) - 1)
-    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
-        message[at] = value
-    del message[data.draw(st.integers(1, len(message))) :]
-
-    with suppress(ProtocolViolation):
-        assert decode_schema(bytes(message)) is not None
-    with suppress(ProtocolViolation):
-        assert decode_batch(bytes(message), FLAT.schema) is not None
 
 
 def answer_of(rows: pa.RecordBatch | None, errors: dict[int, ErrorCode] | None = None) -> Answer:

@@ -125,17 +125,6 @@ def test_excess_follows_the_key_size(ended: Grant, record_bytes: int, taken: Gra
     ledger.check_invariants()
 
 
-def test_lookup_returns_at_most_its_cost() -> None:
-    """A lookup returns at most its cost, and never a part of the share."""
-    ledger = ledger_with("a", "b")
-    ledger.lend("a", MUCH)
-    ledger.lend("b", MUCH)
-
-    assert ledger.take_back("a", Grant(3, 40), record_bytes=13) == Grant(3, 0)
-    assert ledger.take_back("b", Grant(0, 0), record_bytes=0) == NOTHING
-    ledger.check_invariants()
-
-
 def test_closed_channel_returns_all_once() -> None:
     """Closing returns share and floating credit once; an open channel cannot open again."""
     ledger = ledger_with("a")

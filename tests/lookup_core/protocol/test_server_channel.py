@@ -162,18 +162,6 @@ def test_backlog_gets_floating_credit() -> None:
     assert channel.statistics(1).credit_records == 99
 
 
-def test_busy_channel_starves_no_other() -> None:
-    """A channel with a large backlog leaves another channel enough credit for its own."""
-    busy, other = new_channels(2, 8 * MIB)
-    for sequence in range(1, 100):
-        turn(busy, sequence, backlog=100_000)
-
-    turn(other, 1, backlog=1_000)
-
-    assert other.statistics(1).credit_records >= 1_000
-    assert busy.statistics(1).floating_records > 3_000
-
-
 def test_recent_key_size_sets_credit() -> None:
     """Credit in bytes follows the size of recent keys."""
     (channel,) = new_channels(1, 1024 * MIB)

@@ -84,21 +84,11 @@ class NumberTable:
         """The value of each key's row, "missing", or None for an unknown key."""
         probe = self.table.probe(self.kind.keys(numbers), now)
         assert not probe.is_stale.any()
-        hits = np.flatnonzero(probe.is_row)
-        gathered = self.table.rows(probe.slots[hits], self.kind.schema.columns.names)
-        columns = [column.to_pylist() for column in gathered.rows.columns]
-        found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
-        for row, at in enumerate(hits[gathered.order].tolist()):
-            found[at] = tuple(column[row] for column in columns)
-        return found
+        return self.kind.found(self.table, probe)
 
     def hit(self, number: int, *, now: float = 0.0) -> object:
         """The value of one key's row; None without a hit."""
-        hit = self.table.hit(self.kind.key(number), now)
-        if hit is None:
-            return None
-        columns = hit.row.columns[len(hit.row.columns) - len(self.kind.schema.columns) :]
-        return tuple(column[hit.row.at].as_py() for column in columns)
+        return self.kind.hit(self.table, number, now)
 
     def rows(self, *values: int) -> list[object]:
         """Rows with these values, as `found` shows them."""
