@@ -60,25 +60,6 @@ def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> No
     assert len(table.table) == 3 + count
 
 
-@pytest.mark.parametrize("is_loaded", [True, False])
-def test_changes_outdo_a_reload(kind: CacheKind, *, is_loaded: bool) -> None:
-    """A key that changed since the reload started keeps that change."""
-    values = dict.fromkeys(range(1, 8), 0)
-    table = NumberTable.loaded(kind, values) if is_loaded else NumberTable.empty(kind)
-    reload = table.table.begin_reload(1.0)
-    table.read(reload, [(1, 1), (2, 1), (3, 1)])
-    table.apply([(1, 5), (2, GONE), (3, CHANGED), (4, 5), (5, GONE), (6, CHANGED), (7, CHANGED)])
-    table.fill({7: 6})
-    table.read(reload, [(4, 1), (5, 1), (6, 1), (7, 1), (8, 1)])
-
-    table.finish(reload)
-
-    five = table.rows(5)
-    assert table.found(range(1, 9)) == [
-        *(*five, "missing", None, *five, "missing", None, *table.rows(6, 1)),
-    ]
-
-
 def test_key_with_several_rows_stays_a_hole(kind: CacheKind) -> None:
     """A key with several rows is unknown, so each lookup queries it, after each load."""
     table = NumberTable.loaded(kind, {5: 50})
