@@ -53,6 +53,24 @@ def new_store(
     return store
 
 
+@pytest.mark.parametrize("max_segment_bytes", [1, LARGE])
+def test_rows_are_gathered_by_slot(max_segment_bytes: int) -> None:
+    """Rows come for any slots in any order, from one segment or several, duplicates included."""
+    store = new_store(max_segment_bytes=max_segment_bytes)
+    put(store, [3, 1])
+    put(store, [7])
+    put(store, [])
+    store.put(slots_of(8), rows_of(None), SMALL)
+
+    gathered = store.gather(slots_of(7, 8), ["truth", "number"])
+
+    rows = [gathered.rows.to_pylist()[at] for at in np.argsort(gathered.order)]
+    assert rows == [{"truth": False, "number": 7}, {"truth": None, "number": None}]
+    assert texts_at(store, 7, 1, 8, 7, 3) == ["t7", "t1", None, "t7", "t3"]
+    assert texts_at(store) == []
+    assert store.gather(slots_of(7, 1, 1), []).rows.num_rows == 3
+
+
 def test_segments_stay_within_their_bound() -> None:
     """Segments merge up to their bound, and never beyond; a smaller bound holds from then on."""
     limit = stored_bytes(rows_of(10, 11, 12, 13)) + 4 * BYTES_PER_ENTRY

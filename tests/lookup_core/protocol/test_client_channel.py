@@ -209,6 +209,7 @@ def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
     channel.ask(asked(1, "1"), now_s=0.0)
 
     channel.on_lost()
+    channel.pause()  # GOAWAY of the lost connection
 
     assert channel.is_quiet
     assert channel.abandon(QuestionId(1), now_s=0.0) == []
