@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
+from lookup_core.errors import ErrorCode, LookupFailed, ProtocolViolation
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.as_of import check_versions, version_pick
+from spark_client.as_of import version_pick
 from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_operator import event_times, is_event_time, latest_event_time
 from spark_client.lookup_settings import (
@@ -36,19 +36,6 @@ from tests.spark_client.builders import (
 )
 
 FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
-
-
-def test_records_leave_with_their_rows() -> None:
-    """Each record gets the columns of its key; a missing row and a NULL key give nulls."""
-    rows = Partition(FakeSidecar(DIMENSIONS)).rows(batch(1, 9, None, 3), batch(1))
-
-    assert rows == [
-        {"id": 1, "n": 0, "name": "Ann", "tier": 1},
-        {"id": 9, "n": 1, "name": None, "tier": None},
-        {"id": None, "n": 2, "name": None, "tier": None},
-        {"id": 3, "n": 3, "name": "Ćirić", "tier": None},
-        {"id": 1, "n": 0, "name": "Ann", "tier": 1},
-    ]
 
 
 def test_distinct_keys_travel_once() -> None:
@@ -356,12 +343,6 @@ def test_versioned_keys_travel_once() -> None:
     assert (opening.columns, opening.is_as_of) == (("name",), True)
     assert lookup.event_time_ms == 0  # 10 microseconds
     assert decode_batch(lookup.payload, KEY).to_pydict() == {"id": [1, 2, 9, None]}
-
-
-def test_as_of_needs_versions() -> None:
-    """A sidecar that ignores `as_of`, because it is too old for it, is refused."""
-    with pytest.raises(InvalidRequest, match="'d' has no versions, or its sidecar is too old"):
-        check_versions(None, is_as_of=True, dimension="d")
 
 
 @pytest.mark.parametrize(

@@ -188,12 +188,6 @@ def test_versions_are_described_as_single_values(address: Address) -> None:
         described_columns(address, "history", columns=None, key=KEY)
 
 
-def test_driver_refuses_unknown_dimensions(address: Address) -> None:
-    """A dimension that the sidecar does not have is an error before any task."""
-    with pytest.raises(InvalidRequest, match="unknown_dimension"):
-        described_columns(address, "nope", columns=None, key=KEY)
-
-
 def test_driver_without_sidecar_gets_a_remedy(tmp_path: Path) -> None:
     """The error has the path, and the option that needs no sidecar."""
     address = Address(f"unix://{tmp_path}/none.sock", None, 0.01)

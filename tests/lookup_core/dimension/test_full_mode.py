@@ -97,16 +97,6 @@ def test_invisible_change_leaves_the_key_unknown(scenario: FullScenario) -> None
     assert [scenario.known(key) for key in (1, 2, 3)] == [None, {2: "Bob"}, {3: "Cleo"}]
 
 
-def test_change_during_a_load_wins(scenario: FullScenario) -> None:
-    """A change that is reported while a load runs is newer than what the load reads."""
-    load = scenario.state.begin_load(1.0)
-    scenario.apply(row_changes({1: "Zoe"}, by=700))
-    scenario.read(load, {1: "Ada"}, SEES_ALL)
-
-    assert load.finish(2.0)
-    assert scenario.known(1) == {1: "Zoe"}
-
-
 def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
     """A load whose snapshot does not show a change of the whole table is discarded."""
     load = scenario.state.begin_load(1.0)
