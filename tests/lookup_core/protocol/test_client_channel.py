@@ -215,6 +215,18 @@ def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
     assert channel.abandon(QuestionId(1), now_s=0.0) == []
 
 
+def test_opened_behind_goaway_sends_nothing() -> None:
+    """OPENED behind GOAWAY gives the columns, and no credit."""
+    channel = ClientChannel(1, REQUEST)
+    channel.open()
+    channel.ask(asked(1, "1"), now_s=0.0)
+    channel.pause()
+
+    assert channel.on_opened(opened(), now_s=0.0) == []
+    assert channel.columns == COLUMNS
+    assert channel.statistics() == ChannelStatistics(0, 0, 0, backlog_records=1)
+
+
 def test_opened_without_open_is_refused() -> None:
     """OPENED without OPEN is a violation, and no lookup is sent."""
     channel = ClientChannel(1, REQUEST)
