@@ -23,7 +23,7 @@ from service.tls.certificate_rotation import CertificateRotation
 from tests.service.config.configuration import MINIMAL
 from tests.service.http.serving import Setting, served
 from tests.service.stream.streaming import until
-from tests.service.tls.certificates import Authority, authority, yesterday
+from tests.service.tls.certificates import Authority, authority, section, yesterday
 from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 20.0
@@ -85,12 +85,10 @@ async def secure_listener(
 ) -> AsyncIterator[SecureListener]:
     """Listen at a free port of loopback until the block ends."""
     signer = authority(folder)
-    files = signer.issue("localhost", "127.0.0.1")
-    section = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
-    if is_mutual:
-        section["client_ca_file"] = str(signer.file)
+    ca_file = signer.file if is_mutual else None
+    files = replace(signer.issue("localhost", "127.0.0.1"), client_ca_file=ca_file)
     port = free_port()
-    listen = {"unix": None, "health": None, "http": f"127.0.0.1:{port}", "tls": section}
+    listen = {"unix": None, "health": None, "http": f"127.0.0.1:{port}", "tls": section(files)}
     settings = Settings({"listen": listen}, MINIMAL)
     assert settings.listen.tls is not None
     certificate = CertificateRotation(settings.listen.tls.files(), check_period_s=0.02)
@@ -254,8 +252,7 @@ async def test_unknown_host_is_a_fault() -> None:
 def test_vanished_certificate_stops_the_start(tmp_path: Path) -> None:
     """A file that was removed after the configuration was read is a configuration error."""
     files = authority(tmp_path).issue()
-    tls = {"cert_file": str(files.cert_file), "key_file": str(files.key_file)}
-    settings = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
+    settings = Settings({"listen": {"http": "127.0.0.1:1", "tls": section(files)}}, MINIMAL)
     files.cert_file.unlink()
 
     with pytest.raises(ConfigurationError) as caught:

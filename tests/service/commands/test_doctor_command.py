@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import structlog
-import trustme
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
@@ -27,6 +26,7 @@ from service.commands.doctor_run import (
 from service.config.settings import Settings
 from service.doctor.finding import Report, Subject
 from tests.service.config.configuration import MINIMAL
+from tests.service.tls.certificates import authority, section
 
 TABLE, DATABASE = Subject("table", "a"), Subject("database", "h")
 FAULTY = "listen: {htp: x}\n"
@@ -92,15 +92,6 @@ def test_version_is_read_from_a_pipe() -> None:
     assert findings(ended.stdout)[-1]["message"].startswith("has version 1.28")
 
 
-def test_socket_is_preferred_over_the_address() -> None:
-    """Without a configuration the default socket is queried; without TLS no name is checked."""
-    assert own_endpoint(None) == OwnEndpoint("unix:///run/sidelook/sidelook.sock")
-    assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == OwnEndpoint("unix:///s")
-    assert own_endpoint(listening(unix=None, http="127.0.0.1:1")) == OwnEndpoint(
-        "http://127.0.0.1:1"
-    )
-
-
 @pytest.mark.parametrize(
     ("http", "names", "expected"),
     [
@@ -114,19 +105,16 @@ def test_socket_is_preferred_over_the_address() -> None:
 def test_certificate_is_checked_for_its_name(
     tmp_path: Path, http: str, names: list[str], expected: OwnEndpoint
 ) -> None:
-    """A wildcard address is queried on loopback, which few certificates name."""
-    signer = trustme.CA()
-    certificate = signer.issue_cert(*names)
-    files = {key: str(tmp_path / key) for key in ("cert_file", "key_file", "client_ca_file")}
-    certificate.cert_chain_pems[0].write_to_path(files["cert_file"])
-    certificate.private_key_pem.write_to_path(files["key_file"])
-    (tmp_path / "key_file").chmod(0o600)
-    signer.cert_pem.write_to_path(files["client_ca_file"])
-    settings = listening(unix=None, http=http, tls=files)
+    """A wildcard address is queried on loopback, which few certificates name; a socket is first."""
+    signer = authority(tmp_path)
+    tls = section(signer.issue(*names)) | {"client_ca_file": str(signer.file)}
+    settings = listening(unix=None, http=http, tls=tls)
 
     assert own_endpoint(settings) == expected
-    (tmp_path / "cert_file").unlink()
+    Path(tls["cert_file"]).unlink()
     assert own_endpoint(settings) == OwnEndpoint(expected.text)
+    assert own_endpoint(None) == OwnEndpoint("unix:///run/sidelook/sidelook.sock")
+    assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == OwnEndpoint("unix:///s")
 
 
 def test_configured_token_is_read(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lookup_core.errors import (
 )
 from service.commands.doctor_run import sidecar_getter
 from service.commands.endpoint import DEFAULT, ClientFiles, Endpoint, parse_endpoint, read_token
-from service.commands.key_commands import error_lines, key_value, outcomes, shown_age
+from service.commands.key_commands import error_lines, key_value, outcomes
 from service.commands.sidecar_client import KeyField, SidecarClient, mapped_errors, problem
 from service.commands.tables import shown
 from service.config.listen import Listen
@@ -92,25 +92,26 @@ def test_endpoint_is_a_socket_or_an_address(text: str, endpoint: tuple[URL, Path
     assert f"unix://{Listen().unix}" == DEFAULT
 
 
-@pytest.mark.parametrize("text", ["unix://", "/run/s.sock", "http://h?x=1"])
-def test_other_endpoints_are_refused(text: str) -> None:
-    """The fault names all forms."""
+NO_ENDPOINT = "{!r} is neither unix:///path nor http://host:port nor https://host:port"
+NO_FILES = "--ca-file, --cert-file and --key-file are for https://, not for {}"
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "fault"),
+    [
+        *[
+            (text, ClientFiles(), NO_ENDPOINT)
+            for text in ("unix://", "/run/s.sock", "http://h?x=1")
+        ],
+        *[(text, ClientFiles("ca.crt"), NO_FILES) for text in (DEFAULT, "http://127.0.0.1:8815")],
+    ],
+)
+def test_other_endpoints_are_refused(text: str, files: ClientFiles, fault: str) -> None:
+    """The fault names all forms; TLS files without https:// are refused."""
     with pytest.raises(typer.BadParameter) as caught:
-        parse_endpoint(text)
+        parse_endpoint(text, files)
 
-    assert caught.value.message == (
-        f"{text!r} is neither unix:///path nor http://host:port nor https://host:port"
-    )
-
-
-@pytest.mark.parametrize("text", [DEFAULT, "http://127.0.0.1:8815"])
-def test_files_need_https(text: str) -> None:
-    """TLS files without https:// are refused."""
-    with pytest.raises(typer.BadParameter) as caught:
-        parse_endpoint(text, ClientFiles(ca_file="ca.crt"))
-
-    options = "--ca-file, --cert-file and --key-file"
-    assert caught.value.message == f"{options} are for https://, not for {text}"
+    assert caught.value.message == fault.format(text)
 
 
 def test_hosts_are_always_checked(tmp_path: Path) -> None:
@@ -287,8 +288,3 @@ def test_errors_are_explained_once() -> None:
 def test_values_do_not_drive_the_terminal(value: object, text: str) -> None:
     """Markup and control characters in the data are printed, not interpreted."""
     assert shown(value).plain == text
-
-
-def test_ages_have_units() -> None:
-    """Ages below a second are in milliseconds."""
-    assert [shown_age(age_ms) for age_ms in (0, 999, 1000)] == ["0 ms", "999 ms", "1.0 s"]

@@ -11,7 +11,7 @@ from service.config.listen import Listen
 from service.config.settings import Settings
 from service.tls.server_certificate import CertificateFiles
 from tests.service.config.configuration import MINIMAL, faults
-from tests.service.tls.certificates import Authority, authority, yesterday
+from tests.service.tls.certificates import Authority, authority, section, yesterday
 
 EXPOSED = "10.1.2.3:8815"
 
@@ -26,8 +26,7 @@ class Protections:
 
     def tls(self, **others: object) -> dict[str, object]:
         """The section of the certificate."""
-        files = self.files
-        return {"cert_file": str(files.cert_file), "key_file": str(files.key_file), **others}
+        return {**section(self.files), **others}
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from service.config.settings import check_dimension_name
 from service.config.tracing import check_endpoint, parse_headers
 
 Parser = Callable[[Any], object]
+Writer = Callable[[Any], str]
 
 COUNT, FACTOR = count(1, 1000).parse, factor(1, 100).parse
 ANY_DURATION, DURATION = duration().parse, duration("1ms", "1h").parse
-SIZE = size("1B", "1TiB").parse
+SIZE, ANY_SIZE = size("1B", "1TiB").parse, size("0B", "1048576TiB").parse
 
 TAKEN: list[tuple[Parser, object, object]] = [
     *[(COUNT, each, 1) for each in (1, "1", "0001")],
@@ -48,6 +49,10 @@ TAKEN: list[tuple[Parser, object, object]] = [
     *[
         (check_dimension_name, name, name)
         for name in ("customers", "A", "9", "a_b", "a-b", "a.b", "a" * 63)
+    ],
+    *[
+        (check_dsn, SecretStr(dsn), SecretStr(dsn))
+        for dsn in ("postgresql://u@h:5432/d", "postgres://h", "postgresql://u@h,i:2/d?sslmode=a")
     ],
 ]
 
@@ -123,58 +128,37 @@ def test_value_is_refused(fault: str, parse: Parser, written: object) -> None:
     assert str(raised.value) == fault.format(repr(written))
 
 
-@pytest.mark.parametrize("text", ["0ms", "1ms", "1500ms", "2s", "90s", "10m", "36h", "7d"])
-def test_durations_are_written_as_read(text: str) -> None:
-    """A duration in a message has the form of the file."""
-    assert duration_text(ANY_DURATION(text)) == text
-
-
-@pytest.mark.parametrize("amount", ["0B", "1B", "1023B", "1536MiB", "1GiB", "1048576TiB"])
-def test_sizes_are_written_as_read(amount: str) -> None:
-    """A size in a message has the largest unit that is exact."""
-    assert size_text(int(size("0B", "1048576TiB").parse(amount))) == amount
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:8815", "[::1]:0", "localhost:65535"])
-def test_addresses_are_written_as_read(text: str) -> None:
-    """An address in a message has the form of the file."""
-    assert str(parse_host_port(text)) == text
+@pytest.mark.parametrize(
+    ("write", "parse", "texts"),
+    [
+        (duration_text, ANY_DURATION, ["0ms", "1ms", "1500ms", "2s", "90s", "10m", "36h", "7d"]),
+        (size_text, ANY_SIZE, ["0B", "1B", "1023B", "1536MiB", "1GiB", "1048576TiB"]),
+        (str, parse_host_port, ["127.0.0.1:8815", "[::1]:0", "localhost:65535"]),
+    ],
+    ids=["durations", "sizes", "addresses"],
+)
+def test_values_are_written_as_read(write: Writer, parse: Parser, texts: list[str]) -> None:
+    """A value in a message has the form of the file; a size has the largest unit that is exact."""
+    assert [write(parse(text)) for text in texts] == texts
 
 
 @pytest.mark.parametrize(
-    ("hosts", "is_loopback"),
+    ("other", "is_loopback", "collides"),
     [
-        (["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"], True),
-        (["0.0.0.0", "::", "10.0.0.1", "example", "localhost.example"], False),  # noqa: S104
+        *[(host, True, False) for host in ("127.8.8.8:1", "[::1]:1", "localhost:1", "LOCALHOST:1")],
+        *[(host, False, False) for host in ("10.0.0.1:1", "example:1", "localhost.example:1")],
+        *[(host, False, True) for host in ("0.0.0.0:1", "[::]:1")],
+        ("127.0.0.1:1", True, True),
+        ("127.0.0.1:2", True, False),
     ],
 )
-def test_loopback_is_this_machine(*, hosts: list[str], is_loopback: bool) -> None:
-    """A wildcard or another name is not certain to be local."""
-    assert {HostPort(host, 1).is_loopback for host in hosts} == {is_loopback}
+def test_address_may_be_local_or_taken(*, other: str, is_loopback: bool, collides: bool) -> None:
+    """A wildcard or another name is not certain to be local; a wildcard takes a port of all."""
+    one, address = parse_host_port("127.0.0.1:1"), parse_host_port(other)
 
-
-@pytest.mark.parametrize(
-    ("one", "other", "collides"),
-    [
-        ("127.0.0.1:1", "127.0.0.1:1", True),
-        ("127.0.0.1:1", "0.0.0.0:1", True),
-        ("[::]:1", "127.0.0.1:1", True),
-        ("127.0.0.1:1", "127.0.0.2:1", False),
-        ("127.0.0.1:1", "127.0.0.1:2", False),
-        ("127.0.0.1:0", "127.0.0.1:0", False),
-    ],
-)
-def test_same_port_collides(*, one: str, other: str, collides: bool) -> None:
-    """Two listeners cannot share a port of a host; port 0 is a new port each time."""
-    assert parse_host_port(one).collides_with(parse_host_port(other)) is collides
-
-
-@pytest.mark.parametrize(
-    "dsn", ["postgresql://u@h:5432/d", "postgres://h", "postgresql://u@h1:1,h2:2/d?sslmode=require"]
-)
-def test_postgres_addresses_are_taken(dsn: str) -> None:
-    """Both schemes of PostgreSQL are taken, and several hosts."""
-    assert check_dsn(SecretStr(dsn)).get_secret_value() == dsn
+    assert (address.is_loopback, address.collides_with(one)) == (is_loopback, collides)
+    assert one.collides_with(address) is collides
+    assert not parse_host_port("127.0.0.1:0").collides_with(parse_host_port("127.0.0.1:0"))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from service.connectors.ports.backend import Backend, FetchedRows
 from service.connectors.ports.row_index import RowIndex
 from service.connectors.ports.several_rows import RowMatch, RowVersions, list_columns
 from service.connectors.ports.split_read import PendingRead
-from tests.service.connectors.jumping_loop import run_jumping
+from tests.service.engine.virtual_time import run_in_virtual_time
 
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 DAYS = [dt.date(2013, 1, day) for day in range(1, 10)]
@@ -254,7 +254,7 @@ def test_read_outlives_its_callers() -> None:
         gate.set()
         assert (await pending.take(), pending.is_begun) == (7, False)
 
-    run_jumping(main())
+    run_in_virtual_time(main())
 
 
 async def test_failed_read_is_raised_once() -> None:

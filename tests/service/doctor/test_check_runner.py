@@ -27,7 +27,7 @@ from service.doctor.sidecar.sidecar_check import SidecarResponse
 from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
 from tests.service.doctor.executor_pod import make_ordinary, template
 from tests.service.doctor.findings import SUBJECT, gathered
-from tests.service.tls.certificates import authority
+from tests.service.tls.certificates import authority, section
 
 FILE = Path("c.yaml")
 NOTHING = Deployment()
@@ -154,8 +154,7 @@ def test_given_parts_have_checks(tmp_path: Path) -> None:
     local = RunningSidecar("unix:///s", _ask, Path("/s"))
     remote = RunningSidecar("http://h", _ask)
     files = Deployment(pod_template=FILE, spark_conf=FILE)
-    certificate = authority(tmp_path).issue()
-    tls = {"cert_file": str(certificate.cert_file), "key_file": str(certificate.key_file)}
+    tls = section(authority(tmp_path).issue())
     secure = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
 
     assert [

@@ -56,7 +56,7 @@ from service.http.sockets import unix_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
 from tests.service.doctor.findings import SUBJECT, gathered, texts
-from tests.service.tls.certificates import authority, yesterday
+from tests.service.tls.certificates import authority, section, yesterday
 
 WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
 SIDECAR = Subject("sidecar", "unix:///s")
@@ -129,12 +129,11 @@ async def test_all_secrets_are_checked(tmp_path: Path) -> None:
         "key": ["id"],
         "refresh": {"changelog": CHANGELOG | {"security": login}},
     }
-    tls = {"cert_file": str(key.cert_file), "key_file": str(key.key_file)}
     settings = Settings(
         {
             "auth": {"admin_token_file": str(token)},
             "tracing": {"endpoint": "http://c:1", "headers_file": str(headers)},
-            "listen": {"http": "127.0.0.1:1", "tls": tls},
+            "listen": {"http": "127.0.0.1:1", "tls": section(key)},
             "dimensions": {"a": one},
         }
     )

@@ -5,7 +5,10 @@ For tests in which all parties live on one loop: fakes, and Unix sockets of the 
 
 import asyncio
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 class _SkippingSelector(selectors.DefaultSelector):
@@ -38,3 +41,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 LOOP_FACTORIES: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"virtual": VirtualTimeLoop}
+
+
+def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine that uses neither other threads nor other processes."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

@@ -33,6 +33,7 @@ from service.http.limits import Limits
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
 from service.http.sockets import listener
+from tests.service.engine.running import until
 
 CUSTOMERS = pa.table(
     {
@@ -252,13 +253,6 @@ def followed_customers() -> RefreshSources:
     changes = FakeSource(is_bounded=False)
     changes.add("partition 0", SplitPiece("", 0, watermark_ms=int(time.time() * 1000)))
     return RefreshSources(changes=lambda: changes, table=whole_customers())
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let other tasks run until this holds; no event reports it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def until_started(service: Served) -> None:

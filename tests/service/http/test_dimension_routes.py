@@ -23,6 +23,7 @@ from service.http import status_page
 from service.http.replies.models import Freshness
 from service.http.routes.dimensions import recent_errors
 from service.http.routes.status import ProcessStatistics
+from tests.service.engine.running import until
 from tests.service.http.serving import (
     ARROW_TYPE,
     ONE,
@@ -32,7 +33,6 @@ from tests.service.http.serving import (
     away,
     followed_customers,
     served,
-    until,
     until_started,
     with_parts,
 )

@@ -20,7 +20,7 @@ from service.http.limits import Limits
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowTexts
 from tests.service.engine.fake_tracer import FakeTracer
-from tests.service.engine.running import queried
+from tests.service.engine.running import queried, until
 from tests.service.http.serving import (
     ARROW_TYPE,
     ONE,
@@ -30,7 +30,6 @@ from tests.service.http.serving import (
     connected,
     exchanged,
     served,
-    until,
     with_parts,
 )
 

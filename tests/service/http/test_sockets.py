@@ -23,6 +23,7 @@ from service.http.sockets import (
     unix_socket,
 )
 from service.tls.server_certificate import server_certificate
+from tests.service.engine.running import until
 from tests.service.http.serving import (
     ONE,
     PATIENCE_S,
@@ -31,7 +32,6 @@ from tests.service.http.serving import (
     connected,
     exchanged,
     served,
-    until,
 )
 from tests.service.tls.certificates import Authority, authority
 

@@ -4,7 +4,7 @@ Made by trustme in every run; nothing here is a secret.
 """
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -64,6 +64,11 @@ def written(issued: trustme.LeafCert, folder: Path, name: str) -> CertificateFil
     files.key_file.touch(0o600)
     files.key_file.write_bytes(issued.private_key_pem.bytes())
     return files
+
+
+def section(files: CertificateFiles) -> dict[str, str]:
+    """The section `listen.tls` of a configuration with these files."""
+    return {key: str(path) for key, path in asdict(files).items() if path is not None}
 
 
 def yesterday() -> datetime:

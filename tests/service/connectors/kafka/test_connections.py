@@ -29,8 +29,8 @@ from service.connectors.kafka.metadata import (
 )
 from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
-from tests.service.connectors.jumping_loop import run_jumping
 from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder
+from tests.service.engine.virtual_time import run_in_virtual_time
 
 SETTINGS = KafkaSettings(("one:9092", "two:9092"), "planes", sasl_password="opens-sesame")
 NO_BROKER = KafkaSettings(("127.0.0.1:1",), "planes", discovery_interval_s=3.0)
@@ -251,7 +251,7 @@ def test_close_never_raises(closing: Callable[[], Awaitable[None]]) -> None:
         await consumer._within_time(closing())
         await consumer.close()
 
-    run_jumping(main())
+    run_in_virtual_time(main())
 
 
 async def test_cancelled_close_is_cancelled() -> None:

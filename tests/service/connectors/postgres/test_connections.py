@@ -26,8 +26,8 @@ from service.connectors.postgres.snapshot_source import (
     PostgresSnapshot,
     PostgresSnapshotReader,
 )
-from tests.service.connectors.jumping_loop import run_jumping
 from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of
+from tests.service.engine.virtual_time import run_in_virtual_time
 from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 30.0  # a test that waits longer has failed
@@ -322,7 +322,7 @@ def test_snapshot_reader_without_split_waits() -> None:
             reader.pause({"range 1"})
             return await reader.read()
 
-    assert run_jumping(main()) == []
+    assert run_in_virtual_time(main()) == []
     assert (source.is_bounded, source.reading_mode) == (True, ReadingMode.PARALLEL)
     assert source.enumerator(PRICES.schema).discovery_interval_s is None
 

@@ -25,7 +25,7 @@ from service.connectors.postgres.notifications_source import (
     Taken,
 )
 from service.connectors.postgres.triggers import TriggerCheck, TriggerNames
-from tests.service.connectors.jumping_loop import run_jumping
+from tests.service.engine.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
@@ -129,7 +129,7 @@ def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> None:
         (piece,) = await reader.read()
         assert (paused, piece.changes) == ((), (GAP,))
 
-    run_jumping(main())
+    run_in_virtual_time(main())
 
 
 async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReader) -> None:
