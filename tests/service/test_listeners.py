@@ -130,25 +130,6 @@ async def test_new_connections_get_the_new_certificate(tmp_path: Path) -> None:
     assert (before, after) == (421, 200)
 
 
-async def test_faulty_certificate_is_not_served(tmp_path: Path) -> None:
-    """While the new certificate is unusable, callers get the former one."""
-    async with secure_listener(tmp_path) as listener:
-        listener.signer.issue("localhost", not_after=yesterday())
-        await until(lambda: listener.certificate.refused_total > 0)
-
-        assert await listener.status(listener.trust()) == 200
-
-
-async def test_plain_http_gets_nothing(tmp_path: Path) -> None:
-    """A request without TLS is not read."""
-    async with secure_listener(tmp_path) as listener, asyncio.timeout(PATIENCE_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        writer.write(b"GET /v1/dimensions HTTP/1.1\r\nHost: localhost\r\n\r\n")
-
-        assert b"HTTP/" not in await reader.read()
-        writer.close()
-
-
 async def test_old_tls_is_refused(tmp_path: Path) -> None:
     """Versions before TLS 1.2 are refused."""
     async with secure_listener(tmp_path) as listener:

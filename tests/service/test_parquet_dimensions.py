@@ -97,20 +97,6 @@ async def test_reload_brings_the_new_file(path: Path) -> None:
     assert after == {0: "hit Ada", 1: "error ambiguous", 2: "missing"}
 
 
-async def test_reload_brings_other_columns(path: Path) -> None:
-    """The new schema is read first, and rows of the old file are never served under it."""
-    async with running(path, FULL) as dimension:
-        await until_whole(dimension)
-        write(path, ["737", "747"], column="model")
-        dimension.reload()
-        await until(lambda: dimension.schema.columns.names == ["model"])
-        await until_whole(dimension)
-        (answer,) = await dimension.lookup(typed(1), columns=None, timeout_s=None)
-
-    assert answer.rows is not None
-    assert answer.rows.to_pylist() == [{"model": "747"}]
-
-
 async def test_old_rows_outlast_their_file(path: Path) -> None:
     """While the file is missing its rows are served and age; the next file is loaded."""
     with capture_logs() as logs:

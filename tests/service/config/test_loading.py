@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]  # it ships no types
 import pytest
+from ruamel.yaml import YAML
 
 from lookup_core.errors import ConfigurationError
 from service.config.environment import Environment, read_environment, variable_of
 from service.config.loading import EMBEDDED, inline_secrets, load_settings
 from service.config.secrets import check_secret_file, read_secret
+from service.config.settings import Settings
 from service.config.yaml_document import (
     YamlDocument,
     manifest_fault,
@@ -179,8 +182,11 @@ def test_parts_refine_the_whole() -> None:
     [("parquet", ["airports", "airlines"]), ("postgres", ["customers", "weather", "airlines"])],
 )
 def test_examples_are_right(example: str, dimensions: list[str]) -> None:
-    """The examples pass all checks; without a file the Parquet example is taken."""
-    assert list(load_settings(EXAMPLES / f"{example}.yaml", {}).dimensions) == dimensions
+    """The examples pass all checks and the JSON Schema; without a file Parquet's is taken."""
+    path = EXAMPLES / f"{example}.yaml"
+
+    jsonschema.validate(YAML(typ="safe", pure=True).load(path), Settings.model_json_schema())
+    assert list(load_settings(path, {}).dimensions) == dimensions
     assert EXAMPLES / "parquet.yaml" == EMBEDDED
     assert load_settings(None, {}) == load_settings(EMBEDDED, {})
 

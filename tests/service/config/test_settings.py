@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it ships no types
 import pytest
-from ruamel.yaml import YAML
 
 from lookup_core.settings import (
     BatchSettings,
@@ -31,7 +29,6 @@ from tests.service.config.configuration import (
     AIRPORTS,
     CHANGELOG,
     CUSTOMERS,
-    EXAMPLES,
     MINIMAL,
     POSTGRES,
     dimension,
@@ -246,14 +243,6 @@ def test_secrets_are_read_and_not_shown(tmp_path: Path) -> None:
     assert "geheim" not in f"{here!r}{here}{here.model_dump()}{here.model_dump_json()}"
     assert there.read_dsn() == security.read_password() == "rotated"
     assert Security().read_password() is None
-
-
-@pytest.mark.parametrize("example", ["parquet.yaml", "postgres.yaml"])
-def test_examples_fit_the_schema(example: str) -> None:
-    """The JSON Schema accepts the examples."""
-    document = YAML(typ="safe", pure=True).load(EXAMPLES / example)
-
-    jsonschema.validate(document, Settings.model_json_schema())
 
 
 def test_schema_is_written_like_the_file() -> None:

@@ -17,12 +17,11 @@ from lookup_core.statistics import (
     InvalidationOrigin,
     LoadResult,
     LoadStatistics,
-    RefreshStatistics,
     UnusedMessage,
 )
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
-from service.engine.refresher import Refresher, RefreshSources, Warmup
+from service.engine.refresher import RefreshSources, Warmup
 from tests.service.engine.refreshing import (
     PARTITION,
     SEES_ALL,
@@ -49,7 +48,6 @@ from tests.service.engine.running import (
     lookup,
     queried,
     running,
-    settings,
     typed,
     until,
 )
@@ -317,19 +315,6 @@ async def test_schema_change_restarts_feed_and_load() -> None:
 
 
 # Warm-up
-
-
-def test_undescribed_dimension_is_cold() -> None:
-    """Before the schema is known there are no lookups to wait for, and nothing is loaded."""
-    loading = Refresher(full(), loaded(table()))
-    following = Refresher(full(), followed(changelog(), table()))
-
-    assert loading.load_statistics() == LoadStatistics()
-    assert loading.statistics() == RefreshStatistics(None, None, LoadStatistics())
-    assert loading.cold_reason() == "its load has not begun"
-    assert following.statistics().feed == FeedStatistics(FeedState.STARTING)
-    assert following.cold_reason() == "its load waits for its feed"
-    assert Refresher(settings(), RefreshSources()).cold_reason() is None
 
 
 LOADING = LoadStatistics(is_loading=True, rows=1_500)

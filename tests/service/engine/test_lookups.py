@@ -209,10 +209,10 @@ async def test_lookups_need_a_described_schema() -> None:
 @pytest.mark.parametrize("timeout_s", [0.1, None])
 async def test_lookup_ends_at_its_deadline(timeout_s: float | None) -> None:
     """At its timeout, by default that of the settings, a lookup ends and cancels its query."""
-    backend, observer, clock = customers(), DiaryObserver(), HandClock()
+    backend, observer, tracer, clock = customers(), DiaryObserver(), FakeTracer(), HandClock()
     backend.hold()
     chosen = replace(settings(), timeout_s=2.0)
-    async with running(backend, chosen, observer=observer, clock=clock) as dimension:
+    async with running(backend, chosen, observer=observer, tracer=tracer, clock=clock) as dimension:
         late = start(dimension, 7, timeout_s=timeout_s)
         await backend.wait_for_fetches(1)
         clock.now_s += timeout_s or 2.0
@@ -222,6 +222,7 @@ async def test_lookup_ends_at_its_deadline(timeout_s: float | None) -> None:
 
     assert observer.queries == [QueryEnded(1, QueryStatus.CANCELLED)]
     assert (backend.cancelled_total, observer.lookups) == (1, 1)
+    assert tracer.queries[0].ended_with == (QueryStatus.CANCELLED, None)
 
 
 # Callers that leave
@@ -515,19 +516,6 @@ async def test_every_attempt_is_a_span() -> None:
         (1, (QueryStatus.ERROR, ErrorCode.BACKEND_UNAVAILABLE)),
         (2, (QueryStatus.OK, None)),
     ]
-
-
-async def test_left_query_ends_as_cancelled() -> None:
-    """A query that its last caller leaves ends as cancelled, without a code."""
-    backend, tracer = customers(), FakeTracer()
-    backend.hold()
-    async with running(backend, tracer=tracer) as dimension:
-        caller = asyncio.ensure_future(traced_lookup(dimension, begun(tracer), 7))
-        await backend.wait_for_fetches(1)
-        caller.cancel()
-        await until(lambda: tracer.queries[0].ended_with is not None)
-
-    assert tracer.queries[0].ended_with == (QueryStatus.CANCELLED, None)
 
 
 async def test_background_refresh_has_no_links() -> None:

@@ -94,7 +94,6 @@ async def test_body_is_invited_when_it_may_come() -> None:
     assert broken.startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 async def test_compressed_body_is_refused(service: Served, encoding: str) -> None:
     """No compressed body is inflated."""

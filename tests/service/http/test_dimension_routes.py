@@ -37,7 +37,6 @@ from tests.service.http.serving import (
     with_parts,
 )
 
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
 WHOLE = Setting(sources={"customers": followed_customers()})
 CHANNEL = ChannelStatistics(
     connection=1,
@@ -93,7 +92,6 @@ async def test_undescribed_dimension_shows_why() -> None:
     }
 
 
-@in_shared_service
 @pytest.mark.parametrize("name", ["customer", "%00", "..%2F..%2Fetc", "a" * 5000])
 async def test_unknown_dimension_names_the_known(service: Served, name: str) -> None:
     """An unknown name gets a bounded error with the configured names."""
@@ -247,7 +245,6 @@ async def reload(service: Served, body: bytes | None = None) -> Reply:
     return await service.get(f"{ONE}/reload", method="POST", data=body)
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("body", "dropped", "later"),
     [('{"keys": [1, 9]}', 1, ["fetched", "hit"]), ('{"all": true}', 2, ["fetched", "fetched"])],
@@ -264,7 +261,6 @@ async def test_invalidated_keys_are_fetched_again(
     assert (await service.lookup('{"keys": [1, 2]}')).json["outcomes"] == later
 
 
-@in_shared_service
 async def test_unclear_invalidation_is_refused(service: Served) -> None:
     """A key of another type, a body without keys, and an Arrow body drop nothing."""
     wrong = await service.post("invalidate", '{"keys": [1, "2"]}')
@@ -316,7 +312,6 @@ FOLDER = Path(status_page.__file__).parent / "page"
 SCRIPTS = {path.name: path.read_text() for path in FOLDER.glob("*.js")}
 
 
-@in_shared_service
 async def test_page_is_one_document(service: Served) -> None:
     """Every script and style of the folder is in the page, and nothing of another host."""
     page = (await service.get("/", over="tcp")).body.decode()
@@ -328,7 +323,6 @@ async def test_page_is_one_document(service: Served) -> None:
     assert "/*script*/" not in page
 
 
-@in_shared_service
 async def test_policy_allows_own_script_only(service: Served) -> None:
     """Script and style have a nonce that the policy names; all else is forbidden."""
     first, second = [await service.get("/", over="tcp") for _ in range(2)]

@@ -27,7 +27,6 @@ from tests.service.http.serving import (
 
 PROBES = ("/livez", "/readyz", "/startupz")
 ROW = f"{ONE}/rows/1"
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
 
 
 async def statuses(service: Served, *paths: str, over: str = "health") -> list[int]:
@@ -38,7 +37,6 @@ async def statuses(service: Served, *paths: str, over: str = "health") -> list[i
 # Probes
 
 
-@in_shared_service
 @pytest.mark.parametrize("over", ["health", "tcp", "unix"])
 async def test_probes_pass_when_all_is_described(service: Served, over: str) -> None:
     """With all dimensions described every probe is a plain ok on every listener."""
@@ -71,7 +69,6 @@ async def test_drain_ends_readiness_and_lookups() -> None:
             assert (reply.problem, reply.headers["Retry-After"]) == ((503, "draining"), "5")
 
 
-@in_shared_service
 async def test_metrics_are_prometheus_text(service: Served) -> None:
     """The scrape is the rendered text in the format's content type."""
     reply = await service.get("/metrics", over="health")
@@ -113,7 +110,6 @@ async def test_cold_dimension_names_its_backend() -> None:
     assert (reply.status, reply.json["detail"]) == (503, "customers: customers: the reason")
 
 
-@in_shared_service
 async def test_short_memory_refuses_lookups_only(service: Served) -> None:
     """Without memory, lookups and streams are refused; figures and metrics are served."""
     service.parts.readiness.allow_requests(is_allowed=False)

@@ -77,15 +77,6 @@ def test_bad_json_is_refused_with_its_place(body: bytes, detail: str) -> None:
     assert (error.code, error.detail) == (ErrorCode.BAD_JSON, detail)
 
 
-def test_lookup_request_is_read() -> None:
-    """Columns and timeout are optional; the defaults are those of the dimension."""
-    whole = from_json(LookupRequest, {"keys": [1, None], "columns": ["a"], "timeout_ms": 1500})
-    bare = from_json(LookupRequest, {"keys": []})
-
-    assert (whole.keys, whole.columns, whole.timeout_s) == ([1, None], ["a"], 1.5)
-    assert (bare.keys, bare.columns, bare.timeout_s) == ([], None, None)
-
-
 @pytest.mark.parametrize(
     ("value", "detail"),
     [

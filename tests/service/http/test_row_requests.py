@@ -36,7 +36,6 @@ from tests.service.http.serving import (
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 ADA = {"name": "Ada", "tier": 1}
 ROWS = f"{ONE}/rows"
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
 
 
 def stream(column: pa.Array) -> bytes:
@@ -51,7 +50,6 @@ def stream(column: pa.Array) -> bytes:
 # Many keys
 
 
-@in_shared_service
 async def test_keys_are_answered_in_order(service: Served) -> None:
     """Duplicates, NULLs, unknown keys and keys of a wrong type have outcomes by position."""
     reply = await service.lookup('{"keys": [1, 9, null, "1", 1]}')
@@ -70,7 +68,6 @@ async def test_keys_are_answered_in_order(service: Served) -> None:
     assert (len(ages_ms), ages_ms[2:4], ages_ms[0]) == (5, [0, 0], ages_ms[4])
 
 
-@in_shared_service
 async def test_composite_keys_are_lists(service: Served) -> None:
     """A key of two columns is a list of two values; NaN becomes null."""
     keys = '[["JFK", "1970-01-01T00:00:00Z"], ["a,b", "1970-01-01T01:00:00Z"], ["JFK", null]]'
@@ -81,7 +78,6 @@ async def test_composite_keys_are_lists(service: Served) -> None:
     assert answer["outcomes"] == ["fetched", "fetched", "missing"]
 
 
-@in_shared_service
 async def test_no_keys_need_no_query(service: Served) -> None:
     """An empty list has an empty answer; an unknown column fails before any query, too."""
     empty = await service.lookup('{"keys": []}')
@@ -92,7 +88,6 @@ async def test_no_keys_need_no_query(service: Served) -> None:
     assert queried(service.customers) == []
 
 
-@in_shared_service
 async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
     """A cached key has the same answer alone and among others, with or without columns."""
     await service.lookup('{"keys": [1, 2]}')
@@ -105,7 +100,6 @@ async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
     assert alone.keys() == chosen.keys() == {"outcomes", "rows", "ages_ms"}
 
 
-@in_shared_service
 async def test_arrow_is_answered_with_arrow(service: Served) -> None:
     """The reply to an Arrow stream is one batch: outcomes, then the columns of the query string."""
     keys = stream(pa.array([3, 9, None], pa.int32()))
@@ -125,7 +119,6 @@ async def test_arrow_is_answered_with_arrow(service: Served) -> None:
     }
 
 
-@in_shared_service
 async def test_json_may_be_answered_with_arrow(service: Served) -> None:
     """The reply to JSON keys is Arrow if the client accepts it, fetched or cached."""
     replies = [await service.post("lookup", '{"keys": [1]}', Accept=ARROW) for _ in range(2)]
@@ -135,7 +128,6 @@ async def test_json_may_be_answered_with_arrow(service: Served) -> None:
     ]
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("sent", "accepted", "status", "answered"),
     [
@@ -157,7 +149,6 @@ async def test_media_types_are_negotiated(
     assert (reply.status, reply.headers["Content-Type"]) == (status, answered)
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -175,7 +166,6 @@ async def test_bad_body_is_a_problem(service: Served, body: str, problem: tuple[
     assert (await service.lookup(body)).problem == problem
 
 
-@in_shared_service
 async def test_arrow_keys_need_their_type(service: Served) -> None:
     """Arrow keys of another type, and a query string with a JSON body, fail the request."""
     floats = await service.post("lookup", stream(pa.array([1.0])), **ARROW_TYPE)
@@ -198,7 +188,6 @@ async def test_keys_of_a_request_are_bounded() -> None:
     assert {each.json["detail"] for each in replies} == {"3 keys; a request may have at most 2"}
 
 
-@in_shared_service
 async def test_failed_keys_are_outcomes(service: Served) -> None:
     """A failed query, a wrong type and a timeout fail their keys, not the request."""
     service.customers.fail_next(1, BackendError(ErrorCode.BACKEND_REJECTED, "no"))
@@ -237,7 +226,6 @@ async def test_lookup_waits_for_the_schema() -> None:
         assert reply.json["detail"] == "customers: the reason"
 
 
-@in_shared_service
 async def test_left_request_leaves_its_query(service: Served) -> None:
     """A disconnect cancels the client's own queries, but not shared ones."""
     service.customers.hold()
@@ -260,7 +248,6 @@ async def test_left_request_leaves_its_query(service: Served) -> None:
 # Single rows
 
 
-@in_shared_service
 async def test_row_is_the_answer(service: Served) -> None:
     """The body is the row, the same bytes fetched or cached; headers have outcome and age."""
     replies = [await service.get(f"{ROWS}/3") for _ in range(3)]
@@ -273,7 +260,6 @@ async def test_row_is_the_answer(service: Served) -> None:
     assert queried(service.customers) == [[3], [2]]
 
 
-@in_shared_service
 @pytest.mark.parametrize("key", ["x", "1.5", "", "99999999999999999999", "%00", "%ff"])
 async def test_key_of_another_type_is_refused(service: Served, key: str) -> None:
     """A path without a key of the type is a 400, without a query."""
@@ -283,7 +269,6 @@ async def test_key_of_another_type_is_refused(service: Served, key: str) -> None
     assert queried(service.customers) == []
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("key", "temperature"),
     [
@@ -302,7 +287,6 @@ async def test_composite_key_has_commas(
     assert reply.json == {"temperature": temperature}
 
 
-@in_shared_service
 @pytest.mark.parametrize("key", ["JFK", "JFK,1970-01-01T00:00:00Z,x", "JFK,1970-01-01"])
 async def test_wrong_number_of_parts_is_refused(service: Served, key: str) -> None:
     """A composite key with too few or too many parts is refused with the expected key."""
@@ -312,7 +296,6 @@ async def test_wrong_number_of_parts_is_refused(service: Served, key: str) -> No
     assert "origin: string, hour: timestamp[us, tz=UTC]" in reply.json["detail"]
 
 
-@in_shared_service
 async def test_row_without_answer_has_its_status(service: Served) -> None:
     """A failed query, a missing row and a timeout have different statuses."""
     service.customers.fail_next(1, BackendError(ErrorCode.BACKEND_REJECTED, "the reason"))
@@ -329,7 +312,6 @@ async def test_row_without_answer_has_its_status(service: Served) -> None:
     assert [each.json["retryable"] for each in (failed, missing, late)] == [False, False, True]
 
 
-@in_shared_service
 async def test_explanation_names_the_state(service: Served) -> None:
     """A key is not cached before its lookup; afterwards it is, with an expiry."""
     before = (await service.get(f"{ONE}/explain/1")).json
@@ -426,7 +408,6 @@ def hits(dimension: Dimension) -> int:
     return dimension.statistics().outcomes[Outcome.HIT]
 
 
-@in_shared_service
 async def test_row_is_found_again_by_its_question(customers: Dimension) -> None:
     """A repeated path finds the row of its last hit, as a hit, until the row is dropped."""
     texts, before = RowTexts(), hits(customers)
@@ -443,7 +424,6 @@ async def test_row_is_found_again_by_its_question(customers: Dimension) -> None:
     assert texts.repeated("/1") is None
 
 
-@in_shared_service
 async def test_recent_rows_are_bounded(customers: Dimension) -> None:
     """The oldest of too many rows is dropped; a longer path or row is not kept."""
     texts = RowTexts(max_rows=2, max_bytes=len(TEXT))
@@ -478,7 +458,6 @@ def undated(answer: bytes) -> bytes:
     return before + after.partition(b" GMT")[2]
 
 
-@in_shared_service
 @pytest.mark.parametrize("key", [b"1", b"2", b"3"])
 async def test_ready_response_is_that_of_aiohttp(service: Served, key: bytes) -> None:
     """A fetched, cached or repeated row has the bytes of aiohttp's own response."""
@@ -494,7 +473,6 @@ async def test_ready_response_is_that_of_aiohttp(service: Served, key: bytes) ->
     assert formatdate(parsedate_to_datetime(date).timestamp(), usegmt=True) == date
 
 
-@in_shared_service
 async def test_head_of_cached_row_is_empty(service: Served) -> None:
     """A HEAD for a cached row has the headers of its GET."""
     await answered(service, GET_ROW + b"1 HTTP/1.1", times=2)
@@ -505,7 +483,6 @@ async def test_head_of_cached_row_is_empty(service: Served) -> None:
     assert reply.headers["Sidelook-Outcome"] == "hit"
 
 
-@in_shared_service
 async def test_old_client_is_disconnected(service: Served) -> None:
     """An HTTP/1.0 client without keep-alive gets its row and the end of the connection."""
     answer = await exchanged(service, GET_ROW + b"1 HTTP/1.0\r\nHost: localhost\r\n\r\n")
@@ -514,7 +491,6 @@ async def test_old_client_is_disconnected(service: Served) -> None:
     assert answer.endswith(b"\r\n\r\n" + TEXT)
 
 
-@in_shared_service
 async def test_pipelined_requests_are_answered_in_turn(service: Served) -> None:
     """Pipelined requests are answered in order."""
     rows = [GET_ROW + key + b" HTTP/1.1\r\nHost: localhost\r\n" for key in (b"1", b"2", b"1")]

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 from service.http.security import Access, TokenFile
 from tests.service.http.serving import JSON_TYPE, ONE, Served, Setting, exchanged, served
 
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
 ROW = f"{ONE}/rows/1"
 READER, ADMIN = {"Authorization": "Bearer reader"}, {"Authorization": "Bearer admin"}
 NOT_FOUND = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
@@ -20,7 +19,6 @@ NOT_FOUND = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all pat
 # Hosts and origins
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -42,7 +40,6 @@ async def test_host_must_be_known_on_tcp(service: Served, host: bytes, status: b
     assert (await service.get("/livez", headers={"Host": "anything"})).status == 200  # unix
 
 
-@in_shared_service
 @pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere", "/"])
 @pytest.mark.parametrize("method", ["GET", "OPTIONS"])
 async def test_web_pages_are_refused(service: Served, method: str, path: str) -> None:
@@ -55,7 +52,6 @@ async def test_web_pages_are_refused(service: Served, method: str, path: str) ->
         assert [name for name in reply.headers if name.startswith("Access-Control")] == []
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("site", "path", "status"),
     [
@@ -74,7 +70,6 @@ async def test_other_sites_load_no_figures(
     assert (await service.get(path, over="tcp", headers=headers)).status == status
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 421), ({}, 200)],
@@ -169,7 +164,6 @@ async def test_admin_routes_need_admin_or_owner(
         assert await invalidate(service, over, headers) == status
 
 
-@in_shared_service
 async def test_owner_needs_no_token(service: Served) -> None:
     """Without any token the owner of the process may change state, over the Unix socket only."""
     assert await invalidate(service, "unix", {}) == 200
@@ -235,7 +229,6 @@ def test_nothing_matches_without_a_token(tmp_path: Path, content: str | None) ->
 # Paths, methods and headers
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
@@ -254,7 +247,6 @@ async def test_wrong_method_names_the_right_ones(
     assert reply.headers["Allow"] == allowed
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     ("target", "statuses"),
     [
@@ -281,7 +273,6 @@ async def test_unknown_target_is_a_problem(
     assert (NOT_FOUND.encode() in answer) == (status == 404)
 
 
-@in_shared_service
 @pytest.mark.parametrize("path", ["/", "/openapi.json", "/v1/dimensions", "/v1/stream"])
 async def test_health_listener_has_no_data(service: Served, path: str) -> None:
     """The health listener has probes and metrics only."""
@@ -293,7 +284,6 @@ async def test_health_listener_has_no_data(service: Served, path: str) -> None:
     )
 
 
-@in_shared_service
 @pytest.mark.parametrize("path", ["/livez", "/v1/dimensions", "/nowhere"])
 async def test_every_answer_has_the_fixed_headers(service: Served, path: str) -> None:
     """No reply may be stored or sniffed, or names a version; HEAD is GET without a body."""

@@ -35,7 +35,6 @@ from tests.service.http.serving import (
 )
 from tests.service.tls.certificates import Authority, authority
 
-in_shared_service = pytest.mark.asyncio(loop_scope="module")
 QUICK = Setting(limits=Limits(header_deadline_s=0.2))
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -70,7 +69,6 @@ async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
     return received
 
 
-@in_shared_service
 @pytest.mark.parametrize(
     "sent",
     [
@@ -90,7 +88,6 @@ async def test_malformed_request_is_refused(service: Served, sent: bytes) -> Non
     assert (await service.get("/livez", over="tcp")).status == 200
 
 
-@in_shared_service
 async def test_pipeline_is_not_read_without_end(service: Served) -> None:
     """Behind a request that waits, only so much of the next ones is read."""
     service.customers.hold()

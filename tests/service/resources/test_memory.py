@@ -82,14 +82,6 @@ def test_group_memory_is_read(
     assert reading == MemoryReading(100 * PAGE_BYTES, *group)
 
 
-def test_own_memory_is_read() -> None:
-    """The test process has some megabytes, below its limit."""
-    reading = ProcessMemory().read()
-
-    assert reading.resident_bytes > 10_000_000
-    assert reading.group_limit_bytes is None or reading.group_bytes < reading.group_limit_bytes
-
-
 @pytest.mark.parametrize(
     ("groups", "folder", "is_version_1"),
     [
@@ -111,15 +103,6 @@ def test_control_group_is_found(
 
     expected = mount / (folder or "") / ("one" if "/one" in groups else "")
     assert ControlGroup.of("cpu", tmp_path) == ControlGroup(expected, is_version_1)
-
-
-@pytest.mark.parametrize(("text", "number"), [("12\n", 12), ("max\n", None), (None, None)])
-def test_limits_may_be_absent(tmp_path: Path, text: str | None, number: int | None) -> None:
-    """A limit is None if it is `max` or has no file."""
-    if text is not None:
-        (tmp_path / "pids.max").write_text(text)
-
-    assert ControlGroup(tmp_path).number("pids.max") == number
 
 
 @pytest.mark.parametrize(

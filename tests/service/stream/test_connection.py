@@ -175,16 +175,6 @@ async def test_channels_of_a_connection_are_bounded() -> None:
         await service.wait_until_empty()
 
 
-async def test_closed_channels_cost_nothing() -> None:
-    """A connection may open any number of channels one after the other."""
-    async with streaming(Setting(max_channels=2, credit_bytes=2 * 1024 * 1024)) as service:
-        peer = await service.greeted()
-        for number in range(1, 40):
-            await peer.open(number)
-            await peer.send(frames.Close(number))
-            assert await peer.receive(frames.Closed) == frames.Closed(number)
-
-
 # Lookups
 
 

@@ -1,6 +1,5 @@
 """Certificates of a listener: validation before any connection, and rotation."""
 
-import asyncio
 import re
 import ssl
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
-from service.tls.certificate_rotation import CHECK_PERIOD_S, CertificateRotation
+from service.tls.certificate_rotation import CertificateRotation
 from service.tls.server_certificate import CertificateFiles, server_certificate
 from tests.service.tls.certificates import Authority, authority, tomorrow, written, yesterday
 
@@ -209,29 +208,6 @@ def test_late_key_is_no_lasting_fault(signer: Authority) -> None:
     assert rotation.check() is False
 
     assert (rotation.taken_total, rotation.refused_total) == (1, 2)
-
-
-def test_client_authority_is_renewed(signer: Authority) -> None:
-    """A changed client authority takes over as well."""
-    rotation = CertificateRotation(replace(signer.issue(), client_ca_file=signer.file))
-    signer.file.write_bytes(authority(signer.folder / "other").file.read_bytes())
-
-    assert rotation.check() is True
-    assert len(rotation.current.context.get_ca_certs()) == 1
-
-
-async def test_files_are_looked_at_regularly(signer: Authority) -> None:
-    """A running rotation finds a new certificate, by default within a minute."""
-    rotation = CertificateRotation(signer.issue(), check_period_s=0.01)
-    before = rotation.current
-    looking = asyncio.create_task(rotation.run())
-    signer.issue()
-
-    async with asyncio.timeout(PATIENCE_S):
-        while rotation.current is before:  # noqa: ASYNC110  no event reports it
-            await asyncio.sleep(0.01)
-    looking.cancel()
-    assert CHECK_PERIOD_S <= 60
 
 
 def test_swapped_folder_is_a_change(tmp_path: Path) -> None:

@@ -17,18 +17,11 @@ from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, wr
 from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of
 
 
-async def loaded(path: Path, schema: DimensionSchema = SCHEMA) -> ReadSplits:
-    """Load the file or folder for this schema."""
-    case = SourceCase(ParquetRowGroups(path, columns=schema.columns.names), schema)
+async def loaded(path: Path) -> ReadSplits:
+    """Load the file or folder."""
+    case = SourceCase(ParquetRowGroups(path, columns=OFFERED), SCHEMA)
     async with splits_of(case) as splits:
         return await read_all(case, splits)
-
-
-async def failure_of(path: Path, schema: DimensionSchema = SCHEMA) -> BackendError:
-    """The error of a load."""
-    with pytest.raises(BackendError) as caught:
-        await loaded(path, schema)
-    return caught.value
 
 
 async def test_splits_are_row_groups(tmp_path: Path) -> None:
@@ -109,12 +102,13 @@ async def test_damaged_files_are_refused(
         write_rows(path, range(5), row_group_size=3)
         path.write_bytes(damage(path.read_bytes()))
 
-    failure = await failure_of(path)
+    with pytest.raises(BackendError) as caught:
+        await loaded(path)
 
     start = "no such file" if damage is None else "cannot be read as Parquet ("
-    assert failure.code is ErrorCode.TABLE_UNAVAILABLE
-    assert failure.detail.startswith(f"{path}: {start}")
-    assert reason in failure.detail
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+    assert caught.value.detail.startswith(f"{path}: {start}")
+    assert reason in caught.value.detail
 
 
 @pytest.mark.parametrize(

@@ -167,57 +167,57 @@ def column_of(block: bytes, kind: PostgresType, rows: int = 1) -> pa.Array:
     return rows_of_blocks(blocks, table_of(kind), key_count=rows).rows.column(0)
 
 
+NUMBERS = [  # (type, oid and format of what is sent, Arrow type)
+    ("int2", 21, "h", pa.int16()),
+    ("int4", 20, "q", pa.int32()),  # a wider integer that fits
+    ("int8", 20, "q", pa.int64()),
+    ("float4", 700, "f", pa.float32()),
+    ("float8", 701, "d", pa.float64()),
+]
+TIMES = [  # (type, oid and format of what is sent, Arrow type, units of a day)
+    ("date", 1082, "i", pa.date32(), 1),
+    ("timestamp", 1114, "q", pa.timestamp("us"), 86_400_000_000),
+    ("timestamptz", 1184, "q", pa.timestamp("us", "UTC"), 86_400_000_000),
+]
+DAYS = pa.array([0, None, DAYS_TO_2000], pa.int32()).view(pa.date32())
+
+
 @pytest.mark.parametrize(
-    ("name", "oid", "code", "arrow"),
+    ("kind", "block", "expected"),
     [
-        ("bool", 16, "?", pa.bool_()),
-        ("int2", 21, "h", pa.int16()),
-        ("int4", 20, "q", pa.int32()),  # a wider integer that fits
-        ("int8", 20, "q", pa.int64()),
-        ("float4", 700, "f", pa.float32()),
-        ("float8", 701, "d", pa.float64()),
+        *(
+            (builtin(name), sent_array([0, None, 1], code, oid=oid), pa.array([0, None, 1], arrow))
+            for name, oid, code, arrow in NUMBERS
+        ),
+        (builtin("bool"), sent_array([0, None, 1], "?", oid=16), pa.array([False, None, True])),
+        *(
+            (
+                builtin(name),
+                sent_array([-DAYS_TO_2000 * day, None, 0], code, oid=oid),
+                DAYS.cast(arrow),
+            )
+            for name, oid, code, arrow, day in TIMES
+        ),
+        (builtin("bytea"), sent_bytes([None, b"\x00\xff"]), pa.array([None, b"\x00\xff"])),
+        (builtin("jsonb"), sent_bytes([None, b"{}"]), pa.array([None, "{}"])),
+        (
+            numeric(5, 2),
+            sent_bytes([None, b"-1.50"]),
+            pa.array([None, Decimal("-1.50")], pa.decimal128(5, 2)),
+        ),
     ],
+    ids=str,
 )
-def test_numbers_are_read_by_width(name: str, oid: int, code: str, arrow: pa.DataType) -> None:
-    """Numbers of each width are read, nulls among them; NaN is not null."""
-    block = sent_array([1, None, 0], code, oid=oid)
-    column = column_of(block, builtin(name), 3)
+def test_values_are_read_by_type(kind: PostgresType, block: bytes, expected: pa.Array) -> None:
+    """Values of each type are read with nulls; PostgreSQL counts times from 2000."""
+    assert column_of(block, kind, len(expected)) == expected
+
+
+def test_nan_is_not_null() -> None:
+    """NaN is read as a number."""
     nan = column_of(sent_array([math.nan, None], "d", oid=701), builtin("float8"), 2)
 
-    assert column == pa.array([1, None, 0], pa.int64()).cast(arrow)
     assert str(nan.to_pylist()) == "[nan, None]"
-
-
-@pytest.mark.parametrize(
-    ("name", "oid", "code", "arrow", "unit"),
-    [
-        ("date", 1082, "i", pa.date32(), 1),
-        ("timestamp", 1114, "q", pa.timestamp("us"), 86_400_000_000),
-        ("timestamptz", 1184, "q", pa.timestamp("us", "UTC"), 86_400_000_000),
-    ],
-)
-def test_times_count_from_2000(
-    name: str, oid: int, code: str, arrow: pa.DataType, unit: int
-) -> None:
-    """PostgreSQL counts days and microseconds from 2000, Arrow from 1970."""
-    block = sent_array([0, None, -DAYS_TO_2000 * unit], code, oid=oid)
-
-    days = pa.array([DAYS_TO_2000, None, 0], pa.int32()).view(pa.date32())
-    assert column_of(block, builtin(name), 3) == days.cast(arrow)
-
-
-@pytest.mark.parametrize(
-    ("kind", "sent", "value"),
-    [
-        (builtin("bytea"), b"\x00\xff", b"\x00\xff"),
-        (builtin("jsonb"), b"{}", "{}"),
-        (numeric(5, 2), b"-1.50", Decimal("-1.5")),
-    ],
-    ids=["bytea", "jsonb", "numeric"],
-)
-def test_long_values_are_read(kind: PostgresType, sent: bytes, value: object) -> None:
-    """Values of any length are read as bytes, text or decimals."""
-    assert column_of(sent_bytes([None, sent]), kind, 2).to_pylist() == [None, value]
 
 
 @pytest.mark.parametrize(
