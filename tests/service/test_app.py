@@ -156,16 +156,10 @@ async def test_open_streams_get_going_away(tmp_path: Path, dimensions: dict[str,
     """A client that is connected when the service ends gets the code GOING_AWAY."""
     async with serving(settings(tmp_path, dimensions)) as session:
         socket = await session.ws_connect("/v1/stream", protocols=["sidelook.v1"])
-        peer = Peer(socket)
-        closing = asyncio.ensure_future(_read_to_the_end(peer))
+        closing = asyncio.ensure_future(Peer(socket).read_to_the_end())
 
-    assert await closing == aiohttp.WSCloseCode.GOING_AWAY
-
-
-async def _read_to_the_end(peer: Peer) -> int | None:
-    while (await peer.socket.receive()).type is aiohttp.WSMsgType.BINARY:
-        pass
-    return peer.socket.close_code
+    await closing
+    assert socket.close_code == aiohttp.WSCloseCode.GOING_AWAY
 
 
 def test_taken_addresses_stop_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:

@@ -5,19 +5,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.statistics import InvalidationOrigin, LoadResult, LoadStatistics
+from lookup_core.statistics import InvalidationOrigin, LoadResult
 from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from tests.service.config.configuration import dimension as configured
-from tests.service.engine.refreshing import until, until_whole
-from tests.service.engine.running import in_words
+from tests.service.engine.refreshing import load_of, staleness_s, until, until_whole
+from tests.service.engine.running import in_words, typed
 
 PATIENCE_S = 20.0
 FULL = {"mode": "full", "max_bytes": "1MiB"}
@@ -64,22 +62,9 @@ async def running(path: Path, cache: object) -> AsyncIterator[Dimension]:
             task.cancel()
 
 
-def typed(*keys: int) -> TypedKeys:
-    """Keys of planes."""
-    columns = pa.record_batch({"id": pa.array(keys, pa.int64())})
-    return TypedKeys(columns, np.zeros(0, np.int32), {})
-
-
 async def look_up(dimension: Dimension, *keys: int) -> dict[int, str]:
     """Names of planes."""
     return in_words(await dimension.lookup(typed(*keys), columns=["name"], timeout_s=None))
-
-
-def load(dimension: Dimension) -> LoadStatistics:
-    """The statistics of its loads."""
-    statistics = dimension.load_statistics()
-    assert statistics is not None
-    return statistics
 
 
 async def test_reload_brings_the_new_file(path: Path) -> None:
@@ -90,7 +75,7 @@ async def test_reload_brings_the_new_file(path: Path) -> None:
         rows = {"id": pa.array([0, 1, 1], pa.int64()), "name": ["Ada", "Bea", "Ben"]}
         pq.write_table(pa.table(rows), path)
         dimension.reload()
-        await until(lambda: load(dimension).counts[LoadResult.OK] == 2)
+        await until(lambda: load_of(dimension).counts[LoadResult.OK] == 2)
         after = await look_up(dimension, 0, 1, 2)
 
     assert before == {0: "hit Ada", 1: "hit Bert", 2: "missing"}
@@ -109,7 +94,7 @@ async def test_old_rows_outlast_their_file(path: Path) -> None:
             is_same = await dimension._schema.is_unchanged()
             await until(lambda: staleness_s(dimension) > stale_s)
             write(path, ["Ada", "Bea"])
-            await until(lambda: load(dimension).counts[LoadResult.OK] == 2)
+            await until(lambda: load_of(dimension).counts[LoadResult.OK] == 2)
             found = await look_up(dimension, 1)
 
     assert (kept, is_same, found) == ({0: "hit Bert"}, True, {0: "hit Bea"})
@@ -123,8 +108,8 @@ async def test_file_that_unpacks_to_too_much_is_refused(path: Path) -> None:
         await until_whole(dimension)
         write_bomb(path)
         dimension.reload()
-        await until(lambda: load(dimension).counts[LoadResult.ERROR] == 1)
-        kept, reason = await look_up(dimension, 1), load(dimension).last_error
+        await until(lambda: load_of(dimension).counts[LoadResult.ERROR] == 1)
+        kept, reason = await look_up(dimension, 1), load_of(dimension).last_error
 
     assert kept == {0: "hit Bert"}
     assert reason is not None
@@ -154,10 +139,3 @@ async def test_other_columns_are_found_by_lookups(path: Path) -> None:
         names = dimension.schema.columns.names
 
     assert (first, met, names) == ({0: "fetched Ada"}, {0: "error schema_changed"}, ["model"])
-
-
-def staleness_s(dimension: Dimension) -> float:
-    """How far the cache may lag its file."""
-    staleness = dimension.refresh_statistics().staleness_s
-    assert staleness is not None  # while there are rows
-    return staleness

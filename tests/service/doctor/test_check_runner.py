@@ -14,7 +14,7 @@ from service.doctor.backends.postgres_server import ConnectionCounts, PostgresSe
 from service.doctor.check import Check, CheckResult, ConnectionDemand
 from service.doctor.check_runner import run_checks, run_checks_apart
 from service.doctor.clock_skew import ClockReading
-from service.doctor.finding import Finding, Report, Subject
+from service.doctor.finding import Finding, Subject
 from service.doctor.plan import (
     Configured,
     Deployment,
@@ -206,24 +206,3 @@ async def test_template_follows_the_properties(tmp_path: Path) -> None:
 
 async def _ask(_path: str) -> SidecarResponse:
     raise AssertionError  # a plan queries nothing
-
-
-def test_report_is_plain_json() -> None:
-    """All fields of the findings, and the number of each severity; only errors are faults."""
-    subject = Subject("socket", "/s")
-    findings = [subject.ok("a"), subject.warning("b", "c"), subject.skipped("d", "e")]
-    report = Report([*findings, subject.error("is not", "mend it")])
-
-    found = json.loads(json.dumps(report.as_json()))
-
-    place = {"check": "socket", "subject": "/s"}
-    assert found == {
-        "findings": [
-            place | {"severity": "ok", "message": "a", "remedy": ""},
-            place | {"severity": "warning", "message": "b", "remedy": "c"},
-            place | {"severity": "skipped", "message": "d", "remedy": "e"},
-            place | {"severity": "error", "message": "is not", "remedy": "mend it"},
-        ],
-        "summary": {"ok": 1, "warning": 1, "error": 1, "skipped": 1},
-    }
-    assert (report.has_errors, Report(findings).has_errors) == (True, False)

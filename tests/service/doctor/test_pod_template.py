@@ -19,12 +19,8 @@ NEEDS = SidecarNeeds()
 Change = Callable[[Any, Any], object]  # of the pod's specification and of the sidecar
 
 
-def unchanged(_spec: object, _sidecar: object) -> None:
-    """The shipped template."""
-
-
 def faults(
-    change: Change = unchanged,
+    change: Change = lambda _spec, _sidecar: None,
     *,
     needs: SidecarNeeds = NEEDS,
     socket: Path = SOCKET,
@@ -56,17 +52,13 @@ def test_ordinary_container_may_fail_the_executor(*, checks_all: bool, expected:
     assert severities(faults(make_ordinary, checks_all=checks_all)) == expected
 
 
-def _unmount_executor(spec: Any, _sidecar: object) -> None:  # noqa: ANN401
-    spec["containers"][0]["volumeMounts"] = []
+def _mounts(spec: Any) -> Any:  # noqa: ANN401
+    return spec["containers"][0]["volumeMounts"]
 
 
 def _run_as_others(spec: Any, sidecar: Any) -> None:  # noqa: ANN401
     del spec["securityContext"]["fsGroup"]
     sidecar["securityContext"]["runAsUser"] = 1000
-
-
-def _mount_another(spec: Any, _sidecar: object) -> None:  # noqa: ANN401
-    spec["containers"][0]["volumeMounts"][0]["name"] = "another"
 
 
 def _set_socket(_spec: object, sidecar: Any) -> None:  # noqa: ANN401
@@ -87,12 +79,13 @@ def _probe(name: str, port: object) -> Change:
     return lambda _, sidecar: sidecar[name]["httpGet"].update(port=port)
 
 
+NOT_MOUNTED = "container spark-kubernetes-executor does not mount"
 CHANGES: list[tuple[Change, str, str]] = [
     (lambda _, sidecar: sidecar.pop("restartPolicy"), "error", "is an init container without"),
     (lambda spec, _: spec.update(hostNetwork=True), "error", "hostNetwork: true"),
     (lambda spec, _: spec.pop("enableServiceLinks"), "warning", "a Service named sidelook"),
-    (_unmount_executor, "error", "container spark-kubernetes-executor does not mount"),
-    (_mount_another, "error", "container spark-kubernetes-executor does not mount"),
+    (lambda spec, _: _mounts(spec).clear(), "error", NOT_MOUNTED),
+    (lambda spec, _: _mounts(spec)[0].update(name="another"), "error", NOT_MOUNTED),
     (_set_socket, "error", "no volume is mounted at /tmp, where the sidecar creates its socket"),
     (lambda spec, _: spec["volumes"].pop(0), "error", "there is no volume sidelook-socket"),
     (lambda _, car: car["volumeMounts"][0].update(readOnly=True), "error", "/run/sidelook is"),

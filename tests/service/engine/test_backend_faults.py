@@ -171,26 +171,20 @@ def failed(code: ErrorCode, keys: int) -> Answer:
 
 
 def test_equal_errors_are_one_entry() -> None:
-    """Queries and keys that fail with one code are one entry, with the detail of the query."""
+    """Queries and keys with one code are one entry; keys alone have the meaning of the code."""
     clock = HandClock(100.0)
     errors = RecentErrors(clock)
-    errors.on_answers([failed(DOWN.code, 3)])
+    errors.on_answers([failed(DOWN.code, 3), failed(ErrorCode.TYPE, 1)])
     clock.now_s += 1
     errors.on_query_failed(DOWN)
     errors.on_answers([failed(DOWN.code, 4)])
     errors.on_answers([rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING)])
 
-    assert errors.latest() == [RecentError(DOWN.code, DOWN.detail, 100.0, 101.0, queries=1, keys=7)]
-
-
-def test_keys_alone_have_a_general_detail() -> None:
-    """An error that no query reported has the meaning of its code as the detail."""
-    errors = RecentErrors(HandClock(100.0))
-    errors.on_answers([failed(ErrorCode.TIMEOUT, 2), failed(ErrorCode.TYPE, 1)])
-
-    assert {error.code: (error.keys, error.detail) for error in errors.latest()} == {
-        ErrorCode.TIMEOUT: (2, ErrorCode.TIMEOUT.meaning),
-        ErrorCode.TYPE: (1, ErrorCode.TYPE.meaning),
+    assert {each.code: each for each in errors.latest()} == {
+        DOWN.code: RecentError(DOWN.code, DOWN.detail, 100.0, 101.0, queries=1, keys=7),
+        ErrorCode.TYPE: RecentError(
+            ErrorCode.TYPE, ErrorCode.TYPE.meaning, 100.0, 100.0, queries=0, keys=1
+        ),
     }
 
 

@@ -1,6 +1,8 @@
 """The real HTTP interface and engine over fake backends, on sockets of its own."""
 
 import asyncio
+import select
+import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -205,6 +207,25 @@ async def served(setting: Setting | None = None) -> AsyncIterator[Served]:
         await stack.aclose()
         for task in tasks:
             task.cancel()
+
+
+def arrow_stream(
+    *batches: pa.RecordBatch, schema: pa.Schema | None = None, compression: str | None = None
+) -> bytes:
+    """An Arrow stream."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema or batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def is_closed(caller: socket.socket) -> bool:
+    """Whether the connection is reset; reads nothing from the buffers."""
+    poll = select.poll()
+    poll.register(caller, select.POLLRDHUP)
+    return poll.poll(PATIENCE_S * 1000) != []
 
 
 async def refuse_stream(_request: web.Request) -> web.StreamResponse:

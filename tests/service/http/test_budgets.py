@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import select
 import socket
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from tests.service.http.serving import (
     Setting,
     connected,
     exchanged,
+    is_closed,
     served,
     with_parts,
 )
@@ -262,13 +262,6 @@ async def large_json(request: web.Request) -> web.StreamResponse:
 def large(parts: ServiceParts) -> ServiceParts:
     """Two routes with large answers."""
     return replace(parts, metrics=lambda: LARGE, stream=large_json)
-
-
-def is_closed(caller: socket.socket) -> bool:
-    """Whether the connection is reset; reads nothing from the buffers."""
-    poll = select.poll()
-    poll.register(caller, select.POLLRDHUP)
-    return poll.poll(PATIENCE_S * 1000) != []
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stream"])

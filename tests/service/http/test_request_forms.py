@@ -33,6 +33,7 @@ from service.http.routes.lookup_request import (
     from_query,
 )
 from service.http.routes.single_row import path_key, path_value
+from tests.service.http.serving import arrow_stream
 
 KEY = pa.schema({"id": pa.int64()})
 
@@ -380,18 +381,6 @@ async def test_long_answers_let_others_run() -> None:
 # Arrow
 
 KEYS = pa.record_batch({"id": pa.array([1, None, 3], pa.int64())})
-
-
-def arrow_stream(
-    *batches: pa.RecordBatch, schema: pa.Schema | None = None, compression: str | None = None
-) -> bytes:
-    """An Arrow stream."""
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema or batches[0].schema, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
 
 
 def test_batches_of_a_stream_are_the_keys() -> None:

@@ -26,6 +26,7 @@ from tests.service.http.serving import (
     ONE,
     Served,
     Setting,
+    arrow_stream,
     away,
     connected,
     exchanged,
@@ -38,13 +39,9 @@ ADA = {"name": "Ada", "tier": 1}
 ROWS = f"{ONE}/rows"
 
 
-def stream(column: pa.Array) -> bytes:
+def arrow_keys(column: pa.Array) -> bytes:
     """Keys as an Arrow stream."""
-    batch = pa.record_batch({"id": column})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return arrow_stream(pa.record_batch({"id": column}))
 
 
 # Many keys
@@ -102,7 +99,7 @@ async def test_one_cached_key_is_answered_as_many(service: Served) -> None:
 
 async def test_arrow_is_answered_with_arrow(service: Served) -> None:
     """The reply to an Arrow stream is one batch: outcomes, then the columns of the query string."""
-    keys = stream(pa.array([3, 9, None], pa.int32()))
+    keys = arrow_keys(pa.array([3, 9, None], pa.int32()))
 
     reply = await service.post("lookup?columns=name,tier", keys, Content_Type=ARROW)
 
@@ -168,7 +165,7 @@ async def test_bad_body_is_a_problem(service: Served, body: str, problem: tuple[
 
 async def test_arrow_keys_need_their_type(service: Served) -> None:
     """Arrow keys of another type, and a query string with a JSON body, fail the request."""
-    floats = await service.post("lookup", stream(pa.array([1.0])), **ARROW_TYPE)
+    floats = await service.post("lookup", arrow_keys(pa.array([1.0])), **ARROW_TYPE)
     query = await service.post("lookup?columns=name", '{"keys": [1]}')
 
     assert (floats.problem, query.problem) == ((422, "key_type"), (422, "bad_request"))
@@ -179,7 +176,7 @@ async def test_keys_of_a_request_are_bounded() -> None:
     async with served(Setting(limits=Limits(request_keys=2))) as service:
         replies = [
             await service.lookup('{"keys": [1, 2, 3]}'),
-            await service.post("lookup", stream(pa.array([1, 2, 3])), **ARROW_TYPE),
+            await service.post("lookup", arrow_keys(pa.array([1, 2, 3])), **ARROW_TYPE),
             await service.post("invalidate", '{"keys": [1, 2, 3]}'),
         ]
         assert (await service.lookup('{"keys": [1, 2]}')).status == 200
@@ -383,9 +380,6 @@ async def test_left_request_ends_its_span() -> None:
         await until(lambda: tracer.callers[0].has_ended)
 
     assert (tracer.callers[0].is_left, tracer.callers[0].status) == (True, None)
-
-
-# Cached rows
 
 
 TEXT = b'{"name":"Ada","tier":1}'

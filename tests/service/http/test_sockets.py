@@ -263,18 +263,20 @@ def test_unusable_path_is_named(tmp_path: Path, name: str, reason: str) -> None:
 
 @asynccontextmanager
 async def accepting(
-    signer: Authority, listening: socket.socket, *, already: int = 0
-) -> AsyncIterator[None]:
-    """Connections are accepted at the socket; `already` of them are open."""
+    signer: Authority, *, already: int = 0, listening: socket.socket | None = None
+) -> AsyncIterator[tuple[str, int]]:
+    """Connections are accepted at this address; `already` of them are open."""
     context = server_certificate(signer.issue("localhost")).context
     acceptor = SecureAcceptor(
         asyncio.Protocol, lambda: context, Limits(connections=1), open_connections=lambda: already
     )
-    task = asyncio.create_task(acceptor.run(listening))
-    async with asyncio.timeout(2 * PATIENCE_S):
-        yield
-    task.cancel()
-    await asyncio.wait([task])
+    bound = listening or socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_HANDSHAKES)
+    with bound:
+        task = asyncio.create_task(acceptor.run(bound))
+        async with asyncio.timeout(2 * PATIENCE_S):
+            yield bound.getsockname()
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @pytest.fixture
@@ -285,48 +287,39 @@ def signer(tmp_path: Path) -> Authority:
 
 async def test_failed_handshake_is_logged(signer: Authority) -> None:
     """The log has the peer and the reason of a failed handshake; the next client is accepted."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
-        port = listening.getsockname()[1]
-        async with accepting(signer, listening):
-            _, plain = await asyncio.open_connection("127.0.0.1", port)
+    with capture_logs() as logs:
+        async with accepting(signer) as address:
+            _, plain = await asyncio.open_connection(*address)
             plain.write(b"GET / HTTP/1.1\r\n\r\n")
             await until(lambda: bool(logs))
             trust = ssl.create_default_context(cafile=signer.file)
             _, writer = await asyncio.open_connection(
-                "127.0.0.1", port, ssl=trust, server_hostname="localhost"
+                *address, ssl=trust, server_hostname="localhost"
             )
             for each in (plain, writer):
                 each.transport.abort()
 
-    assert (logs[0]["event"], logs[0]["code"], logs[0]["peer"]) == (
-        "tls.handshake_failed",
-        "http_request",
-        "127.0.0.1",
-    )
+    found = [logs[0][field] for field in ("event", "code", "peer")]
+    assert found == ["tls.handshake_failed", "http_request", "127.0.0.1"]
 
 
 async def test_end_breaks_handshakes_off(signer: Authority) -> None:
     """When the listener ends, running handshakes are closed."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with accepting(signer, listening):
-            reader, writer = await asyncio.open_connection(*listening.getsockname())
-            writer.write(b"\x16")
-            await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE_S):
-            assert await reader.read() == b""
-        writer.close()
+    async with accepting(signer) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"\x16")
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await reader.read() == b""
+    writer.close()
 
 
 async def test_oldest_of_too_many_handshakes_ends(signer: Authority) -> None:
     """Of more than 256 handshakes the oldest is closed."""
-    with socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_HANDSHAKES) as listening:
-        async with accepting(signer, listening):
-            silent = [
-                await asyncio.open_connection(*listening.getsockname())
-                for _ in range(MAX_HANDSHAKES + 1)
-            ]
-            assert await silent[0][0].read() == b""
-            assert not silent[1][0].at_eof()
+    async with accepting(signer) as address:
+        silent = [await asyncio.open_connection(*address) for _ in range(MAX_HANDSHAKES + 1)]
+        assert await silent[0][0].read() == b""
+        assert not silent[1][0].at_eof()
     for _, writer in silent:
         writer.close()
 
@@ -338,9 +331,9 @@ async def test_open_connections_are_bounded(
     signer: Authority, already: int, *, is_closed: bool
 ) -> None:
     """Beyond four open connections per admitted request, new ones are closed."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, capture_logs() as logs:
-        async with accepting(signer, listening, already=already):
-            reader, writer = await asyncio.open_connection(*listening.getsockname())
+    with capture_logs() as logs:
+        async with accepting(signer, already=already) as address:
+            reader, writer = await asyncio.open_connection(*address)
             if is_closed:
                 assert await reader.read() == b""
             else:
@@ -354,8 +347,8 @@ async def test_open_connections_are_bounded(
 
 async def test_socket_that_accepts_nothing_is_logged(signer: Authority) -> None:
     """A failed accept is logged, and the next one follows."""
-    with socket.socket() as bound, capture_logs() as logs:
-        async with accepting(signer, bound):
+    with capture_logs() as logs:
+        async with accepting(signer, listening=socket.socket()):
             await until(lambda: bool(logs))
 
     assert (logs[0]["event"], logs[0]["code"]) == ("tls.accept_failed", "OSError")

@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +16,6 @@ from lookup_core.settings import DimensionSettings
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports.several_rows import RowVersions
 from service.engine.dimension import Dimension
-from service.engine.gathering import Submitted
 from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, settings
 from tests.service.stream.streaming import (
@@ -129,24 +127,16 @@ VERSIONED = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8(), "since": p
 VERSION_ROWS = pa.table({"id": pa.array([7, 7]), "name": ["Ada", "Ida"], "since": DAYS[::-1]})
 
 
-class Witness(Dimension):
-    """A dimension with versions that records the event times of its lookups."""
-
-    def __init__(self, chosen: DimensionSettings, backend: FakeBackend) -> None:
-        backend.replace(VERSION_ROWS, VERSIONED)
-        super().__init__(chosen, RowVersions(backend, VERSIONS))
-        self.event_times_ms: list[int | None] = []
-
-    def submit(self, *args: Any, **options: Any) -> Submitted:  # noqa: ANN401 -- as they are
-        """Records the event time."""
-        self.event_times_ms.append(options["event_time_ms"])
-        return super().submit(*args, **options)
+def versioned(chosen: DimensionSettings, backend: FakeBackend) -> Dimension:
+    """A dimension with versions."""
+    backend.replace(VERSION_ROWS, VERSIONED)
+    return Dimension(chosen, RowVersions(backend, VERSIONS))
 
 
 @pytest.mark.parametrize(("is_as_of", "names"), [(True, ["name", "since"]), (False, ["name"])])
 async def test_versions_are_lists(names: list[str], *, is_as_of: bool) -> None:
     """Rows have a list for each column, oldest version first; as of a time, also the times."""
-    async with streaming(Setting(make=Witness)) as service:
+    async with streaming(Setting(make=versioned)) as service:
         peer = await service.greeted()
         await peer.send(replace(open_frame(columns=("name",)), is_as_of=is_as_of))
         opened = await peer.receive(frames.Opened)
@@ -157,20 +147,6 @@ async def test_versions_are_lists(names: list[str], *, is_as_of: bool) -> None:
     (row,) = decode_batch(result.payload, result_schema(opened.columns)).to_pylist()
     assert (opened.columns.names, opened.versions) == (names, VERSIONS)
     assert [row[name] for name in names] == [["Ida", "Ada"], DAYS][: len(names)]
-
-
-async def test_event_time_reaches_the_dimension() -> None:
-    """The event time of a LOOKUP is passed to the dimension, which may wait for it."""
-    async with streaming(Setting(make=Witness)) as service:
-        peer = await service.peer()
-        for sequence, event_time_ms in enumerate([5, None], 1):
-            await peer.send(replace(lookup_frame(sequence, 7), event_time_ms=event_time_ms))
-            while not isinstance(await peer.frame(), frames.Result):
-                pass
-        witness = service.dimensions["customers"]
-
-    assert isinstance(witness, Witness)
-    assert witness.event_times_ms == [5, None]
 
 
 async def test_as_of_needs_versions() -> None:

@@ -1,4 +1,4 @@
-"""Lookups of many channels: fair turns, parts, byte budget and channel registry."""
+"""Lookups of many channels: fair turns, parts and byte budget."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,12 +11,10 @@ import pytest
 from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
 from lookup_core.protocol.lookup_scheduler import Costs, Quantum
 from service.connectors.memory.backend import FakeBackend
-from service.engine.dimension import HTTP_CHANNEL, Dimension
-from service.stream.channel_registry import ChannelRegistry
+from service.engine.dimension import Dimension
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import PIECE_BYTES, AnswerPiece
 from service.stream.stream_lookup import (
@@ -36,7 +34,6 @@ from tests.service.engine.running import (
     typed,
     until,
 )
-from tests.service.stream.streaming import open_frame
 
 MIB = 1024 * 1024
 NAME = SCHEMA.select(["name"])
@@ -279,30 +276,3 @@ def test_large_answer_is_several_frames() -> None:
     assert [piece.is_last for piece in pieces] == [False, False, False, True]
     assert [piece.held_bytes for piece in pieces] == [0, 0, 0, large.held_bytes]
     assert {(piece.channel, piece.sequence) for piece in pieces} == {(7, 5)}
-
-
-# All channels
-
-
-def admitted(registry: ChannelRegistry, channel: int) -> ChannelId:
-    """Admit a channel."""
-    opened = registry.admit(open_frame(channel), connection=5)
-    assert opened.state.channel == channel
-    return opened.id
-
-
-async def test_registry_lists_open_channels() -> None:
-    """Channels have unique ids, are listed in their order, and are bounded."""
-    registry = ChannelRegistry({}, max_channels=2, credit_bytes=64 * MIB)
-    first, second = admitted(registry, 7), admitted(registry, 8)
-    with pytest.raises(Overloaded) as caught:
-        admitted(registry, 9)
-
-    assert (caught.value.code, caught.value.retry_after_s) == (ErrorCode.OVERLOADED, 1.0)
-    assert len({first, second, HTTP_CHANNEL}) == 3
-    listed = [(each.connection, each.channel) for each in registry.statistics()]
-    registry.remove(first)
-    registry.remove(first)
-    third = admitted(registry, 9)
-    assert (listed, third in {first, second}) == ([(5, 7), (5, 8)], False)
-    assert [each.channel for each in registry.statistics()] == [8, 9]

@@ -72,11 +72,6 @@ def expired(signer: Authority) -> CertificateFiles:
     return signer.issue(not_after=yesterday())
 
 
-def early(signer: Authority) -> CertificateFiles:
-    """A certificate of tomorrow."""
-    return signer.issue(not_before=tomorrow())
-
-
 def nameless(signer: Authority) -> CertificateFiles:
     """A certificate with a common name only."""
     return written(signer.signer.issue_cert(common_name="old.example"), signer.folder, "tls")
@@ -125,7 +120,10 @@ def missing(part: str) -> Callable[[Authority], CertificateFiles]:
     ("make", "fault"),
     [
         (expired, "{0}.crt: certificate has expired; clients would reject it: renew it "),
-        (early, "{0}.crt: certificate is not yet valid; "),
+        (
+            lambda signer: signer.issue(not_before=tomorrow()),
+            "{0}.crt: certificate is not yet valid; ",
+        ),
         (nameless, "{0}.crt names no host, .*; provide one with a subjectAltName"),
         (other_key, "{1}/other.key is not the key of {0}.crt; "),
         (password, NO_KEY),

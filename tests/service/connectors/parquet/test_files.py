@@ -302,11 +302,6 @@ def test_files_may_differ_in_columns(tmp_path: Path) -> None:
         batches(large)
 
 
-def begin_first(begun: threading.Event) -> None:
-    """Block the event loop until the call begins in its thread."""
-    asyncio.get_running_loop().call_soon(begun.wait, PATIENCE_S)
-
-
 def gated(
     begun: threading.Event, gate: threading.Event, left: list[bool]
 ) -> Callable[[IsAbandoned], str]:
@@ -328,7 +323,7 @@ async def test_calls_share_one_thread() -> None:
     """Calls run one by one in one thread, where an abandoned call ends before the next call."""
     thread, gate, begun = FileThread(Path("file")), threading.Event(), threading.Event()
     left: list[bool] = []
-    begin_first(begun)
+    asyncio.get_running_loop().call_soon(begun.wait, PATIENCE_S)  # blocks until it begins
 
     with pytest.raises(BackendError) as caught:
         await thread.run(gated(begun, gate, left), timeout_s=0.01)
