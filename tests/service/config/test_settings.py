@@ -54,13 +54,17 @@ def test_defaults_are_those_of_the_manual() -> None:
 
 
 def test_dimension_has_the_engine_s_defaults() -> None:
-    """A source and a key suffice; only the jitter of the cache differs from the engine."""
+    """Only the jitter of the cache differs from the engine; columns keep their order."""
     expected = DimensionSettings(name="airports", cache=CacheSettings(ttl_jitter=0.1))
-
     airports = dimension()
+    weather = dimension(key=["origin", "hour"], columns=["wind", "temp"])
+    versions = dimension(versions={"valid_from": "since"}).versions
 
     assert airports.engine_settings("airports") == expected
     assert (airports.columns, airports.match, airports.versions) == (None, None, None)
+    assert (weather.key, weather.columns) == (("origin", "hour"), ("wind", "temp"))
+    rules = [dimension(match=rule).match for rule in (None, "first", "all")]
+    assert (rules, versions) == ([None, Match.FIRST, Match.ALL], Versions(valid_from="since"))
 
 
 def test_written_values_reach_the_engine() -> None:
@@ -171,16 +175,6 @@ def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings)
 def test_bounds_belong_to_their_range(document: str) -> None:
     """The bounds of a range are valid, and so are values without a conflict."""
     assert table(**parsed(document)) != table()
-
-
-def test_columns_and_rows_have_rules() -> None:
-    """Columns keep their order; a key may have one row, the first, all, or versions."""
-    weather = dimension(key=["origin", "hour"], columns=["wind", "temp"])
-    versions = dimension(versions={"valid_from": "since"}).versions
-
-    assert (weather.key, weather.columns) == (("origin", "hour"), ("wind", "temp"))
-    rules = [dimension(match=rule).match for rule in (None, "first", "all")]
-    assert (rules, versions) == ([None, Match.FIRST, Match.ALL], Versions(valid_from="since"))
 
 
 def test_first_layer_wins_key_by_key() -> None:

@@ -24,7 +24,6 @@ from tests.service.engine.running import (
     SCHEMA,
     Caller,
     DiaryObserver,
-    QueryEnded,
     customers,
     in_words,
     is_fit,
@@ -196,28 +195,30 @@ async def test_callers_may_leave_a_suspended_dimension() -> None:
 # Refused queries
 
 
-@pytest.mark.parametrize("error", [CHANGED, FORBIDDEN])
-async def test_refused_query_is_sent_once_more(error: BackendError) -> None:
-    """A query refused by a table that is unchanged is sent again, which counts as no retry."""
+@pytest.mark.parametrize(
+    ("refusals", "answers", "descriptions"),
+    [
+        ([CHANGED], [ADA], 2),
+        ([FORBIDDEN], [ADA], 2),
+        ([CHANGED, CHANGED], [SCHEMA_CHANGED, ADA], 2),
+    ],
+)
+async def test_refused_query_is_sent_once_more(
+    refusals: list[BackendError], answers: list[dict[int, str]], descriptions: int
+) -> None:
+    """A query that an unchanged table refuses is sent again once, which counts as no retry."""
     backend, observer = customers(), DiaryObserver()
-    backend.fail_next(1, error)
+    for each in refusals:
+        backend.fail_next(1, each)
     async with running(backend, observer=observer) as dimension:
-        assert await lookup(dimension, 7) == ADA
+        assert [await lookup(dimension, 7) for _ in answers] == answers
         assert dimension.statistics().retries == 0
 
-    assert backend.descriptions_total == 2
-    assert observer.queries == [QueryEnded(1, QueryStatus.ERROR), QueryEnded(1, QueryStatus.OK)]
-
-
-async def test_second_refusal_is_the_answer() -> None:
-    """A table that is described and refuses each query is not queried forever."""
-    backend = customers()
-    backend.fail_next(2, CHANGED)
-    async with running(backend) as dimension:
-        assert await lookup(dimension, 7) == SCHEMA_CHANGED
-        assert await lookup(dimension, 7) == ADA
-
-    assert len(backend.batches) == 3
+    assert backend.descriptions_total == descriptions
+    assert [each.result for each in observer.queries] == [
+        *[QueryStatus.ERROR] * len(refusals),
+        QueryStatus.OK,
+    ]
 
 
 async def test_refusal_without_description_is_final() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     FeedStatistics,
@@ -36,21 +35,10 @@ from tests.service.http.serving import (
     until_started,
     with_parts,
 )
+from tests.service.observability.sidecar_statistics import CHANNEL as BUSY_CHANNEL
 
 WHOLE = Setting(sources={"customers": followed_customers()})
-CHANNEL = ChannelStatistics(
-    connection=1,
-    channel=2,
-    dimension="customers",
-    origin="task 7",
-    exclusive_records=64,
-    floating_records=36,
-    credit_records=90,
-    backlog_records=20,
-    in_flight_records=3,
-    watermark_ms=None,
-    is_idle=True,
-)
+CHANNEL = replace(BUSY_CHANNEL, channel=2, dimension="customers", watermark_ms=None, is_idle=True)
 
 
 # Dimensions

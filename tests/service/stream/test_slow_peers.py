@@ -182,38 +182,25 @@ def queried_keys(service: Streaming) -> int:
     return sum(map(len, queried(service.customers)))
 
 
-def fill_budget(service: Streaming) -> None:
-    """Hold the whole budget by another connection."""
-    budget = service.handler._parts.budget
-    budget.open(99)
-    budget.hold(99, 1, 64 * MIB)
-
-
-async def test_lookup_without_room_times_out() -> None:
-    """Records that wait for room beyond their time have the outcome `timeout`, and are counted."""
+@pytest.mark.parametrize("ending", ["timeout", "cancel"])
+async def test_lookup_without_room_ends(ending: str) -> None:
+    """Records that wait for room time out, which is counted, or leave without a query."""
     async with streaming() as service:
-        peer = await service.peer()
-        fill_budget(service)
-        service.customers.hold()
-        sent = await peer.look_up(1, 7, 8, timeout_ms=10)  # one record always fits
-        await until(lambda: len(service.handler._parts.queue) == 1)
-
-        assert await peer.answer(sent) == {0: "timeout timeout", 1: "timeout timeout"}
-        assert service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT] == 2
-
-
-async def test_lookup_without_room_may_be_cancelled() -> None:
-    """A cancelled lookup that waits for room is never queried; its bytes and credit are back."""
-    async with streaming() as service:
-        peer = await service.peer()
-        fill_budget(service)
+        peer, budget = await service.peer(), service.handler._parts.budget
+        budget.open(99)
+        budget.hold(99, 1, 64 * MIB)  # all of it, by another connection
         held_bytes = service.used_bytes
         service.customers.hold()
-        sent = await peer.look_up(1, 7, 8)
+        timeout_ms = 10 if ending == "timeout" else 10_000
+        sent = await peer.look_up(1, 7, 8, timeout_ms=timeout_ms)  # one record always fits
         await service.customers.wait_for_fetches(1)
-        await peer.send(frames.Cancel(1, 1))
 
-        assert await peer.receive(frames.Credit) == credit_of(sent)
+        if ending == "timeout":
+            assert await peer.answer(sent) == {0: "timeout timeout", 1: "timeout timeout"}
+            assert service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT] == 2
+        else:
+            await peer.send(frames.Cancel(1, 1))
+            assert await peer.receive(frames.Credit) == credit_of(sent)
         assert (service.used_bytes, len(service.handler._parts.queue)) == (held_bytes, 0)
     assert queried(service.customers) == [[7]]
 

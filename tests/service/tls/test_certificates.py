@@ -29,11 +29,13 @@ def signer(tmp_path: Path) -> Authority:
 
 
 def test_certificate_has_names_and_an_end(signer: Authority) -> None:
-    """Names and addresses are in lower case; clients need TLS 1.2 and no certificate."""
+    """Names and addresses are in lower case; certificates of signers may follow."""
     end = tomorrow().replace(microsecond=0)
+    chain = written(trustme.CA().create_child_ca().issue_cert("c"), signer.folder, "chain")
 
     certificate = server_certificate(signer.issue("A.example", "*.b.example", "::1", not_after=end))
 
+    assert server_certificate(chain).names == {"c"}
     assert certificate.names == {"a.example", "*.b.example", "::1"}
     assert certificate.expires_s == end.timestamp()
     assert certificate.context.minimum_version is ssl.TLSVersion.TLSv1_2
@@ -58,13 +60,6 @@ def test_client_authority_requires_certificates(signer: Authority) -> None:
 
     assert certificate.context.verify_mode is ssl.CERT_REQUIRED
     assert certificate.names == {"a.example"}
-
-
-def test_chain_may_have_intermediates(tmp_path: Path) -> None:
-    """The certificates of the signers follow that of the server."""
-    files = written(trustme.CA().create_child_ca().issue_cert("a.example"), tmp_path, "chain")
-
-    assert server_certificate(files).names == {"a.example"}
 
 
 def expired(signer: Authority) -> CertificateFiles:

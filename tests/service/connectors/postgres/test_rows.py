@@ -126,16 +126,12 @@ def test_null_columns_have_their_type(read: ReadRows) -> None:
     ],
 )
 def test_unrequested_rows_are_refused(read: ReadRows, rows: list[tuple[Any, ...]]) -> None:
-    """Rows of other keys, or of other columns, are an internal error."""
+    """Rows of other keys or columns, and blocks of other lengths, are an internal error."""
+    unequal = [sent_array([1, 2], "q", oid=20), sent_array([7], "i", oid=23)]
+    table = table_of(builtin("int4"))
+
     assert fault_of(lambda: read(rows)).code is ErrorCode.INTERNAL
-
-
-def test_unequal_blocks_are_refused() -> None:
-    """Blocks of different lengths are an internal error."""
-    blocks = [sent_array([1, 2], "q", oid=20), sent_array([7], "i", oid=23)]
-
-    fault = fault_of(lambda: rows_of_blocks(blocks, table_of(builtin("int4")), key_count=3))
-
+    fault = fault_of(lambda: rows_of_blocks(unequal, table, key_count=3))
     assert fault.code is ErrorCode.INTERNAL
 
 
