@@ -71,21 +71,6 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     )
 
 
-@pytest.mark.parametrize(
-    ("config", "kind"),
-    [
-        (dimension(), ParquetBackend),
-        (dimension(cache=FULL), ParquetScan),
-        (table(), PostgresBackend),
-        (table(match="all"), RowMatch),
-        (table(versions={"valid_from": "since"}), RowVersions),
-    ],
-)
-def test_backend_is_of_the_configured_kind(config: DimensionConfig, kind: type) -> None:
-    """Several rows of a key are combined; in full mode the backend does not hold the file too."""
-    assert type(dimension_backend(config)) is kind
-
-
 def test_table_is_queried_as_configured() -> None:
     """Every setting of the adapter comes from the configuration."""
     config = table(
@@ -180,11 +165,25 @@ def test_brokers_are_reached_as_configured(
     assert found == ((protocol, "s3cret", "me") if mechanism else (protocol, None, None))
 
 
-def test_whole_table_has_its_source() -> None:
-    """A table is read by ranges of its key, a file by row groups."""
-    tables = [refresh_sources("c", config(cache=FULL)).table for config in (table, dimension)]
+@pytest.mark.parametrize(
+    ("config", "kind", "whole"),
+    [
+        (dimension(), ParquetBackend, None),
+        (dimension(cache=FULL), ParquetScan, ParquetRowGroups),
+        (table(), PostgresBackend, None),
+        (table(cache=FULL), PostgresBackend, PostgresSnapshot),
+        (table(match="all"), RowMatch, None),
+        (table(versions={"valid_from": "since"}), RowVersions, None),
+    ],
+)
+def test_backend_is_of_the_configured_kind(
+    config: DimensionConfig, kind: type, whole: type | None
+) -> None:
+    """In full mode a table is read by ranges of its key, a file by row groups, and not held too."""
+    source = refresh_sources("c", config).table
 
-    assert [type(each) for each in tables] == [PostgresSnapshot, ParquetRowGroups]
+    assert type(dimension_backend(config)) is kind
+    assert type(source) is (whole or type(None))
 
 
 @pytest.mark.parametrize(

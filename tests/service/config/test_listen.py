@@ -76,17 +76,8 @@ def test_certificate_is_for_the_host(given: Protections) -> None:
     for http in ("Localhost:1", "127.0.0.1:1", "[::1]:1"):
         tls = listen(http=http, tls=given.tls()).tls
         assert tls is not None
-        assert tls.certificate().names == {"localhost"}
-
-
-def test_files_of_tls_reach_the_listener(given: Protections) -> None:
-    """Clients need a certificate only if a CA is configured."""
-    plain = listen(http="127.0.0.1:1", tls=given.tls()).tls
-    authorities = given.tls(client_ca_file=str(given.signer.file))
-    mutual = listen(http="127.0.0.1:1", tls=authorities).tls
-
-    assert plain is not None
-    assert plain.files() == given.files
+        assert (tls.certificate().names, tls.files()) == ({"localhost"}, given.files)
+    mutual = listen(http=http, tls=given.tls(client_ca_file=str(given.signer.file))).tls
     assert mutual is not None
     assert mutual.files().client_ca_file == given.signer.file
 

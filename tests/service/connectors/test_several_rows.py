@@ -214,18 +214,13 @@ def test_index_finds_equal_keys(stored: list[tuple[int | None, str | None]]) -> 
     ]
 
 
-def test_index_finds_uuids() -> None:
-    """Keys of fixed size are found, as are those of the types in the backend contract."""
+def test_index_finds_uuids_and_chunks() -> None:
+    """Keys of fixed size are found; a column in several chunks is indexed as one."""
     wanted = pa.array([b"\x00\x02", b"\x00\x01", None], pa.binary(2))
+    chunks = RowIndex([pa.chunked_array([[1, 2], [], [3]], pa.int64())])
 
     assert found_by([wanted[1:2]], [wanted]) == [(1, 0)]
-
-
-def test_index_covers_all_chunks() -> None:
-    """A column in several chunks is indexed as one."""
-    column = pa.chunked_array([[1, 2], [], [3]], pa.int64())
-
-    assert RowIndex([column]).find(pa.record_batch({"k": [3, 1]})).positions.tolist() == [2, 0]
+    assert chunks.find(pa.record_batch({"k": [3, 1]})).positions.tolist() == [2, 0]
 
 
 async def number_after(gate: asyncio.Event) -> int:

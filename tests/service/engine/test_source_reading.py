@@ -277,43 +277,28 @@ async def test_fault_spares_finished_splits() -> None:
     assert reading.positions("b") == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "attempts"),
-    [("discover", DOWN, 5), ("discover", FORBIDDEN, 1), ("connect", FORBIDDEN, 1)],
-)
-async def test_failed_discovery_ends_a_bounded_source(
+@pytest.mark.parametrize(("error", "attempts"), [(DOWN, 5), (FORBIDDEN, 1)])
+@pytest.mark.parametrize("call", ["connect", "discover", "read"])
+async def test_lasting_fault_ends_a_bounded_source(
     call: str, error: BackendError, attempts: int
 ) -> None:
-    """The search for splits is given up after five failures in a row, or a lasting one."""
-    reading = Reading(bounded("a"))
-    reading.source.fail_next(call, *[error] * 5)
-
-    with pytest.raises(BackendError) as caught:
-        async with asyncio.timeout(60.0):
-            await reading.coordinator.run()
-
-    assert (caught.value, reading.taken) == (error, [])
-    assert (reading.coordinator.is_caught_up, reading.coordinator.last_error) == (
-        False,
-        error.detail,
-    )
-    assert reading.source.calls.count("connect") == attempts
-
-
-@pytest.mark.parametrize(("error", "attempts"), [(DOWN, 5), (FORBIDDEN, 1)])
-async def test_lasting_fault_ends_a_bounded_source(error: BackendError, attempts: int) -> None:
-    """A split that fails five times in a row, or for good, ends a bounded source and shows why."""
+    """A source is given up after five failures of a call in a row, or a lasting one."""
     reading = Reading(bounded("a", "b"))
-    reading.source.fail_next("read", None, *[error] * 9)
+    reading.source.fail_next(call, *[None] * (call == "read"), *[error] * 9)
 
     with pytest.raises(BackendError) as caught:
         async with asyncio.timeout(60.0):
             await reading.coordinator.run()
 
-    progress = reading.coordinator.progress()
-    assert (caught.value, reading.source.calls.count("read")) == (error, 1 + attempts)
-    assert SplitState.FAILED in {split.state for split in progress}
-    assert {(split.last_error, split.position) for split in progress} == {(str(error), 1)}
+    progress, calls = reading.coordinator.progress(), reading.source.calls
+    assert (caught.value, reading.coordinator.is_caught_up) == (error, False)
+    if call == "read":
+        assert (calls.count("read"), len(reading.taken)) == (1 + attempts, 2)
+        assert SplitState.FAILED in {split.state for split in progress}
+        assert {(split.last_error, split.position) for split in progress} == {(str(error), 1)}
+    else:
+        assert (calls.count("connect"), reading.taken) == (attempts, [])
+        assert reading.coordinator.last_error == error.detail
 
 
 async def test_unbounded_source_is_never_given_up() -> None:
