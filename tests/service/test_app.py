@@ -1,11 +1,10 @@
 """The whole service: its listeners, its start and its end."""
 
 import asyncio
-import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import aiohttp
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import structlog
 
 from lookup_core.errors import ConfigurationError
 from service import app
@@ -31,13 +29,7 @@ MIB = 1024 * 1024
 _EVICTED = 'sidelook_cache_evictions_total{dimension="customers",reason="pressure"} 1.0'
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture

@@ -5,16 +5,13 @@ What whole commands print stands in `transcripts/local.txt`.
 
 import asyncio
 import json
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]  # it ships no types
 import pytest
-import structlog
 
 from lookup_core.errors import (
     BackendError,
@@ -42,13 +39,7 @@ OPTIONS_OF_DOCTOR = {
 Printed = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def test_help_names_commands_and_options(capsys: Printed) -> None:

@@ -5,10 +5,8 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from service.observability.event_loop import INTERVAL_S, LATE_S, WINDOW_S, EventLoopLag, Watchdog
 from service.observability.logs import configure_logs
@@ -31,12 +29,11 @@ def watchdog(clock: HandClock) -> Watchdog:
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log(logging_as_before: None) -> io.StringIO:  # noqa: ARG001
     """The log."""
     stream = io.StringIO()
     configure_logs(stream, level="info")
-    yield stream
-    structlog.reset_defaults()
+    return stream
 
 
 def test_lag_is_the_worst_recent_delay() -> None:

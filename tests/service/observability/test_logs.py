@@ -32,15 +32,11 @@ PIPE_BYTES = 64 * 1024  # the capacity of a pipe of Linux
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    """The log of the process, restored at the end."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def stream(logging_as_before: None) -> io.StringIO:  # noqa: ARG001
+    """The log of the process."""
     log = io.StringIO()
     configure_logs(log, level="info")
-    yield log
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+    return log
 
 
 def only_event(stream: io.StringIO) -> dict[str, Any]:

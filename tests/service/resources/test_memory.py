@@ -46,29 +46,23 @@ def version_1(limit: int) -> dict[str, str]:
     }
 
 
+def version_2(path: str, folder: str = "", **figures: str) -> dict[str, str]:
+    """The files of a control group of version 2 at this path, which may be the host's."""
+    found = {f"sys/fs/cgroup{folder}/memory.{name}": text for name, text in figures.items()}
+    return {"proc/self/cgroup": f"0::{path}\n", **found}
+
+
+ONE, STAT = "/pods/one", "anon 500\ninactive_file 200\n"
+
+
 @pytest.mark.parametrize(
     ("files", "group"),
     [
-        (
-            {
-                "proc/self/cgroup": "0::/pods/one\n",
-                "sys/fs/cgroup/pods/one/memory.max": "1000\n",
-                "sys/fs/cgroup/pods/one/memory.current": "700\n",
-                "sys/fs/cgroup/pods/one/memory.stat": "anon 500\ninactive_file 200\n",
-            },
-            (500, 1000),
-        ),
-        (  # in a container the path may be that of the host
-            {
-                "proc/self/cgroup": "0::/kubepods/pod7\n",
-                "sys/fs/cgroup/memory.max": "1000",
-                "sys/fs/cgroup/memory.current": "600",
-            },
-            (600, 1000),
-        ),
+        (version_2(ONE, ONE, max="1000\n", current="700\n", stat=STAT), (500, 1000)),
+        (version_2("/of/the/host", max="1000", current="600"), (600, 1000)),
         (version_1(1000), (600, 1000)),
         (version_1(2**63 - 4096), ()),  # no limit
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, ()),
+        (version_2("/", max="max\n"), ()),
         ({}, ()),
     ],
     ids=["version 2", "root", "version 1", "unlimited 1", "unlimited 2", "no group"],
