@@ -38,12 +38,6 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A file for a configuration."""
-    return tmp_path / "c.yaml"
-
-
 def findings(printed: str) -> list[dict[str, Any]]:
     """The printed findings."""
     found: list[dict[str, Any]] = json.loads(printed)["findings"]
@@ -65,9 +59,10 @@ def listening(**listen: object) -> Settings:
     ],
 )
 def test_sidecar_is_where_it_listens(
-    config: Path, capsys: Printed, document: str, options: list[str], subject: str, severity: str
+    tmp_path: Path, capsys: Printed, document: str, options: list[str], subject: str, severity: str
 ) -> None:
     """A named endpoint is queried, else the configured one; a faulty configuration names none."""
+    config = tmp_path / "c.yaml"
     dimensions = "dimensions: {a: {source: {kind: parquet, path: x}, key: [k]}}\n"
     config.write_text(document if document == FAULTY else f"listen: {document}\n{dimensions}")
 

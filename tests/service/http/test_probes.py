@@ -11,7 +11,6 @@ from aiohttp import web
 from lookup_core.errors import ErrorCode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.settings import Limits as ConfiguredLimits
-from service.connectors.memory.source import FakeSource
 from service.engine.refresher import RefreshSources
 from service.http.limits import Limits
 from tests.service.http.serving import (
@@ -79,16 +78,11 @@ async def test_metrics_are_prometheus_text(service: Served) -> None:
     )
 
 
-def loading(table: FakeSource) -> Setting:
-    """A service that reads the table of `customers` once its gate is opened."""
-    table.hold("read")
-    return Setting(sources={"customers": RefreshSources(table=table)})
-
-
 async def test_load_holds_the_start() -> None:
     """A dimension starts once its table is loaded; a later invalidation does not undo this."""
     table = whole_customers()
-    async with served(loading(table)) as service:
+    table.hold("read")
+    async with served(Setting(sources={"customers": RefreshSources(table=table)})) as service:
         assert await statuses(service, *PROBES) == [200, 503, 503]
         reply = await service.get("/startupz", over="health")
         assert list(service.parts.readiness.cold()) == ["customers"]

@@ -66,18 +66,13 @@ def test_problem_has_all_members() -> None:
 
 @pytest.mark.parametrize(("seconds", "header"), [(2.1, "3"), (0.0, "1")])
 def test_overload_has_its_own_time(seconds: float, header: str) -> None:
-    """`Retry-After` is the time of the error in whole seconds, at least one."""
-    error = Overloaded(ErrorCode.OVERLOADED, "full", retry_after_s=seconds)
+    """`Retry-After` is in whole seconds, at least one; a detail is short and printable."""
+    detail = "\ud800" + "a" * 10_000  # quoted from a request
+    problem = problem_of_error(Overloaded(ErrorCode.OVERLOADED, detail, retry_after_s=seconds))
 
-    assert problem_of_error(error).response().headers["Retry-After"] == header
-    assert problem_of_error(InvalidRequest(ErrorCode.BAD_JSON, "no")).retry_after_s is None
-
-
-def test_detail_is_short_and_printable() -> None:
-    """A detail that quotes the request has at most 500 characters, without lone surrogates."""
-    problem = problem_of_code(ErrorCode.BAD_REQUEST, "\ud800" + "a" * 10_000)
-
+    assert problem.response().headers["Retry-After"] == header
     assert problem.detail == "\\ud800" + "a" * 499 + "…"
+    assert problem_of_error(InvalidRequest(ErrorCode.BAD_JSON, "no")).retry_after_s is None
 
 
 @pytest.mark.parametrize(

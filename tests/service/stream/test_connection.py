@@ -281,19 +281,16 @@ async def test_streams_of_a_dimension_have_one_watermark() -> None:
         first, second = await service.peer(), await service.peer()
         await first.send(frames.Watermark(1, 5000))
         await second.send(frames.Watermark(1, 4000))
-        await until(
-            lambda: service.handler.registry.watermarks.watermarks_ms() == {"customers": 4000}
-        )
+        watermarks_ms = service.handler.registry.watermarks.watermarks_ms
+        await until(lambda: watermarks_ms() == {"customers": 4000})
 
         await second.send(frames.Status(1, is_idle=True))
-        await until(
-            lambda: service.handler.registry.watermarks.watermarks_ms() == {"customers": 5000}
-        )
+        await until(lambda: watermarks_ms() == {"customers": 5000})
         second.vanish()
         first.vanish()
         await service.wait_until_empty()
 
-        assert service.handler.registry.watermarks.watermarks_ms() == {"customers": 5000}
+        assert watermarks_ms() == {"customers": 5000}
 
 
 # Lost connections
