@@ -68,18 +68,6 @@ async def test_dimension_shows_schema_and_figures() -> None:
     assert customers["freshness"]["staleness_s"] >= 0
 
 
-async def test_undescribed_dimension_shows_why() -> None:
-    """A dimension without a schema is listed with the reason, and zeros."""
-    async with served(away(ErrorCode.TABLE_UNAVAILABLE)) as service:
-        shown = (await service.get(ONE)).json
-
-    assert (shown["key"], shown["columns"], set(shown["lookups"].values())) == (None, None, {0})
-    assert shown["unavailable"] == {
-        "code": "table_unavailable",
-        "detail": "customers: the reason",
-    }
-
-
 @pytest.mark.parametrize("name", ["customer", "%00", "..%2F..%2Fetc", "a" * 5000])
 async def test_unknown_dimension_names_the_known(service: Served, name: str) -> None:
     """An unknown name gets a bounded error with the configured names."""
@@ -144,16 +132,12 @@ STARTING = FeedStatistics(FeedState.STARTING, splits=(SplitProgress("a", SplitSt
 def test_freshness_shows_feed_and_load(
     statistics: RefreshStatistics, shown: dict[str, Any]
 ) -> None:
-    """Feed and load are shown with each split; null where there is none."""
-    assert Freshness.model_validate(statistics).model_dump(mode="json") == shown
-
-
-def test_absent_watermarks_are_null() -> None:
-    """Without a watermark a feed and its splits show null."""
+    """Feed and load are shown with each split; null where there is none, or no watermark."""
     feed = Freshness.model_validate(RefreshStatistics(feed=STARTING)).feed
 
     assert feed is not None
     assert (feed.watermark_ms, feed.splits[0].watermark_ms) == (None, None)
+    assert Freshness.model_validate(statistics).model_dump(mode="json") == shown
 
 
 def test_recent_errors_have_ages() -> None:
@@ -201,14 +185,17 @@ async def test_status_shows_everything_at_once() -> None:
     assert b"424242" not in reply.body
 
 
-async def test_status_names_what_is_not_ready() -> None:
-    """A dimension that is not ready is named with its reason, even during a drain."""
-    async with served(away()) as service:
+async def test_undescribed_dimension_shows_why() -> None:
+    """Without a schema a dimension has the reason and zeros, and is not ready, even in a drain."""
+    async with served(away(ErrorCode.TABLE_UNAVAILABLE)) as service:
         service.parts.readiness.start_draining()
+        shown = (await service.get(ONE)).json
         status = (await service.get("/v1/status")).json
         channels = (await service.get("/v1/channels")).json
 
-    assert status["not_ready"] == {"customers": "customers: the reason"}
+    why = {"code": "table_unavailable", "detail": "customers: the reason"}
+    assert (shown["key"], shown["columns"], set(shown["lookups"].values())) == (None, None, {0})
+    assert (shown["unavailable"], status["not_ready"]) == (why, {"customers": why["detail"]})
     assert (status["is_draining"], channels) == (True, {"channels": []})
 
 

@@ -61,25 +61,18 @@ async def test_rows_have_the_dimensions_types(tmp_path: Path) -> None:
 
 
 async def test_null_keys_are_left_out(tmp_path: Path) -> None:
-    """A row with NULL in its key is left out and counts for the position."""
+    """A row with NULL in its key only counts for the position; a file without rows ends at once."""
     rows = {"id": [1, None, 3], "name": ["a", "b", "c"], "weight": pa.nulls(3, pa.float32())}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    fields = pa.schema([*SCHEMA.key, *SCHEMA.columns])
+    pq.write_table(fields.empty_table(), tmp_path / "none.parquet")
 
-    found = await loaded(tmp_path / "a.parquet")
+    found, none = await loaded(tmp_path / "a.parquet"), await loaded(tmp_path / "none.parquet")
 
     ((changes,), (pieces,)) = found.changes.values(), found.pieces.values()
     assert [change[0] for change in changes] == [{"id": 1}, {"id": 3}]
     assert pieces[-1].position == 3
-
-
-async def test_empty_file_ends_at_once(tmp_path: Path) -> None:
-    """A file without rows is read to its end."""
-    fields = pa.schema([*SCHEMA.key, *SCHEMA.columns])
-    pq.write_table(fields.empty_table(), tmp_path / "a.parquet")
-
-    found = await loaded(tmp_path / "a.parquet")
-
-    assert (len(found.pieces), [*found.changes.values()]) == (1, [])
+    assert (len(none.pieces), [*none.changes.values()]) == (1, [])
 
 
 @pytest.mark.parametrize(

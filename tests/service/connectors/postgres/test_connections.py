@@ -281,36 +281,22 @@ async def test_cancelled_connect_ends(silent_port: int) -> None:
 
 
 async def test_backend_opens_without_server() -> None:
-    """A backend opens without its server; calls fail, and a fetch needs `describe`."""
-    async with PostgresBackend(NO_SERVER) as backend:
+    """A backend opens without its server, a snapshot does not; both close after failures."""
+    enumerator = PostgresSnapshot(NO_SERVER).enumerator(PRICES.schema)
+    async with PostgresBackend(NO_SERVER) as backend, PostgresSnapshotReader(NO_SERVER) as reader:
+        assigning = reader.assign(split_of([None, None]), position=None)
         found = [
             await failure_of(backend.describe(timeout_s=PATIENCE_S)),
             await failure_of(backend.probe(timeout_s=PATIENCE_S)),
+            await failure_of(enumerator.__aenter__()),
+            await failure_of(assigning),
         ]
         with pytest.raises(AssertionError, match="describe comes first"):
             await backend.fetch(pa.record_batch({"id": [1]}), timeout_s=1.0)
-
-    assert found == ["the Unix socket of the DSN does not exist"] * 2
-    assert backend.uses_index is None
-
-
-async def assign(reader: PostgresSnapshotReader) -> None:
-    """Open a reader and assign a split."""
-    async with reader:
-        await reader.assign(split_of([None, None]), position=None)
-
-
-async def test_snapshot_needs_a_server() -> None:
-    """Enumerator and reader of a snapshot fail without a server, and close."""
-    enumerator = PostgresSnapshot(NO_SERVER).enumerator(PRICES.schema)
-
-    found = [
-        await failure_of(enumerator.__aenter__()),
-        await failure_of(assign(PostgresSnapshotReader(NO_SERVER))),
-    ]
     await enumerator.__aexit__(None, None, None)
 
-    assert found == ["the Unix socket of the DSN does not exist"] * 2
+    assert found == ["the Unix socket of the DSN does not exist"] * 4
+    assert backend.uses_index is None
 
 
 def test_snapshot_reader_without_split_waits() -> None:
