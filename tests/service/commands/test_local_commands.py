@@ -74,6 +74,14 @@ def test_help_fits_a_small_terminal(
     assert is_explained == (command in OF_DIMENSIONS)
 
 
+@pytest.mark.parametrize(("example", "count"), [("parquet.yaml", 2), ("postgres.yaml", 3)])
+def test_examples_pass_the_check(example: str, count: int, capsys: Printed) -> None:
+    """`check-config` accepts the examples, and connects to no database."""
+    code = run(["check-config", str(ROOT / "examples" / example)])
+
+    assert (code, capsys.readouterr()) == (0, (f"ok: {count} dimensions\n", ""))
+
+
 @pytest.mark.full
 def test_module_is_the_program() -> None:
     """`python -m service` ends with the exit code of its command, without a traceback."""

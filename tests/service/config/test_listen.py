@@ -76,7 +76,7 @@ def test_certificate_is_for_the_host(given: Protections) -> None:
     for http in ("Localhost:1", "127.0.0.1:1", "[::1]:1"):
         tls = listen(http=http, tls=given.tls()).tls
         assert tls is not None
-        assert (tls.certificate().names, tls.files()) == ({"localhost"}, given.files)
+        assert (tls.certificate().names, tls.files()) == (frozenset({"localhost"}), given.files)
     mutual = listen(http=http, tls=given.tls(client_ca_file=str(given.signer.file))).tls
     assert mutual is not None
     assert mutual.files().client_ca_file == given.signer.file
