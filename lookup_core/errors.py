@@ -3,9 +3,10 @@
 Also the hint with the nearest valid name for an unknown one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import TypeVar
 
 
 class ErrorCode(StrEnum):
@@ -108,10 +109,15 @@ class InvalidRequest(SidelookError):
     """The caller must change the request."""
 
 
+RETRY_AFTER_S = 1.0  # without a better estimate
+
+
 class Overloaded(SidelookError):
     """The request was refused before any work; `retry_after_s` is the delay for a retry."""
 
-    def __init__(self, code: ErrorCode, detail: str, *, retry_after_s: float) -> None:
+    def __init__(
+        self, code: ErrorCode, detail: str, *, retry_after_s: float = RETRY_AFTER_S
+    ) -> None:
         super().__init__(code, detail)
         self.retry_after_s = retry_after_s
 
@@ -174,6 +180,18 @@ def nearest_name(name: str, offered: Sequence[str]) -> str:
 
 
 _MAX_CHARACTERS_QUOTED = 100  # of a requested name
+
+
+_Named = TypeVar("_Named")
+
+
+def named_dimension(
+    dimensions: Mapping[str, _Named], name: str, *, where: str = "configured"
+) -> _Named:
+    """The dimension with this name; raises InvalidRequest (`unknown_dimension`) naming all."""
+    if name not in dimensions:
+        raise unknown_dimension(name, dimensions, where=where)
+    return dimensions[name]
 
 
 def unknown_dimension(

@@ -18,7 +18,7 @@ from service.observability.event_loop import EventLoopLag
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryGuard
 from service.stream.handler import StreamHandler
-from service.tls.certificate_rotation import CertificateRotation
+from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 
 

@@ -18,7 +18,7 @@ from service.http.application import ServiceParts, application, health_applicati
 from service.http.limits import Limits
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
 from service.http.sockets import BACKLOG, SecureAcceptor, listener, tcp_sockets, unix_socket
-from service.tls.certificate_rotation import CertificateRotation
+from service.tls.server_certificate import CertificateRotation
 
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
 

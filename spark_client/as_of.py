@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
+from lookup_core.errors import ErrorCode, InvalidRequest, bad_frame
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick, is_moment, moments_us
 
 
@@ -53,7 +53,7 @@ def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns)
     """The positions of the versions' times; ProtocolViolation if a column is no list of times."""
     for name in versions.names:
         if name not in lists.names or not is_moment(_list_type(lists.field(name)).value_type):
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, f"versions without times in {name!r}")
+            raise bad_frame(f"versions without times in {name!r}")
     positions = [lists.get_field_index(name) for name in versions.names]
     return VersionPick(columns, positions[0], positions[1] if len(positions) > 1 else None)
 
@@ -61,5 +61,5 @@ def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns)
 def _list_type(field: pa.Field) -> pa.ListType:
     if not types.is_list(field.type):
         detail = f"column {field.name!r} is no list of versions"
-        raise ProtocolViolation(ErrorCode.BAD_FRAME, detail)
+        raise bad_frame(detail)
     return field.type

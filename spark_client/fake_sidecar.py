@@ -19,6 +19,7 @@ from lookup_core.errors import (
     ProtocolViolation,
     SidecarUnreachable,
     SidelookError,
+    bad_frame,
     unknown_dimension,
 )
 from lookup_core.protocol import frames
@@ -253,7 +254,7 @@ class FakePeer:
             case frames.Watermark() | frames.Status():
                 self._channel(frame.channel)
             case _:
-                raise ProtocolViolation(ErrorCode.BAD_FRAME, "not a client's frame")
+                raise bad_frame("not a client's frame")
         return []
 
     def _open(self, opened: frames.Open) -> frames.Opened | frames.Failure:

@@ -13,22 +13,24 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
+FILE_IDENTITY = "service.file_identity"
 # {importer: its imports besides itself and lookup_core}; the longest name counts
 ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
     PORTS: (),
     **{
-        f"service.connectors.{kind}": (PORTS,)
+        f"service.connectors.{kind}": (PORTS, FILE_IDENTITY)
         for kind in ("kafka", "memory", "parquet", "postgres")
     },
     "service.observability": ("service.engine.observer", "service.engine.tracer"),
-    "service.tls": (),
+    FILE_IDENTITY: (),
+    "service.tls": (FILE_IDENTITY,),
     "service.config": (),
     "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
     "service.engine": (PORTS,),
     "service.stream": ("service.engine",),
-    "service.http": ("service.engine",),
+    "service.http": ("service.engine", FILE_IDENTITY),
     "service.resources": (),
     "service.adapter_settings": ("service.config", "service.connectors"),
     # The doctor queries backends through the sidecar's own connectors.

@@ -8,7 +8,6 @@ from lookup_core.dimension.flight_table import FlightTable, LookupId, Numbers
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.settings import DimensionSettings
 
-_RETRY_AFTER_S = 1.0
 _UNWANTED_SHARE = 10  # of the limit: few unwanted keys cost less than to look for them
 
 
@@ -54,7 +53,6 @@ class WaitingLookups:
                 ErrorCode.OVERLOADED,
                 f"{max(self.keys, len(self._queue))} keys wait for {self._name};"
                 f" the limit is {self._max_keys}",
-                retry_after_s=_RETRY_AFTER_S,
             )
 
     def has_many_unwanted(self) -> bool:

@@ -13,7 +13,7 @@ from lookup_core.errors import (
     ConfigurationError,
     ErrorCode,
     InvalidRequest,
-    unknown_dimension,
+    named_dimension,
 )
 from service.commands.key_commands import DimensionArgument
 from service.config.loading import EMBEDDED, load_settings
@@ -80,10 +80,8 @@ def gen_triggers(
     if config is None:
         typer.echo(f"no --config is given: using the example {EMBEDDED}; {NAME_IT}", err=True)
     settings = chosen_settings(config)
-    found = settings.dimensions.get(dimension)
-    if found is None:
-        where = f"configured in {config or EMBEDDED}"
-        raise unknown_dimension(dimension, settings.dimensions, where=where)
+    where = f"configured in {config or EMBEDDED}"
+    found = named_dimension(settings.dimensions, dimension, where=where)
     if not isinstance(found.source, PostgresSource):
         detail = f"dimension {dimension} has no PostgreSQL table, so it has no triggers"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,63 +10,51 @@ from service.commands.endpoint import (
     CaFileOption,
     CertFileOption,
     ClientFiles,
+    JsonOption,
     KeyFileOption,
     TokenOption,
 )
-from service.commands.key_commands import JsonOption
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="The sidecar's YAML file; without it, no backend is checked."
-    ),
-]
-DoctorEndpointOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="unix:///path, http://host:port or https://host:port; by default from the file.",
-    ),
-]
-WithoutSidecarOption = Annotated[bool, typer.Option("--without-sidecar", help="Query no sidecar.")]
-ExecutorsOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Planned number of executors.")
-]
-KubernetesOption = Annotated[
-    str | None,
-    typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
-]
-TemplateOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Pod template of the executors.")
-]
-ConfOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="--properties-file of spark-submit.")
-]
-SparkOption = Annotated[
-    str | None,
-    typer.Option(metavar="VERSION", help="Such as 4.2; by default from the image's tag."),
-]
-PolicyOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="NetworkPolicy that opens the port for Prometheus."),
-]
+
+def _file(help_text: str) -> Any:  # noqa: ANN401  # typer's option
+    return typer.Option(metavar="FILE", help=help_text)
 
 
 def doctor(  # noqa: PLR0913  # each is an option
     *,
-    config: ConfigOption = None,
-    endpoint: DoctorEndpointOption = None,
+    config: Annotated[
+        Path | None, _file("The sidecar's YAML file; without it, no backend is checked.")
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="unix:///path, http://host:port or https://host:port; by default from the file.",
+        ),
+    ] = None,
     token: TokenOption = None,
     ca_file: CaFileOption = None,
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
-    without_sidecar: WithoutSidecarOption = False,
-    executors: ExecutorsOption = None,
-    kubernetes: KubernetesOption = None,
-    pod_template: TemplateOption = None,
-    spark_conf: ConfOption = None,
-    spark: SparkOption = None,
-    network_policy: PolicyOption = None,
+    without_sidecar: Annotated[
+        bool, typer.Option("--without-sidecar", help="Query no sidecar.")
+    ] = False,
+    executors: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Planned number of executors.")
+    ] = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
+    ] = None,
+    pod_template: Annotated[Path | None, _file("Pod template of the executors.")] = None,
+    spark_conf: Annotated[Path | None, _file("--properties-file of spark-submit.")] = None,
+    spark: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 4.2; by default from the image's tag."),
+    ] = None,
+    network_policy: Annotated[
+        Path | None, _file("NetworkPolicy that opens the port for Prometheus.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find faults of a sidecar and its surroundings.

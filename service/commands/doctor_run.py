@@ -28,15 +28,14 @@ from service.commands.endpoint import (
     read_token,
 )
 from service.commands.exit_code import ExitCode
-from service.commands.sidecar_client import connector_of, mapped_errors
+from service.commands.sidecar_client import mapped_errors, session_with
 from service.commands.tables import shown
 from service.config.host_port import HostPort
 from service.config.listen import ListenTls
 from service.config.loading import load_settings
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
-from service.doctor.check import Check
-from service.doctor.check_runner import run_checks_apart
+from service.doctor.check_runner import Check, run_checks_apart
 from service.doctor.finding import Finding, Report, Severity
 from service.doctor.plan import (
     Configured,
@@ -182,17 +181,13 @@ def sidecar_getter(
     The certificate must be valid for `server_name`, by default the host of the endpoint. Raises
     typer.BadParameter for unusable TLS files.
     """
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     tls = endpoint.tls()
 
     async def get(path: str) -> SidecarResponse:
-        url = endpoint.base_url.origin().join(type(endpoint.base_url)(path, encoded=True))
-        connector = connector_of(endpoint, tls)
+        url = endpoint.url(path)
         with mapped_errors(endpoint):
             async with (
-                aiohttp.ClientSession(
-                    connector=connector, headers=headers, timeout=TIMEOUT
-                ) as session,
+                session_with(endpoint, tls, token=token, timeout=TIMEOUT) as session,
                 session.get(url, allow_redirects=False, server_hostname=server_name) as response,
             ):
                 text = await response.text()

@@ -1,4 +1,4 @@
-"""Endpoint of a running sidecar, and the options for its address, token and TLS files."""
+"""Endpoint of a running sidecar, and the options of the commands that query it."""
 
 import ssl
 from dataclasses import dataclass
@@ -98,6 +98,7 @@ CertFileOption = Annotated[
 KeyFileOption = Annotated[
     str | None, typer.Option("--key-file", metavar="FILE", help="Key of the certificate.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,10 @@ class Endpoint:
         """Whether requests use TLS."""
         return self.base_url.scheme == "https"
 
+    def url(self, path: str) -> URL:
+        """Return the URL of a path, which is escaped."""
+        return URL(f"{self.base_url.origin()}{path}", encoded=True)
+
     def tls(self) -> ssl.SSLContext | bool:
         """Return aiohttp's `ssl` argument; raises typer.BadParameter for unusable files."""
         return self.files.context() if self.is_secure else True
@@ -129,19 +134,16 @@ def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> Endpoint:
 
     Raises typer.BadParameter for another form, and for TLS files without `https://`.
     """
-    endpoint = _endpoint(text, files)
+    try:
+        parsed = EndpointUrl.parse(text)
+        if parsed.path is not None:
+            endpoint = Endpoint(text, URL("http://localhost"), Path(parsed.path))
+        else:
+            endpoint = Endpoint(text, URL(text), files=files)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     if files != NO_FILES and not endpoint.is_secure:
         raise typer.BadParameter(
             f"--ca-file, --cert-file and --key-file are for https://, not for {text}"
         )
     return endpoint
-
-
-def _endpoint(text: str, files: ClientFiles) -> Endpoint:
-    try:
-        parsed = EndpointUrl.parse(text)
-        if parsed.path is not None:
-            return Endpoint(text, URL("http://localhost"), Path(parsed.path))
-        return Endpoint(text, URL(text), files=files)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error

@@ -3,28 +3,24 @@
 Keys are typed as text and converted to the types of the dimension's key.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from lookup_core.errors import ErrorCode
-from service.commands.endpoint import (
-    DEFAULT,
-    CaFileOption,
-    CertFileOption,
-    ClientFiles,
-    EndpointOption,
-    KeyFileOption,
-    TokenOption,
-    parse_endpoint,
-)
+from service.commands.endpoint import JsonOption
 from service.commands.exit_code import ExitCode
-from service.commands.sidecar_client import DimensionClient, KeyField, SidecarClient
+from service.commands.sidecar_client import (
+    KeyField,
+    SidecarClient,
+    dimension_path,
+    sidecar_command,
+)
 from service.commands.tables import print_table, shown
 
 FAILURES = frozenset({"error", "timeout"})  # outcomes
@@ -32,10 +28,10 @@ FAILURES = frozenset({"error", "timeout"})  # outcomes
 DimensionArgument = Annotated[
     str, typer.Argument(metavar="DIMENSION", help="Its name, as in the configuration.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
-def lookup(  # noqa: PLR0913  # each is an option
+@sidecar_command
+async def lookup(
     dimension: DimensionArgument,
     keys: Annotated[
         list[str],
@@ -45,20 +41,16 @@ def lookup(  # noqa: PLR0913  # each is an option
         ),
     ],
     *,
+    client: SidecarClient,
     as_json: JsonOption = False,
-    endpoint: EndpointOption = DEFAULT,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
-    cert_file: CertFileOption = None,
-    key_file: KeyFileOption = None,
 ) -> None:
     """Look up keys, as a Spark task does.
 
     Exit code 1 if any key ends in an error or a timeout.
     """
-    files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
-    fields, answer = asyncio.run(_lookup(client, dimension, keys))
+    fields = await client.key_fields(dimension)
+    body = {"keys": [key_value(key, fields) for key in keys]}
+    answer = await client.request("POST", f"{dimension_path(dimension)}/lookup", body=body)
     if as_json:
         typer.echo(json.dumps(answer))
     else:
@@ -70,34 +62,22 @@ def lookup(  # noqa: PLR0913  # each is an option
         raise typer.Exit(ExitCode.KEYS_FAILED)
 
 
-async def _lookup(
-    client: SidecarClient, name: str, keys: Sequence[str]
-) -> tuple[list[KeyField], dict[str, Any]]:
-    async with client:
-        dimension = DimensionClient(client, name)
-        fields = await dimension.key_fields()
-        return fields, await dimension.lookup([key_value(key, fields) for key in keys])
-
-
-def explain(  # noqa: PLR0913  # each is an option
+@sidecar_command
+async def explain(
     dimension: DimensionArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="As for lookup.")],
     *,
+    client: SidecarClient,
     as_json: JsonOption = False,
-    endpoint: EndpointOption = DEFAULT,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
-    cert_file: CertFileOption = None,
-    key_file: KeyFileOption = None,
 ) -> None:
     """Explain where the answer to a key comes from.
 
     Shows whether the key is cached, the age of its row, and the settings that apply. Queries no
     row, so that the cache is unchanged.
     """
-    files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
-    explanation = asyncio.run(_explain(client, dimension, key))
+    value = key_value(key, await client.key_fields(dimension))
+    segments = ",".join(map(_segment, value if isinstance(value, list) else [value]))
+    explanation = await client.request("GET", f"{dimension_path(dimension)}/explain/{segments}")
     if as_json:
         typer.echo(json.dumps(explanation))
         return
@@ -107,24 +87,19 @@ def explain(  # noqa: PLR0913  # each is an option
     print_table(table)
 
 
-async def _explain(client: SidecarClient, name: str, key: str) -> dict[str, Any]:
-    async with client:
-        dimension = DimensionClient(client, name)
-        return await dimension.explain(key_value(key, await dimension.key_fields()))
+def _segment(part: object) -> str:
+    return quote(part if isinstance(part, str) else json.dumps(part), safe="")
 
 
-def invalidate(  # noqa: PLR0913  # each is an option
+@sidecar_command
+async def invalidate(
     dimension: DimensionArgument,
     keys: Annotated[
         list[str] | None, typer.Argument(metavar="KEY", help="As for lookup; or give --all.")
     ] = None,
     *,
+    client: SidecarClient,
     drops_all: Annotated[bool, typer.Option("--all", help="Drop the whole cache.")] = False,
-    endpoint: EndpointOption = DEFAULT,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
-    cert_file: CertFileOption = None,
-    key_file: KeyFileOption = None,
 ) -> None:
     """Drop keys, or all, from the cache.
 
@@ -133,21 +108,12 @@ def invalidate(  # noqa: PLR0913  # each is an option
     """
     if bool(keys) == drops_all:
         raise typer.BadParameter("give keys or --all, not both")
-    files = ClientFiles(ca_file, cert_file, key_file)
-    client = SidecarClient(parse_endpoint(endpoint, files), token=token)
-    answer = asyncio.run(_invalidate(client, dimension, None if drops_all else keys))
+    body: dict[str, object] = {"all": True}
+    if keys:
+        fields = await client.key_fields(dimension)
+        body = {"keys": [key_value(key, fields) for key in keys]}
+    answer = await client.request("POST", f"{dimension_path(dimension)}/invalidate", body=body)
     typer.echo(f"invalidated: {answer['invalidated']}")
-
-
-async def _invalidate(
-    client: SidecarClient, name: str, keys: Sequence[str] | None
-) -> dict[str, Any]:
-    async with client:
-        dimension = DimensionClient(client, name)
-        if keys is None:
-            return await dimension.invalidate(None)
-        fields = await dimension.key_fields()
-        return await dimension.invalidate([key_value(key, fields) for key in keys])
 
 
 def key_value(text: str, fields: Sequence[KeyField]) -> Any:  # noqa: ANN401  # any JSON value

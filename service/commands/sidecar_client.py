@@ -1,18 +1,18 @@
-"""HTTP client of the commands: requests to a running sidecar, and its errors."""
+"""HTTP client of the commands: options, requests to a running sidecar, and its errors."""
 
-import json
+import asyncio
 import os
 import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from http import HTTPStatus
-from types import TracebackType
+from inspect import Parameter, Signature, signature
 from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
-from yarl import URL
 
 from lookup_core.errors import (
     BackendError,
@@ -22,7 +22,17 @@ from lookup_core.errors import (
     SidelookError,
 )
 from lookup_core.protocol.tls_hints import plain_refusal
-from service.commands.endpoint import Endpoint
+from service.commands.endpoint import (
+    DEFAULT,
+    CaFileOption,
+    CertFileOption,
+    ClientFiles,
+    Endpoint,
+    EndpointOption,
+    KeyFileOption,
+    TokenOption,
+    parse_endpoint,
+)
 
 # {status: code of a response without an error code}
 PLAIN_CODES = {
@@ -63,53 +73,95 @@ NO_SIDECAR = "another server listens there, or the connection was lost"
 REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
 
 
+@dataclass(frozen=True, slots=True)
 class SidecarClient:
-    """HTTP session with one sidecar; opened and closed by `async with`."""
+    """HTTP session with one sidecar."""
 
-    def __init__(self, endpoint: Endpoint, *, token: str | None) -> None:
-        self._endpoint = endpoint
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    endpoint: Endpoint
+    session: aiohttp.ClientSession
+    has_token: bool
 
-    async def __aenter__(self) -> Self:
-        """Open the session; the first request connects."""
-        connector = connector_of(self._endpoint, self._endpoint.tls())
-        self._session = aiohttp.ClientSession(
-            connector=connector, headers=self._headers, timeout=TIMEOUT
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the session."""
-        await self._session.close()
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, endpoint: Endpoint, *, token: str | None) -> AsyncIterator[Self]:
+        """Open the session for the block; the first request connects."""
+        async with session_with(endpoint, endpoint.tls(), token=token) as session:
+            yield cls(endpoint, session, has_token=token is not None)
 
     async def request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
-        url = URL(f"{self._endpoint.base_url.origin()}{path}", encoded=True)
-        with mapped_errors(self._endpoint):
-            async with self._session.request(
+        url = self.endpoint.url(path)
+        with mapped_errors(self.endpoint):
+            async with self.session.request(
                 method, url, json=body, allow_redirects=False
             ) as response:
                 answer = await response.json(content_type=None)
                 status = response.status
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise problem(status, answer, has_token="Authorization" in self._headers)
+            raise problem(status, answer, has_token=self.has_token)
         if not isinstance(answer, dict):
             raise SidecarUnreachable(
-                self._endpoint.text, f"{NO_SIDECAR}; {_unreachable_remedy(self._endpoint)}"
+                self.endpoint.text, f"{NO_SIDECAR}; {_unreachable_remedy(self.endpoint)}"
             )
         return answer
 
+    async def key_fields(self, dimension: str) -> "list[KeyField]":
+        """Return the columns of a key; raises SidelookError, also if they are unknown yet."""
+        described = await self.request("GET", dimension_path(dimension))
+        if described["key"] is None:
+            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, described["unavailable"])
+        return [KeyField(field["name"], field["type"]) for field in described["key"]]
 
-def connector_of(endpoint: Endpoint, tls: ssl.SSLContext | bool) -> aiohttp.BaseConnector:
-    """Return a connector to an endpoint; the session that gets it closes it."""
-    if endpoint.socket is not None:
-        return aiohttp.UnixConnector(str(endpoint.socket))
-    return aiohttp.TCPConnector(ssl=tls)
+
+def dimension_path(name: str) -> str:
+    """Return the path of a dimension, escaped."""
+    return f"/v1/dimensions/{quote(name, safe='')}"
+
+
+def sidecar_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Return a command with the options that name a sidecar, in addition to its own.
+
+    They replace its parameter `client`, which is an open SidecarClient.
+    """
+
+    @wraps(command, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def run(
+        *,
+        endpoint: EndpointOption = DEFAULT,
+        token: TokenOption = None,
+        ca_file: CaFileOption = None,
+        cert_file: CertFileOption = None,
+        key_file: KeyFileOption = None,
+        **own: object,
+    ) -> None:
+        async def run_with_client() -> None:
+            files = ClientFiles(ca_file, cert_file, key_file)
+            async with SidecarClient.opened(parse_endpoint(endpoint, files), token=token) as client:
+                await command(client=client, **own)
+
+        asyncio.run(run_with_client())
+
+    # Typer reads the options from the signature and the annotations.
+    own = [each for name, each in signature(command).parameters.items() if name != "client"]
+    shared = signature(run, follow_wrapped=False).parameters.values()
+    options = [*own, *(each for each in shared if each.kind is not Parameter.VAR_KEYWORD)]
+    run.__dict__["__signature__"] = Signature(options)
+    run.__annotations__ = {each.name: each.annotation for each in options}
+    return run
+
+
+def session_with(
+    endpoint: Endpoint,
+    tls: ssl.SSLContext | bool,
+    *,
+    token: str | None,
+    timeout: aiohttp.ClientTimeout = TIMEOUT,
+) -> aiohttp.ClientSession:
+    """Return a session with an endpoint; the first request connects."""
+    path = endpoint.socket
+    connector = aiohttp.TCPConnector(ssl=tls) if path is None else aiohttp.UnixConnector(str(path))
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout)
 
 
 @contextmanager
@@ -166,41 +218,3 @@ class KeyField:
     def is_text(self) -> bool:
         """Whether its JSON values are strings."""
         return not self.type.startswith(NUMERIC_TYPES)
-
-
-@dataclass(frozen=True, slots=True)
-class DimensionClient:
-    """Requests for one dimension."""
-
-    sidecar: SidecarClient
-    dimension: str
-
-    async def key_fields(self) -> list[KeyField]:
-        """Return the columns of the key; raises SidelookError, also if they are unknown yet."""
-        described = await self._request("GET", "")
-        if described["key"] is None:
-            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, described["unavailable"])
-        return [KeyField(field["name"], field["type"]) for field in described["key"]]
-
-    async def lookup(self, keys: Sequence[Any]) -> dict[str, Any]:
-        """Return outcomes, rows and ages in the order of the keys; raises SidelookError."""
-        return await self._request("POST", "/lookup", body={"keys": keys})
-
-    async def explain(self, key: object) -> dict[str, Any]:
-        """Return where a key's answer comes from; raises SidelookError."""
-        parts = key if isinstance(key, list) else [key]
-        return await self._request("GET", f"/explain/{','.join(map(_segment, parts))}")
-
-    async def invalidate(self, keys: Sequence[Any] | None) -> dict[str, Any]:
-        """Drop keys from the cache, or all for None; raises SidelookError."""
-        return await self._request(
-            "POST", "/invalidate", body={"all": True} if keys is None else {"keys": keys}
-        )
-
-    async def _request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
-        one = f"/v1/dimensions/{quote(self.dimension, safe='')}"
-        return await self.sidecar.request(method, f"{one}{path}", body=body)
-
-
-def _segment(part: object) -> str:
-    return quote(part if isinstance(part, str) else json.dumps(part), safe="")

@@ -1,31 +1,20 @@
 """The command `status`: health, figures and recent errors of a running sidecar, as tables."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
 
 from lookup_core.errors import SidecarUnreachable
-from service.commands.endpoint import (
-    DEFAULT,
-    CaFileOption,
-    CertFileOption,
-    ClientFiles,
-    EndpointOption,
-    KeyFileOption,
-    TokenOption,
-    parse_endpoint,
-)
-from service.commands.sidecar_client import NO_SIDECAR, SidecarClient
+from service.commands.endpoint import JsonOption
+from service.commands.sidecar_client import NO_SIDECAR, SidecarClient, sidecar_command
 from service.commands.tables import (
     print_table,
     shown,
     shown_ago,
-    shown_count,
     shown_share,
     shown_size,
     shown_span,
@@ -42,36 +31,27 @@ _NO_ERRORS = f"no errors in the last {_ERRORS_SHOWN_S // 60} minutes"
 _REQUIRED = frozenset({"memory", "health", "dimensions", "channels"})
 
 
-def status(
+@sidecar_command
+async def status(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the response as JSON.")] = False,
-    endpoint: EndpointOption = DEFAULT,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
-    cert_file: CertFileOption = None,
-    key_file: KeyFileOption = None,
+    client: SidecarClient,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the state of a running sidecar.
 
     Health and its reasons, outcomes of lookups, queries to the backends, caches, recent errors,
     and the channels of Spark tasks.
     """
-    where = parse_endpoint(endpoint, ClientFiles(ca_file, cert_file, key_file))
-    answer = asyncio.run(_fetch(SidecarClient(where, token=token)))
+    answer = await client.request("GET", "/v1/status")
     if not answer.keys() >= _REQUIRED:
-        raise SidecarUnreachable(where.text, NO_SIDECAR)
+        raise SidecarUnreachable(client.endpoint.text, NO_SIDECAR)
     if as_json:
         typer.echo(json.dumps(answer))
         return
     try:
         _print(answer)
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise SidecarUnreachable(where.text, NO_SIDECAR) from error
-
-
-async def _fetch(client: SidecarClient) -> dict[str, Any]:
-    async with client:
-        return await client.request("GET", "/v1/status")
+        raise SidecarUnreachable(client.endpoint.text, NO_SIDECAR) from error
 
 
 def _print(answer: _Object) -> None:
@@ -114,14 +94,14 @@ def keys_table(dimensions: Sequence[_Object]) -> Table:
     """Outcomes of keys since the start; outcomes that never occurred have no column."""
     counts = [each["lookups"] for each in dimensions]
     outcomes = list(dict.fromkeys(name for each in counts for name in each if each[name]))
-    title = "keys since the start, by outcome"
-    table = _table(title, ["dimension"], ["keys", "hit ratio", *outcomes])
+    table = _table(
+        "keys since the start, by outcome", ["dimension"], ["keys", "hit ratio", *outcomes]
+    )
     for each, ended in zip(dimensions, counts, strict=True):
         total = sum(ended.values())
         hits = sum(ended.get(outcome, 0) for outcome in _CACHE_OUTCOMES)
-        cells = [shown_count(total), shown_share(hits, total)]
-        cells += (shown_count(ended.get(outcome, 0)) for outcome in outcomes)
-        _add(table, each["name"], *cells)
+        by_outcome = (f"{ended.get(outcome, 0):,}" for outcome in outcomes)
+        _add(table, each["name"], f"{total:,}", shown_share(hits, total), *by_outcome)
     return table
 
 
@@ -132,9 +112,9 @@ def backends_table(dimensions: Sequence[_Object]) -> Table:
     for each in dimensions:
         backend = each["backend"]
         cells = [each["name"], backend["breaker"].replace("_", " ")]
-        cells += [shown_count(backend["queries"]), shown_count(backend["batch_keys"])]
+        cells += [f"{backend['queries']:,}", f"{backend['batch_keys']:,}"]
         cells += [f"{backend['queries_in_flight']} of {backend['concurrency_limit']}"]
-        cells += [shown_count(backend["queued_keys"]), shown_count(each["waiting_keys"])]
+        cells += [f"{backend['queued_keys']:,}", f"{each['waiting_keys']:,}"]
         _add(table, *cells)
     return table
 
@@ -145,7 +125,7 @@ def caches_table(dimensions: Sequence[_Object]) -> Table:
     for each in dimensions:
         cache, refreshes = each["cache"], ", ".join(_refreshes(each["freshness"]))
         used = f"{shown_size(cache['bytes'])} of {shown_size(cache['max_bytes'])}"
-        _add(table, each["name"], cache["mode"], refreshes, shown_count(cache["rows"]), used)
+        _add(table, each["name"], cache["mode"], refreshes, f"{cache['rows']:,}", used)
     return table
 
 
@@ -161,7 +141,7 @@ def errors_table(dimensions: Sequence[_Object]) -> Table:
     ]
     errors.sort(key=lambda named: named[0]["last_ago_s"])
     for error, name in errors[:_MAX_ERRORS]:
-        counts = shown_count(error["keys"]), shown_count(error["queries"])
+        counts = f"{error['keys']:,}", f"{error['queries']:,}"
         _add(table, name, error["code"], *counts, shown_ago(error["last_ago_s"]), error["detail"])
     return table
 
@@ -174,8 +154,8 @@ def channels_table(channels: Sequence[_Object], now_s: float) -> Table:
         granted = each["exclusive_records"] + each["floating_records"]
         cells = [_task(each), each["dimension"], "idle" if each["is_idle"] else "active"]
         cells += [shown_watermark(each["watermark_ms"], now_s)]
-        cells += [shown_count(each["in_flight_records"]), shown_count(each["backlog_records"])]
-        cells += [f"{shown_count(each['credit_records'])} of {shown_count(granted)}"]
+        cells += [f"{each['in_flight_records']:,}", f"{each['backlog_records']:,}"]
+        cells += [f"{each['credit_records']:,} of {granted:,}"]
         _add(table, *cells)
     return table
 
@@ -205,4 +185,4 @@ def _refreshes(freshness: _Object) -> Iterator[str]:
     if load is not None:
         yield "table loaded" if load["is_whole"] else "table not loaded"
         if load["is_loading"]:
-            yield f"{shown_count(load['rows'])} rows read"
+            yield f"{load['rows']:,} rows read"

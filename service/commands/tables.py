@@ -31,11 +31,6 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60))  # (unit, seconds)
 
 
-def shown_count(count: int) -> str:
-    """Return a count in groups of three digits."""
-    return f"{count:,}"
-
-
 def shown_share(part: int, whole: int) -> str:
     """Return a percentage; 100 and 0 are exact, other shares are rounded half up, 0 of 0 is ""."""
     if whole == 0:
@@ -81,7 +76,7 @@ def shown_watermark(watermark_ms: int | None, now_s: float) -> str:
     try:
         moment = datetime.fromtimestamp(watermark_ms / 1000, UTC)
     except (OverflowError, ValueError):  # beyond Python's years
-        return f"{shown_count(watermark_ms)} ms"
+        return f"{watermark_ms:,} ms"
     behind_s = now_s - watermark_ms / 1000
     side = "behind" if behind_s >= 0 else "ahead"
     return f"{moment:%Y-%m-%d %H:%M:%S}Z, {shown_span(abs(behind_s))} {side}"

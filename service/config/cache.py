@@ -4,15 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from lookup_core.settings import (
-    CacheMode,
-    CacheSettings,
-    FullSettings,
-    ReloadSettings,
-    WhileLoading,
-)
+from lookup_core.settings import CacheMode, CacheSettings, FullSettings, WhileLoading
 from service.config.quantity import duration, size
-from service.config.section import Section, written
+from service.config.section import Section, copied, written
 
 _DEFAULTS = CacheSettings(ttl_jitter=0.1)
 _OF_EXPIRY = ("ttl_s", "negative_ttl_s", "ttl_jitter", "stale_while_revalidate_s")
@@ -53,35 +47,18 @@ class Cache(Section):
 
     @model_validator(mode="after")
     def _loads_in_mode_full_only(self) -> Self:
-        is_written = self.full_settings(ReloadSettings()) != FullSettings()
+        is_written = copied(FullSettings, self) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
             raise ValueError("while_loading and warmup_max_wait need mode full")
         return self
 
     @model_validator(mode="after")
     def _expires_in_other_modes_only(self) -> Self:
-        settings = self.engine_settings()
         ineffective = [
             type(self).model_fields[name].alias or name
             for name in _OF_EXPIRY
-            if getattr(settings, name) != getattr(_DEFAULTS, name)
+            if getattr(self, name) != getattr(_DEFAULTS, name)
         ]
         if self.mode is CacheMode.FULL and ineffective:
             raise ValueError(f"{', '.join(ineffective)}: no effect in mode full: no row expires")
         return self
-
-    def engine_settings(self) -> CacheSettings:
-        """Return the settings for the engine."""
-        return CacheSettings(
-            mode=self.mode,
-            max_bytes=self.max_bytes,
-            ttl_s=self.ttl_s,
-            negative_ttl_s=self.negative_ttl_s,
-            ttl_jitter=self.ttl_jitter,
-            stale_while_revalidate_s=self.stale_while_revalidate_s,
-            stale_if_error_s=self.stale_if_error_s,
-        )
-
-    def full_settings(self, reload: ReloadSettings) -> FullSettings:
-        """Return the settings of mode full for the engine."""
-        return FullSettings(self.while_loading, self.warmup_max_wait_s, reload)

@@ -10,7 +10,9 @@ from lookup_core.errors import nearest_name
 from lookup_core.settings import (
     BatchSettings,
     CacheMode,
+    CacheSettings,
     DimensionSettings,
+    FullSettings,
     Match,
     OnMissingSettings,
     RetrySettings,
@@ -18,7 +20,7 @@ from lookup_core.settings import (
 from service.config.cache import Cache
 from service.config.quantity import count, duration, duration_text, factor
 from service.config.refresh import FittingRefresh, Refresh
-from service.config.section import Section, written
+from service.config.section import Section, copied, written
 from service.config.source import Source
 
 
@@ -28,12 +30,6 @@ class Batch(Section):
     max_keys: Annotated[int, count(1, 100_000)] = 500
     linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
     max_in_flight: Annotated[int, count(1, 1000)] = 8
-
-    def engine_settings(self) -> BatchSettings:
-        """Return the settings for the engine."""
-        return BatchSettings(
-            max_keys=self.max_keys, linger_s=self.linger_s, max_in_flight=self.max_in_flight
-        )
 
 
 class Versions(Section):
@@ -95,17 +91,12 @@ class Retry(Section):
         default_factory=OnMissing, examples=[{"max_retries": 3, "delay": "500ms"}]
     )
 
-    def engine_settings(self) -> RetrySettings:
-        """Return the settings for the engine."""
-        return RetrySettings(
-            max_retries=self.max_retries,
-            initial_s=self.backoff.initial_s,
-            max_s=self.backoff.max_s,
-            multiplier=self.backoff.multiplier,
-            on_missing=OnMissingSettings(
-                max_retries=self.on_missing.max_retries, delay_s=self.on_missing.delay_s
-            ),
-        )
+
+def _no_retry(delay: str, retries: str) -> ValueError:
+    return ValueError(
+        f"is not longer than {delay}: no retry could start in time; lower that, or set {retries} "
+        "to 0"
+    )
 
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
@@ -212,15 +203,9 @@ class DimensionConfig(Section):
         # A default delay with a short timeout is no contradiction.
         is_written = "initial_s" in retry.backoff.model_fields_set
         if is_written and retry.max_retries > 0 and retry.backoff.initial_s >= timeout_s:
-            raise ValueError(
-                "is not longer than retry.backoff.initial: no retry could start in time; "
-                "lower that, or set retry.max_retries to 0"
-            )
+            raise _no_retry("retry.backoff.initial", "retry.max_retries")
         if retry.on_missing.max_retries > 0 and retry.on_missing.delay_s >= timeout_s:
-            raise ValueError(
-                "is not longer than retry.on_missing.delay: no retry could start in time; "
-                "lower that, or set retry.on_missing.max_retries to 0"
-            )
+            raise _no_retry("retry.on_missing.delay", "retry.on_missing.max_retries")
         return timeout_s
 
     @field_validator("wait_for_dimension_s", mode="after")
@@ -239,14 +224,16 @@ class DimensionConfig(Section):
 
     def engine_settings(self, name: str) -> DimensionSettings:
         """Return the settings for the engine, in seconds and bytes."""
-        return DimensionSettings(
+        retry, on_missing = self.retry, copied(OnMissingSettings, self.retry.on_missing)
+        return copied(
+            DimensionSettings,
+            self,
             name=name,
-            cache=self.cache.engine_settings(),
-            batch=self.batch.engine_settings(),
-            retry=self.retry.engine_settings(),
-            default=self.default,
-            full=self.cache.full_settings(self.refresh.reload_settings()),
+            cache=copied(CacheSettings, self.cache),
+            batch=copied(BatchSettings, self.batch),
+            retry=copied(
+                RetrySettings, retry.backoff, max_retries=retry.max_retries, on_missing=on_missing
+            ),
+            full=copied(FullSettings, self.cache, reload=self.refresh.reload_settings()),
             feed=self.refresh.feed_settings(),
-            timeout_s=self.timeout_s,
-            wait_for_dimension_s=self.wait_for_dimension_s,
         )

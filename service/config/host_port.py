@@ -7,7 +7,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-FORM = r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}))):(\d{1,5})"
+FORM = r"(?:\[([0-9a-fA-F.]*:[0-9a-fA-F:.]*)\]|([A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}))):(\d{1,5})"
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # recognised, not bound
 
 
@@ -21,18 +21,13 @@ class HostPort:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine (in Kubernetes: this pod) reaches it, for certain."""
-        if not self.is_address:
-            return self.host.lower() == "localhost"
-        return ipaddress.ip_address(self.host).is_loopback
+        address = ip_address(self.host)
+        return self.host.lower() == "localhost" if address is None else address.is_loopback
 
     @property
     def is_address(self) -> bool:
         """Whether the host is an IP address, and no name."""
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
-            return False
-        return True
+        return ip_address(self.host) is not None
 
     def collides_with(self, other: "HostPort") -> bool:
         """Whether both cannot be bound at the same time."""
@@ -46,7 +41,7 @@ class HostPort:
 def parse_host_port(text: object) -> HostPort:
     """The address that a text names; raises ValueError naming the accepted form."""
     match = re.fullmatch(FORM, text, re.ASCII) if isinstance(text, str) else None
-    if match is None or int(match[3]) > 65535 or not _is_address(match[1] or "::"):
+    if match is None or int(match[3]) > 65535 or (match[1] and ip_address(match[1]) is None):
         raise ValueError(
             f"{repr(text)[:60]} is not host:port, such as 127.0.0.1:8815 or [::1]:8815, "
             "with a port from 0 to 65535"
@@ -54,9 +49,9 @@ def parse_host_port(text: object) -> HostPort:
     return HostPort(match[1] or match[2], int(match[3]))
 
 
-def _is_address(text: str) -> bool:
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a text is; None for a name."""
     try:
-        ipaddress.IPv6Address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None

@@ -2,13 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from annotated_types import GroupedMetadata
+from pydantic import PlainValidator, WithJsonSchema
 
 DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}  # {unit: seconds}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # {unit: bytes}
@@ -16,7 +15,7 @@ SHOWN_CHARACTERS = 40  # of a wrong value in an error
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # pydantic hashes it in optional fields
-class Quantity:
+class Quantity(GroupedMetadata):
     """Type of a field: a number with a unit, within bounds, parsed to seconds or bytes."""
 
     noun: str
@@ -44,16 +43,11 @@ class Quantity:
     def _pattern(self) -> str:
         return rf"(\d+(?:\.\d+)?)({'|'.join(self.units)})"
 
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.parse)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+    def __iter__(self) -> Iterator[object]:
         limits = f"a {self.noun} from {self.minimum} to {self.maximum}"
-        return {"type": "string", "pattern": f"^{self._pattern}$", "description": limits}
+        pattern = f"^{self._pattern}$"
+        yield PlainValidator(self.parse)
+        yield WithJsonSchema({"type": "string", "pattern": pattern, "description": limits})
 
 
 def size_text(count_bytes: int) -> str:
@@ -71,9 +65,8 @@ def duration_text(seconds: float) -> str:
 
 
 def _text(amount: int, units: Mapping[str, int]) -> str:
-    fitting = [unit for unit in units if amount % units[unit] == 0]
-    # Zero fits all units: the smallest one claims no false precision.
-    unit = max(fitting, key=units.__getitem__) if amount else min(fitting, key=units.__getitem__)
+    fitting = [unit for unit in units if amount % units[unit] == 0]  # smallest first
+    unit = fitting[-1] if amount else fitting[0]  # zero claims no false precision
     return f"{amount // units[unit]}{unit}"
 
 
@@ -88,7 +81,7 @@ def size(minimum: str, maximum: str) -> Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(GroupedMetadata):
     """Type of a field: a whole number or any number, from `minimum` to `maximum`."""
 
     kind: Literal["integer", "number"]
@@ -119,15 +112,10 @@ class Number:
             case _:
                 return math.nan  # outside of any range
 
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.parse)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"type": self.kind, "minimum": self.minimum, "maximum": self.maximum}
+    def __iter__(self) -> Iterator[object]:
+        limits = {"minimum": self.minimum, "maximum": self.maximum}
+        yield PlainValidator(self.parse)
+        yield WithJsonSchema({"type": self.kind, **limits})
 
 
 def count(minimum: int, maximum: int) -> Number:

@@ -1,6 +1,7 @@
 """Base class of all configuration sections: frozen, without unknown keys and shown values."""
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,3 +22,16 @@ class Section(BaseModel):
 def written(default: str, *, alias: str | None = None, description: str | None = None) -> Any:  # noqa: ANN401  # the field has the type of the parsed default
     """Return a field with a default written as in the file, such as `10m`."""
     return Field(default=default, alias=alias, description=description)
+
+
+_Settings = TypeVar("_Settings")
+
+
+def copied(kind: type[_Settings], section: Section, **others: object) -> _Settings:
+    """Return settings of the engine, with the section's values in the fields of equal names.
+
+    `others` are the values of further fields.
+    """
+    known = type(section).model_fields.keys() - others.keys()
+    own = [each.name for each in fields(kind) if each.name in known]  # type: ignore[arg-type]
+    return kind(**{name: getattr(section, name) for name in own}, **others)

@@ -1,17 +1,34 @@
-"""Check runner: concurrent checks in separate processes, each with a timeout."""
+"""Checks of the doctor, and their runner: concurrent, in processes, each with a timeout."""
 
 import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkProcess
 
-from service.doctor.check import Check, CheckResult
-from service.doctor.finding import Finding
+from service.doctor.backends.postgres_server import ConnectionDemand
+from service.doctor.finding import Finding, Subject
+
+CheckResult = Finding | ConnectionDemand  # all demands of a server make one finding at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A subject, and the function that inspects it without changing anything.
+
+    `inspect` yields each result as soon as it is known, since a later step may hang. Expected
+    failures are findings; an exception is reported as a fault of the check itself. Cancellation
+    closes all connections.
+    """
+
+    subject: Subject  # also named if the check times out
+    inspect: Callable[[Subject], AsyncGenerator[CheckResult, None]]
+    database: Hashable = None  # checks of one database run in one process, and share memory
+
 
 CHECK_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 0.5  # after the timeout; a check that ignores its cancellation is abandoned then
@@ -169,10 +186,7 @@ def _run_group(
     signal.setitimer(signal.ITIMER_REAL, limit_s + 2 * END_TIMEOUT_S)
 
     async def run() -> None:
-        def send(number: int, result: CheckResult | None) -> None:
-            sender.send((number, result))
-
-        await run_checks(stages, timeout_s=timeout_s, on_result=send)
+        await run_checks(stages, timeout_s=timeout_s, on_result=lambda *sent: sender.send(sent))
         os._exit(0)  # at once, even if a thread of a check is still blocked
 
     asyncio.run(run())

@@ -10,14 +10,13 @@ from pathlib import Path
 from lookup_core.errors import ConfigurationError
 from service.config.settings import Settings
 from service.config.source import ParquetSource
-from service.doctor.backends.database_check import Database, check_database
+from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
-from service.doctor.backends.postgres_server import postgres_targets
+from service.doctor.backends.postgres_server import Database, databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet
-from service.doctor.check import Check
-from service.doctor.deployment.container_findings import SidecarNeeds
+from service.doctor.check_runner import Check
 from service.doctor.deployment.kubernetes_check import check_kubernetes
-from service.doctor.deployment.pod_template import DEFAULT_NEEDS, check_pod_template
+from service.doctor.deployment.pod_template import DEFAULT_NEEDS, SidecarNeeds, check_pod_template
 from service.doctor.deployment.spark_check import check_spark, read_spark_conf
 from service.doctor.finding import Finding, Subject
 from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, check_configuration
@@ -106,13 +105,16 @@ def plan(
     if sidecar is not None:
         first += _sidecar_checks(sidecar, settings)
     if configured is not None and settings is not None:
-        first += _file_checks(settings)
+        first.append(Check(Subject("secrets", "files"), partial(check_secrets, settings=settings)))
+        if (tls := settings.listen.tls) is not None:
+            inspect_tls = partial(check_certificate, tls=tls)
+            first.append(Check(Subject("tls", str(tls.cert_file)), inspect_tls))
         databases: list[Database] = []
         # The secrets check reports a file that has vanished since the configuration was loaded.
         with suppress(OSError):
-            databases = [Database(each) for each in postgres_targets(settings.dimensions)]
+            databases = databases_of(settings.dimensions)
         for each in databases:
-            subject = Subject("database", each.target.address)
+            subject = Subject("database", each.address)
             first.append(Check(subject, partial(check_database, database=each), each))
         tables += _table_checks(databases, configured.file, settings)
         first += _dimension_checks(settings)
@@ -149,18 +151,11 @@ def _sidecar_checks(sidecar: RunningSidecar | Check, settings: Settings | None) 
     )
 
 
-def _file_checks(settings: Settings) -> Iterator[Check]:
-    yield Check(Subject("secrets", "files"), partial(check_secrets, settings=settings))
-    tls = settings.listen.tls
-    if tls is not None:
-        yield Check(Subject("tls", str(tls.cert_file)), partial(check_certificate, tls=tls))
-
-
 def _table_checks(databases: Sequence[Database], file: Path, settings: Settings) -> Iterator[Check]:
     scale = CacheMemory.of(settings).scale
     for database in databases:
         of_tables = TableCheck(database, asyncio.Semaphore(_TABLES_AT_ONCE), file, scale)
-        for name in database.target.dimensions:
+        for name in database.dimensions:
             yield Check(Subject("table", name), of_tables.inspect, database)
 
 

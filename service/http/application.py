@@ -18,7 +18,6 @@ from service.http.replies.ready_response import FIXED_HEADERS
 from service.http.replies.row_texts import RowTexts
 from service.http.request_spans import RequestSpans
 from service.http.routes.admin import Admin
-from service.http.routes.dimensions import Catalogue, Dimensions
 from service.http.routes.lookup import Lookup
 from service.http.routes.openapi import OpenApi
 from service.http.routes.probes import Probes
@@ -103,13 +102,11 @@ def guarded_application(
 
 
 def _routes(parts: ServiceParts) -> list[Route]:
-    catalogue = Catalogue(parts.dimensions)
-    row_texts = RowTexts()
-    lookup = Lookup(catalogue, parts.limits, parts.body_budget, row_texts)
-    single_row = SingleRow(catalogue, row_texts)
-    dimensions = Dimensions(catalogue, parts.readiness)
-    admin = Admin(catalogue, parts.limits, parts.body_budget)
-    status = Status(catalogue, parts.channels, parts.readiness, parts.process, parts.version)
+    dimensions, row_texts = parts.dimensions, RowTexts()
+    lookup = Lookup(dimensions, parts.limits, parts.body_budget, row_texts)
+    single_row = SingleRow(dimensions, row_texts)
+    admin = Admin(dimensions, parts.limits, parts.body_budget)
+    status = Status(dimensions, parts.channels, parts.readiness, parts.process, parts.version)
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"
     return [
@@ -119,8 +116,8 @@ def _routes(parts: ServiceParts) -> list[Route]:
         *_health_routes(parts),
         Route("GET", "/", StatusPage().get, Audience.PAGE),
         Route("GET", "/openapi.json", OpenApi(parts.version).get, Audience.PAGE),
-        Route("GET", "/v1/dimensions", dimensions.get_all, Audience.READER),
-        Route("GET", one, dimensions.get, Audience.READER),
+        Route("GET", "/v1/dimensions", status.get_dimensions, Audience.READER),
+        Route("GET", one, status.get_dimension, Audience.READER),
         Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
         Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
         Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),

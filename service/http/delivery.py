@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import hdrs, web
@@ -27,15 +28,15 @@ def reset(transport: asyncio.Transport) -> None:
 _PIECE_BYTES = 64 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """Sends responses, and resets connections at their deadline; for one event loop."""
 
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        # {connection: deadline in loop time}, earliest first. One timer serves all of them: a timer
-        # per response would cost more time than most responses.
-        self._due: dict[asyncio.Transport, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+    deadline_s: float
+    # {connection: deadline in loop time}, earliest first. One timer serves all of them: a timer
+    # per response would cost more time than most responses.
+    _due: dict[asyncio.Transport, float] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
 
     async def send(self, request: web.Request, response: web.StreamResponse) -> None:
         """Send a response that is not prepared yet; a disconnected client is no error."""
@@ -61,7 +62,7 @@ class Delivery:
 
     def _begin(self, transport: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()
-        self._due[transport] = due_s = loop.time() + self._deadline_s
+        self._due[transport] = due_s = loop.time() + self.deadline_s
         if self._timer is None:
             self._timer = loop.call_at(due_s, self._reset_overdue)
 

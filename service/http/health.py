@@ -14,6 +14,7 @@ from service.http.replies.models import (
     Health,
     HealthReason,
     RecentError,
+    Severity,
     SharedReason,
     Unavailable,
 )
@@ -51,10 +52,10 @@ def dimension_health(
     reasons: list[HealthReason] = []
     if unavailable is not None:
         text = f"{unavailable.code}: {unavailable.detail}"
-        reasons.append(_warning("unavailable", text))
+        reasons.append(_reason("unavailable", text))
     else:
         if not_ready is not None:
-            reasons.append(_warning("not_ready", not_ready))
+            reasons.append(_reason("not_ready", not_ready))
         reasons += _backend_warnings(breaker, recent_errors)
         reasons += _freshness_warnings(freshness, is_ready=not_ready is None)
     return [*reasons, *_refresh_errors(freshness, not_ready or "")]
@@ -89,7 +90,7 @@ def _backend_warnings(
     breaker: BreakerState, recent_errors: Sequence[RecentError]
 ) -> Iterator[HealthReason]:
     if breaker is not BreakerState.CLOSED:
-        yield _warning(f"breaker_{breaker.label}", _BREAKER_TEXTS[breaker])
+        yield _reason(f"breaker_{breaker.label}", _BREAKER_TEXTS[breaker])
         return
     codes = [
         error.code
@@ -97,31 +98,27 @@ def _backend_warnings(
         if error.last_ago_s < RECENT_S and error.code not in _KEY_FAULTS
     ]
     if codes:
-        yield _warning("lookups_fail", f"lookups fail ({', '.join(codes)})")
+        yield _reason("lookups_fail", f"lookups fail ({', '.join(codes)})")
 
 
 def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[HealthReason]:
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
-        yield _warning("feed_stalled", "the change feed is stalled; the cache is bypassed")
+        yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
-        yield _warning("load_failed", "the full table could not be loaded")
+        yield _reason("load_failed", "the full table could not be loaded")
 
 
 def _refresh_errors(freshness: Freshness, not_ready: str) -> Iterator[HealthReason]:
     """Errors of feed and load that `not_ready` does not name."""
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.last_error is not None and feed.last_error not in not_ready:
-        yield _info("feed_error", f"the change feed failed: {feed.last_error}")
+        yield _reason("feed_error", f"the change feed failed: {feed.last_error}", "info")
     if load is not None and load.last_error is not None and load.last_error not in not_ready:
         failed = "an attempt of the running load" if load.is_loading else "the last load"
-        yield _info("load_error", f"{failed} failed: {load.last_error}")
+        yield _reason("load_error", f"{failed} failed: {load.last_error}", "info")
 
 
-def _warning(code: str, text: str) -> HealthReason:
-    return HealthReason(severity="warning", code=code, text=text)
-
-
-def _info(code: str, text: str) -> HealthReason:
-    return HealthReason(severity="info", code=code, text=text)
+def _reason(code: str, text: str, severity: Severity = "warning") -> HealthReason:
+    return HealthReason(severity=severity, code=code, text=text)

@@ -21,16 +21,15 @@ class Limits:
     linger_s: float = 2.0  # lets a client that still sends read the refusal
 
 
-RETRY_AFTER_S = 1.0
 _UNBOUNDED_BYTES = 1 << 62
 
 
+@dataclass(slots=True, eq=False)
 class BodyByteBudget:
     """Bytes of request bodies in memory; shared by all listeners."""
 
-    def __init__(self, total_bytes: int = _UNBOUNDED_BYTES) -> None:
-        self._total_bytes = total_bytes
-        self._used_bytes = 0
+    total_bytes: int = _UNBOUNDED_BYTES
+    _used_bytes: int = 0
 
     def take(self, more_bytes: int, *, held_bytes: int) -> None:
         """Take bytes for a body that holds `held_bytes` already.
@@ -39,11 +38,10 @@ class BodyByteBudget:
         always admitted.
         """
         is_alone = self._used_bytes == held_bytes
-        if not is_alone and self._used_bytes + more_bytes > self._total_bytes:
+        if not is_alone and self._used_bytes + more_bytes > self.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 "other request bodies use the memory; retry later, or send a smaller body",
-                retry_after_s=RETRY_AFTER_S,
             )
         self._used_bytes += more_bytes
 
@@ -53,21 +51,21 @@ class BodyByteBudget:
         assert self._used_bytes >= 0
 
 
+@dataclass(slots=True, eq=False)
 class AnswerByteBudget:
     """Bytes of answers in memory; shared by all listeners."""
 
-    def __init__(self, total_bytes: int = _UNBOUNDED_BYTES) -> None:
-        self.total_bytes = total_bytes
-        self.used_bytes = 0
+    total_bytes: int = _UNBOUNDED_BYTES
+    used_bytes: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class AnswerReservation:
     """The part of the budget that one request holds; `hold(0)` releases it."""
 
-    def __init__(self, budget: AnswerByteBudget) -> None:
-        self._budget = budget
-        self._held_bytes = 0
-        self._keys = 0
+    budget: AnswerByteBudget
+    _held_bytes: int = 0
+    _keys: int = 0
 
     def take(self, answer: Answer) -> None:
         """Take the bytes of one more answer.
@@ -84,23 +82,22 @@ class AnswerReservation:
 
     def hold(self, count_bytes: int) -> None:
         """Hold `count_bytes` from now on, even beyond the budget."""
-        self._budget.used_bytes += count_bytes - self._held_bytes
+        self.budget.used_bytes += count_bytes - self._held_bytes
         self._held_bytes = count_bytes
 
     def _take(self, keys: int, more_bytes: int) -> None:
-        if self._held_bytes + more_bytes > self._budget.total_bytes:
+        if self._held_bytes + more_bytes > self.budget.total_bytes:
             raise self._too_large(keys, more_bytes)
-        if self._budget.used_bytes + more_bytes > self._budget.total_bytes:
+        if self.budget.used_bytes + more_bytes > self.budget.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 "other answers use the memory; retry later, or request fewer keys",
-                retry_after_s=RETRY_AFTER_S,
             )
         self._keys += keys
         self.hold(self._held_bytes + more_bytes)
 
     def _too_large(self, more_keys: int, more_bytes: int) -> InvalidRequest:
-        total_bytes = self._budget.total_bytes
+        total_bytes = self.budget.total_bytes
         fitting = (self._keys + more_keys) * total_bytes // (self._held_bytes + more_bytes)
         remedy = f"request at most {fitting} keys at once" if fitting else "raise limits.memory"
         return InvalidRequest(

@@ -9,12 +9,7 @@ from aiohttp.typedefs import Handler
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 from service.http.delivery import Delivery
-from service.http.limits import (
-    ANSWER_RESERVATION,
-    RETRY_AFTER_S,
-    AnswerByteBudget,
-    AnswerReservation,
-)
+from service.http.limits import ANSWER_RESERVATION, AnswerByteBudget, AnswerReservation
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
 from service.http.readiness import Readiness
 from service.http.security import Access, Audience
@@ -72,7 +67,6 @@ class RequestMiddleware:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 f"{self.max_requests} requests are running, which is the limit",
-                retry_after_s=RETRY_AFTER_S,
             )
         self._admitted += 1
 

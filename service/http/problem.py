@@ -11,10 +11,9 @@ from typing import Literal, Self
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
-from lookup_core.errors import ErrorCode, Overloaded, SidelookError
+from lookup_core.errors import RETRY_AFTER_S, ErrorCode, Overloaded, SidelookError
 
 CONTENT_TYPE = "application/problem+json"
-RETRY_AFTER_S = 1.0  # unless the error has a better estimate
 MAX_DETAIL = 500  # characters
 
 
@@ -90,9 +89,12 @@ class Problem(BaseModel):
         code: ErrorCode | HttpCode,
         detail: str,
         *,
-        retry_after_s: float | None = None,
+        retry_after_s: float = RETRY_AFTER_S,
     ) -> Self:
-        """A problem; a long `detail` is cut, and lone surrogates are escaped."""
+        """A problem; a long `detail` is cut, and lone surrogates are escaped.
+
+        Only a 503 has `retry_after_s`.
+        """
         # The detail may quote the request: UTF-8 has no lone surrogates.
         shortened = detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}…"
         return cls(
@@ -101,7 +103,7 @@ class Problem(BaseModel):
             detail=shortened.encode("utf-8", "backslashreplace").decode(),
             code=code.value,
             retryable=isinstance(code, ErrorCode) and code.is_retryable,
-            retry_after_s=retry_after_s,
+            retry_after_s=retry_after_s if status == 503 else None,
         )
 
     def response(self) -> web.Response:
@@ -116,8 +118,7 @@ class Problem(BaseModel):
 
 def problem_of_code(code: ErrorCode, detail: str) -> Problem:
     """The problem of an error code; codes without a status of their own are a 500."""
-    status = _STATUSES.get(code, 500)
-    return Problem.of(status, code, detail, retry_after_s=RETRY_AFTER_S if status == 503 else None)
+    return Problem.of(_STATUSES.get(code, 500), code, detail)
 
 
 def problem_of_error(error: SidelookError) -> Problem:

@@ -9,7 +9,6 @@ from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from service.engine.dimension import Dimension
 
 DRAINING_RETRY_AFTER_S = 5.0
-MEMORY_RETRY_AFTER_S = 1.0
 
 
 class Readiness:
@@ -20,21 +19,16 @@ class Readiness:
 
     def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
         self._dimensions = dimensions
-        self._is_draining = False
+        self.is_draining = False  # once true, new lookups are refused
         self._has_memory = True
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether new lookups are refused while running ones are answered."""
-        return self._is_draining
 
     def start_draining(self) -> None:
         """Refuse new lookups from now on; this cannot be undone."""
-        self._is_draining = True
+        self.is_draining = True
 
     def check_not_draining(self) -> None:
         """Raise Overloaded (`draining`) once the drain has begun."""
-        if self._is_draining:
+        if self.is_draining:
             raise Overloaded(
                 ErrorCode.DRAINING,
                 "the service is shutting down",
@@ -51,7 +45,6 @@ class Readiness:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 "memory is used up; send fewer requests at once, or raise limits.memory",
-                retry_after_s=MEMORY_RETRY_AFTER_S,
             )
 
     def cold(self) -> dict[str, str]:

@@ -16,17 +16,16 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from lookup_core.errors import ErrorCode
+from service.file_identity import FileIdentity
 
-_Version = tuple[int, int, int]  # inode, modification time, size: a swapped symlink changes it
 
-
+@dataclass(slots=True, eq=False)
 class TokenFile:
     """The token in one file; while the file cannot be read, the last token read is valid."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._version: _Version | None = None
-        self._digest = b""  # equals no digest, so nothing matches without a token
+    path: Path
+    _identity: FileIdentity | None = None
+    _digest: bytes = b""  # equals no digest, so nothing matches without a token
 
     def matches(self, presented: str) -> bool:
         """Compare a token in constant time."""
@@ -36,15 +35,14 @@ class TokenFile:
 
     def _refresh(self) -> None:
         try:
-            status = self._path.stat()
-            version = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if version != self._version:
-                token = self._path.read_bytes().strip()
+            identity = FileIdentity.of(self.path)
+            if identity != self._identity:
+                token = self.path.read_bytes().strip()
                 self._digest = hashlib.sha256(token).digest() if token else b""
-                self._version = version
+                self._identity = identity
         except OSError as error:
             structlog.get_logger().error(
-                "http.token_file_unreadable", code=type(error).__name__, path=str(self._path)
+                "http.token_file_unreadable", code=type(error).__name__, path=str(self.path)
             )
 
 

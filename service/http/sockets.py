@@ -8,6 +8,7 @@ import ssl
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -128,25 +129,18 @@ MAX_HANDSHAKES = 256
 MAX_OPEN_FACTOR = 4  # open connections per admitted request
 
 
+@dataclass(slots=True, eq=False)
 class SecureAcceptor:
     """Accepts TLS connections on one socket, each with the current certificate.
 
     aiohttp's own sites cannot change their certificate.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], asyncio.Protocol],
-        context: Callable[[], ssl.SSLContext],
-        limits: Limits,
-        *,
-        open_connections: Callable[[], int],
-    ) -> None:
-        self._factory = factory
-        self._context = context
-        self._limits = limits
-        self._open_connections = open_connections
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
+    factory: Callable[[], asyncio.Protocol]
+    context: Callable[[], ssl.SSLContext]
+    limits: Limits
+    open_connections: Callable[[], int]
+    _handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict)  # oldest first
 
     async def run(self, listening: socket.socket) -> None:
         """Accept until cancelled, which also cancels handshakes but keeps open connections."""
@@ -160,7 +154,7 @@ class SecureAcceptor:
                     structlog.get_logger().error("tls.accept_failed", code=type(error).__name__)
                     await asyncio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                if self._open_connections() >= MAX_OPEN_FACTOR * self._limits.connections:
+                if self.open_connections() >= MAX_OPEN_FACTOR * self.limits.connections:
                     structlog.get_logger().warning(
                         "tls.too_many_connections", code="overloaded", peer=peer[0]
                     )
@@ -183,11 +177,11 @@ class SecureAcceptor:
     async def _handshake(self, connection: socket.socket, peer: str) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._factory,
+                self.factory,
                 connection,
-                ssl=self._context(),
-                ssl_handshake_timeout=self._limits.header_deadline_s,
-                ssl_shutdown_timeout=self._limits.linger_s,
+                ssl=self.context(),
+                ssl_handshake_timeout=self.limits.header_deadline_s,
+                ssl_shutdown_timeout=self.limits.linger_s,
             )
         except OSError as error:  # TLS and TCP errors, and the deadline
             reason = getattr(error, "reason", None) or type(error).__name__

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.errors import ErrorCode, Overloaded, unknown_dimension
+from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.operator.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from lookup_core.protocol.credit_ledger import CreditLedger
@@ -42,18 +42,18 @@ class _Channel:
     has_ended: bool = False
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class StreamWatermarks:
     """The watermark of each dimension, merged over its channels.
 
     A valve exists while its dimension has channels; see docs/decisions/006.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._streams: dict[str, _Streams] = {}  # {dimension: its channels}
-        self._channels: dict[ChannelId, _Channel] = {}
-        # {channel without a watermark: when it leaves the valve}, oldest first
-        self._waiting: OrderedDict[ChannelId, float] = OrderedDict()
+    clock: Callable[[], float] = time.monotonic
+    _streams: dict[str, _Streams] = field(default_factory=dict)  # {dimension: its channels}
+    _channels: dict[ChannelId, _Channel] = field(default_factory=dict)
+    # {channel without a watermark: when it leaves the valve}, oldest first
+    _waiting: OrderedDict[ChannelId, float] = field(default_factory=OrderedDict)
 
     def opened(self, channel: ChannelId, dimension: str) -> None:
         """Add a channel; an id is never reused."""
@@ -61,7 +61,7 @@ class StreamWatermarks:
         streams.open_count += 1
         streams.apply(streams.valve.add(channel))
         self._channels[channel] = _Channel(streams)
-        self._waiting[channel] = self._clock() + FIRST_WATERMARK_S
+        self._waiting[channel] = self.clock() + FIRST_WATERMARK_S
 
     def on_watermark(self, channel: ChannelId, watermark_ms: int) -> None:
         """Take a watermark of a channel; the maximal one removes the channel from the valve."""
@@ -119,7 +119,7 @@ class StreamWatermarks:
         assert self._waiting.keys() <= self._channels.keys()
 
     def _expire_waiting(self) -> None:
-        now_s = self._clock()
+        now_s = self.clock()
         while self._waiting and next(iter(self._waiting.values())) <= now_s:
             channel, _ = self._waiting.popitem(last=False)
             self._leave_valve(channel)
@@ -128,9 +128,6 @@ class StreamWatermarks:
         known = self._channels[channel]
         known.is_in_valve = False
         known.streams.apply(known.streams.valve.remove(channel))
-
-
-_RETRY_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ class ChannelRegistry:
     def __init__(
         self, dimensions: Mapping[str, Dimension], *, max_channels: int, credit_bytes: int
     ) -> None:
-        self._dimensions = dimensions
+        self.dimensions = dimensions
         self._credit: CreditLedger[ChannelId] = CreditLedger(
             credit_bytes, max_channels=max_channels
         )
@@ -156,25 +153,20 @@ class ChannelRegistry:
         self._ids = count(1)  # 0 is the scheduler channel of HTTP lookups
         self._channels: dict[ChannelId, AdmittedChannel] = {}
 
-    def dimension(self, name: str) -> Dimension:
-        """A dimension by name; raises InvalidRequest that lists all names."""
-        dimension = self._dimensions.get(name)
-        if dimension is None:
-            raise unknown_dimension(name, self._dimensions)
-        return dimension
-
     def admit(self, opened: Open, *, connection: int) -> AdmittedChannel:
         """Open a channel with its share of credit.
 
         Raises Overloaded if there are too many channels, or no memory for another one.
         """
         if not self._credit.may_lend:
-            raise _overloaded("memory is used up; raise limits.memory")
+            detail = "memory is used up; raise limits.memory"
+            raise Overloaded(ErrorCode.OVERLOADED, detail)
         channel = ChannelId(next(self._ids))
         if self._credit.open(channel) is None:
-            raise _overloaded(
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
                 f"{len(self._channels)} channels are open and use all memory for lookups; "
-                "raise limits.memory or limits.channels"
+                "raise limits.memory or limits.channels",
             )
         state = ServerChannel(
             opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=channel
@@ -196,7 +188,3 @@ class ChannelRegistry:
     def statistics(self) -> list[ChannelStatistics]:
         """All channels, oldest first."""
         return [each.state.statistics(each.connection) for each in self._channels.values()]
-
-
-def _overloaded(detail: str) -> Overloaded:
-    return Overloaded(ErrorCode.OVERLOADED, detail, retry_after_s=_RETRY_AFTER_S)

@@ -7,7 +7,13 @@ import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from lookup_core.dimension_schema import DimensionSchema, version_columns
-from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
+from lookup_core.errors import (
+    ErrorCode,
+    ProtocolViolation,
+    SidelookError,
+    bad_frame,
+    named_dimension,
+)
 from lookup_core.keys.key_casts import check_key_types
 from lookup_core.keys.typed_keys import named_key
 from lookup_core.protocol import frames
@@ -18,7 +24,7 @@ from lookup_core.protocol.lookup_scheduler import LearnedCosts
 from lookup_core.protocol.server_channel import PingRateLimit
 from service.engine.tracer import Tracer
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.channel_registry import AdmittedChannel, ChannelRegistry
+from service.stream.channel_registry import ChannelRegistry
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import AnswerPiece, Outbox, Outgoing
 from service.stream.stream_lookup import ChannelContext, ChannelSchema
@@ -179,7 +185,7 @@ class StreamConnection:
         except TimeoutError as error:
             raise ConnectionEnded(WSCloseCode.POLICY_VIOLATION, "no HELLO in time") from error
         if not isinstance(frame, frames.Hello):
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, "the first frame must be HELLO")
+            raise bad_frame("the first frame must be HELLO")
         if frames.PROTOCOL_VERSION not in frame.versions:
             raise ProtocolViolation(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -199,7 +205,7 @@ class StreamConnection:
         if message.type is WSMsgType.BINARY:
             return decode_frame(message.data)
         if message.type is WSMsgType.TEXT:
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, "frames are binary messages")
+            raise bad_frame("frames are binary messages")
         raise ConnectionEnded(WSCloseCode.OK)  # closed or broken
 
     async def _on_ping(self, content: bytes) -> None:
@@ -210,13 +216,13 @@ class StreamConnection:
 
     def _check_new(self, frame: frames.Open) -> None:
         if frame.channel in self._channels or frame.channel in self._opening:
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, f"channel {frame.channel} is already open")
+            raise bad_frame(f"channel {frame.channel} is already open")
         if len(self._channels) + len(self._opening) >= MAX_CHANNELS:
             raise ConnectionEnded(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
 
     async def _open(self, frame: frames.Open) -> None:
         try:
-            dimension = self._registry.dimension(frame.dimension)
+            dimension = named_dimension(self._registry.dimensions, frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
             select = schema.select_versions if frame.is_as_of else schema.select
@@ -229,7 +235,19 @@ class StreamConnection:
             return
         finally:
             self._opening.pop(frame.channel, None)
-        self._channels[frame.channel] = self._lookups(admitted, frame, schema=opened_schema)
+        context = ChannelContext(
+            connection=self._number,
+            channel=frame.channel,
+            id=admitted.id,
+            dimension=dimension,
+            schema=ChannelSchema(frame.key, opened_schema),
+            budget=self._parts.budget,
+            costs=self._parts.costs.newcomer(frame.dimension),
+            tracer=self._parts.tracer,
+        )
+        self._channels[frame.channel] = ChannelLookups(
+            admitted, frame, context, self._parts.queue, self._outbox, on_defect=self._end_for
+        )
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
         share = admitted.state.share
         waits = dimension.settings.wait_for_dimension_s > 0
@@ -239,28 +257,6 @@ class StreamConnection:
             waits=waits,
         )
         self._outbox.put(opened)
-
-    def _lookups(
-        self, admitted: AdmittedChannel, opened: frames.Open, *, schema: DimensionSchema
-    ) -> ChannelLookups:
-        context = ChannelContext(
-            connection=self._number,
-            channel=opened.channel,
-            id=admitted.id,
-            dimension=self._registry.dimension(opened.dimension),
-            schema=ChannelSchema(opened.key, schema),
-            budget=self._parts.budget,
-            costs=self._parts.costs.newcomer(opened.dimension),
-            tracer=self._parts.tracer,
-        )
-        return ChannelLookups(
-            admitted,
-            opened,
-            context=context,
-            queue=self._parts.queue,
-            outbox=self._outbox,
-            on_defect=self._end_for,
-        )
 
     def _control(self, frame: Frame) -> None:
         match frame:
@@ -272,21 +268,21 @@ class StreamConnection:
                 self._on_close(frame)
             case _:
                 kind = type(frame).__name__.upper()
-                raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a client never sends {kind} here")
+                raise bad_frame(f"a client never sends {kind} here")
 
     def _on_event_time(self, frame: frames.Watermark | frames.Status) -> None:
         channel = self._channel(frame.channel)
-        if channel.state.is_closing:
+        if channel.admitted.state.is_closing:
             kind = type(frame).__name__.upper()
             raise ProtocolViolation(
                 ErrorCode.UNKNOWN_CHANNEL, f"{kind} after CLOSE on {frame.channel}"
             )
         if isinstance(frame, frames.Watermark):
-            channel.state.on_watermark(frame.watermark_ms)
-            self._registry.watermarks.on_watermark(channel.id, frame.watermark_ms)
+            channel.admitted.state.on_watermark(frame.watermark_ms)
+            self._registry.watermarks.on_watermark(channel.admitted.id, frame.watermark_ms)
         else:
-            channel.state.is_idle = frame.is_idle
-            self._registry.watermarks.on_status(channel.id, is_idle=frame.is_idle)
+            channel.admitted.state.is_idle = frame.is_idle
+            self._registry.watermarks.on_status(channel.admitted.id, is_idle=frame.is_idle)
 
     def _on_cancel(self, frame: frames.Cancel) -> None:
         # The channel may have ended while CANCEL was on its way.
@@ -325,7 +321,7 @@ class StreamConnection:
         if number in self._channels:
             channel = self._channels.pop(number)
             channel.abandon()
-            self._registry.remove(channel.id)
+            self._registry.remove(channel.admitted.id)
 
     async def _close(self, end: ConnectionEnded) -> None:
         log.info("stream.closed", connection=self._number, code=end.code, reason=end.reason)

@@ -33,14 +33,13 @@ class StreamHandler:
     ) -> None:
         self.registry = registry
         self._max_message_bytes = max_message_bytes
-        self._timeouts = timeouts or Timeouts()
         self._parts = StreamParts(
             registry,
             LookupQueue(),
             AnswerBudget(answer_bytes),
             LearnedCosts(max(1, min(FIRST_GUESS_BYTES, answer_bytes // _FIRST_RECORDS))),
             agent,
-            self._timeouts,
+            timeouts or Timeouts(),
             tracer or NullTracer(),
         )
         self._numbers = count(1)
@@ -54,10 +53,10 @@ class StreamHandler:
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
         """Serve one connection until it ends."""
         socket = web.WebSocketResponse(
-            timeout=self._timeouts.close_s,
+            timeout=self._parts.timeouts.close_s,
             protocols=(SUBPROTOCOL,),
             compress=False,  # on a local socket it would cost time and save nothing
-            heartbeat=self._timeouts.heartbeat_s,
+            heartbeat=self._parts.timeouts.heartbeat_s,
             autoping=False,  # the connection limits the rate of pings
             max_msg_size=self._max_message_bytes,
         )
@@ -77,7 +76,7 @@ class StreamHandler:
         await _wait_until(self._is_quiet, timeout_s)  # clients repeat unanswered lookups elsewhere
         for connection in self._connections:
             connection.end()
-        await _wait_until(lambda: not self._connections, self._timeouts.close_s)
+        await _wait_until(lambda: not self._connections, self._parts.timeouts.close_s)
 
     async def _serve(
         self, socket: web.WebSocketResponse, *, transport: asyncio.Transport | None

@@ -7,6 +7,7 @@ chooses the next part, `Quantum` its size.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lookup_core.dimension.batcher import ChannelId
@@ -35,21 +36,16 @@ class QueuedLookup(Protocol):
         """Report a defect of `carry_out`; the connection must end."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class LookupQueue:
     """Runs queued lookups while `run` is active; for one event loop."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        work_clock: Callable[[], float] = time.thread_time,  # other processes do not count
-    ) -> None:
-        self._clock = clock
-        self._work_clock = work_clock
-        self._scheduler: LookupScheduler[ChannelId] = LookupScheduler()
-        self._lookups: dict[Ticket, QueuedLookup] = {}
-        self._tickets: dict[QueuedLookup, Ticket] = {}
-        self._wake = asyncio.Event()
+    clock: Callable[[], float] = time.monotonic
+    work_clock: Callable[[], float] = time.thread_time  # other processes do not count
+    _scheduler: LookupScheduler[ChannelId] = field(default_factory=LookupScheduler)
+    _lookups: dict[Ticket, QueuedLookup] = field(default_factory=dict)
+    _tickets: dict[QueuedLookup, Ticket] = field(default_factory=dict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         """The number of queued lookups."""
@@ -57,7 +53,7 @@ class LookupQueue:
 
     def now(self) -> float:
         """The clock of the deadlines, in monotonic seconds."""
-        return self._clock()
+        return self.clock()
 
     async def run(self) -> None:
         """Run queued lookups and time out overdue ones, until cancelled."""
@@ -107,16 +103,16 @@ class LookupQueue:
         return False
 
     def _carry_out(self, lookup: QueuedLookup, records: range) -> None:
-        begun_at = self._work_clock()
+        begun_at = self.work_clock()
         try:
-            lookup.carry_out(records, self._clock())
+            lookup.carry_out(records, self.clock())
         except Exception as error:  # noqa: BLE001 -- reported, not swallowed
             # Border of the queue's task: a defect ends the connection of this lookup only.
             lookup.fail(error)
-        lookup.pace.on_chunk(len(records), self._work_clock() - begun_at)
+        lookup.pace.on_chunk(len(records), self.work_clock() - begun_at)
 
     def _end_overdue(self) -> None:
-        for part in self._scheduler.pop_expired(self._clock()):
+        for part in self._scheduler.pop_expired(self.clock()):
             lookup = self._lookups[part.ticket]
             self._forget(part.ticket)
             lookup.time_out(part.records)
@@ -125,5 +121,5 @@ class LookupQueue:
         del self._tickets[self._lookups.pop(ticket)]
 
     async def _pause(self, until: float | None) -> None:
-        await pause(self._wake, None if until is None else until - self._clock())
+        await pause(self._wake, None if until is None else until - self.clock())
         self._wake.clear()

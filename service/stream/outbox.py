@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lookup_core.answer import Answer
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
@@ -46,6 +46,7 @@ Outgoing = Frame | AnswerPiece
 MAX_QUEUED_FRAMES = 1024  # with more, the peer's frames are not read
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """Accepts frames without waiting; `run` sends them.
 
@@ -54,21 +55,16 @@ class Outbox:
     otherwise the peer would use the answer for a small lookup with its remaining credit.
     """
 
-    def __init__(
-        self,
-        send: Callable[[bytes], Awaitable[None]],
-        *,
-        timeout_s: float,
-        on_sending: Callable[[Outgoing], None],
-        on_sent: Callable[[Outgoing], None],
-    ) -> None:
-        self._send = send
-        self._timeout_s = timeout_s
-        self._on_sending = on_sending
-        self._on_sent = on_sent
-        self._outgoing: deque[Outgoing] = deque()
-        self._has_frames = asyncio.Event()
-        self._has_room = asyncio.Event()
+    send: Callable[[bytes], Awaitable[None]]
+    timeout_s: float
+    on_sending: Callable[[Outgoing], None]
+    on_sent: Callable[[Outgoing], None]
+    _outgoing: deque[Outgoing] = field(default_factory=deque)
+    _has_frames: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Start with room for frames."""
         self._has_room.set()
 
     @property
@@ -107,11 +103,11 @@ class Outbox:
         outgoing = self._pop()
         if len(self._outgoing) <= MAX_QUEUED_FRAMES:
             self._has_room.set()
-        self._on_sending(outgoing)
+        self.on_sending(outgoing)
         frame = outgoing.frame() if isinstance(outgoing, AnswerPiece) else outgoing
-        async with asyncio.timeout(self._timeout_s):
-            await self._send(encode_frame(frame))
-        self._on_sent(outgoing)
+        async with asyncio.timeout(self.timeout_s):
+            await self.send(encode_frame(frame))
+        self.on_sent(outgoing)
 
     def _pop(self) -> Outgoing:
         first = self._outgoing.popleft()

@@ -16,6 +16,7 @@ from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.lookup_scheduler import Costs
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
+from service.stream.outbox import AnswerPiece
 
 
 class ChannelSchema:
@@ -65,15 +66,7 @@ class RequestedRecords:
     deadline_s: float
     event_time_ms: int | None = None  # the latest of the records
     span: CallerSpan | None = None  # if the lookup is traced; ended with it
-
-
-@dataclass(frozen=True, slots=True)
-class HeldAnswer:
-    """An answer to some records of a lookup; its bytes are held until it is sent."""
-
-    answer: Answer
-    held_bytes: int
-    is_last: bool  # of the lookup
+    sequence: int = 0  # of the LOOKUP
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +85,7 @@ class StreamLookup:
         requested: RequestedRecords,
         context: ChannelContext,
         *,
-        deliver: Callable[[HeldAnswer], None],
+        deliver: Callable[[AnswerPiece], None],
         on_defect: Callable[[Exception], None],
     ) -> None:
         self.channel = context.id
@@ -192,7 +185,8 @@ class StreamLookup:
             span.count_outcomes(answer.outcomes)
             if not self._unanswered:
                 span.end()
-        self._deliver(HeldAnswer(answer, answer_bytes, is_last=not self._unanswered))
+        channel, is_last = self._context.channel, not self._unanswered
+        self._deliver(AnswerPiece(channel, self._requested.sequence, is_last, answer, answer_bytes))
 
     def _hold(self, count_bytes: int) -> None:
         context = self._context

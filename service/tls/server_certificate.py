@@ -1,5 +1,6 @@
-"""Server certificate of a listener: loading and validation of its PEM files."""
+"""Server certificate of a listener: loading, validation and rotation of its PEM files."""
 
+import asyncio
 import ipaddress
 import ssl
 import time
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_Version = tuple[int, int, int]  # inode, modification time, size: a swapped symlink changes it
+import structlog
+
+from service.file_identity import FileIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +22,13 @@ class CertificateFiles:
     key_file: Path
     client_ca_file: Path | None = None
 
-    def versions(self) -> tuple[_Version | None, ...]:
-        """The versions of the files, None for a missing one; they differ after a change."""
+    def identities(self) -> tuple[FileIdentity, ...]:
+        """The identities of the files, none if one is missing; they differ after a change."""
         files = (self.cert_file, self.key_file, self.client_ca_file)
-        return tuple(_version(each) for each in files if each is not None)
-
-
-def _version(path: Path) -> _Version | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None  # reading the file reports the error
-    return status.st_ino, status.st_mtime_ns, status.st_size
+        try:
+            return tuple(FileIdentity.of(each) for each in files if each is not None)
+        except OSError:
+            return ()  # reading the file reports the error
 
 
 _REMEDY = "provide a PEM chain that begins with the server's certificate"
@@ -81,11 +79,15 @@ def _client_context(chain: str, path: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_verify_locations(cadata=chain)
-    except (ssl.SSLError, ValueError) as error:
-        raise ValueError(f"{path} contains no certificate; {_REMEDY}") from error
+    _trust(context, chain, path, remedy=_REMEDY)
     return context
+
+
+def _trust(context: ssl.SSLContext, pem: str, path: Path, *, remedy: str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"{path} contains no certificate; {remedy}") from error
 
 
 def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
@@ -149,13 +151,7 @@ def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _require_client_certificates(context: ssl.SSLContext, path: Path) -> None:
-    authorities = _text(path)
-    try:
-        context.load_verify_locations(cadata=authorities)
-    except (ssl.SSLError, ValueError) as error:
-        raise ValueError(
-            f"{path} contains no certificate; provide those of the authorities"
-        ) from error
+    _trust(context, _text(path), path, remedy="provide those of the authorities")
     ends_s = [ssl.cert_time_to_seconds(str(each["notAfter"])) for each in context.get_ca_certs()]
     if not ends_s:
         raise ValueError(f"{path} contains no CA certificate; provide one that may sign others")
@@ -164,3 +160,67 @@ def _require_client_certificates(context: ssl.SSLContext, path: Path) -> None:
             f"{path}: every certificate has expired; provide the new one of the authority"
         )
     context.verify_mode = ssl.CERT_REQUIRED
+
+
+CHECK_PERIOD_S = 10.0
+
+
+class CertificateRotation:
+    """Holds the newest valid certificate; an invalid one never replaces it.
+
+    The listener uses `current` for each new connection.
+    """
+
+    def __init__(self, files: CertificateFiles, *, check_period_s: float = CHECK_PERIOD_S) -> None:
+        """Load the files; raises ValueError if they are invalid."""
+        self._files = files
+        self._check_period_s = check_period_s
+        self._identities = files.identities()
+        self._fault = ""  # of the rejected files, while the previous certificate is used
+        self.current = server_certificate(files)
+        self.taken_total = 0
+        self.refused_total = 0
+
+    def __contains__(self, host: object) -> bool:
+        """Whether the certificate names this host, so that clients may send it as Host."""
+        return isinstance(host, str) and self.current.is_for(host)
+
+    @property
+    def expires_s(self) -> float:
+        """The expiry of the current certificate, in seconds since the epoch."""
+        return self.current.expires_s
+
+    async def run(self) -> None:
+        """Check the files periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(self._check_period_s)
+            self.check()
+
+    def check(self) -> bool:
+        """Load changed files; returns whether the certificate was replaced.
+
+        An invalid certificate is logged once and checked again, as its validity may begin later.
+        """
+        identities = self._files.identities()
+        if identities == self._identities:
+            return False
+        try:
+            self.current = server_certificate(self._files)
+        except ValueError as error:
+            self._reject(str(error))
+            return False
+        except OSError as error:
+            self._reject(f"{self._files.cert_file} cannot be loaded: {type(error).__name__}")
+            return False
+        self._identities, self._fault = identities, ""
+        self.taken_total += 1
+        structlog.get_logger().info("tls.certificate_loaded", path=str(self._files.cert_file))
+        return True
+
+    def _reject(self, fault: str) -> None:
+        if fault != self._fault:
+            self._fault = fault
+            self.refused_total += 1
+            structlog.get_logger().error(
+                "tls.certificate_rejected", code="invalid_certificate", detail=fault
+            )

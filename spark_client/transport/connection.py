@@ -17,9 +17,9 @@ from lookup_core.errors import (
     BackendError,
     ErrorCode,
     InvalidRequest,
-    ProtocolViolation,
     SidecarUnreachable,
     SidelookError,
+    bad_frame,
 )
 from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
@@ -217,7 +217,7 @@ class Connection:
                 pass  # `close` has released the session
             case _:
                 kind = type(frame).__name__.upper()
-                raise ProtocolViolation(ErrorCode.BAD_FRAME, f"a sidecar never sends {kind} here")
+                raise bad_frame(f"a sidecar never sends {kind} here")
 
     def _dispatch_to_session(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
         session = self._sessions.get(frame.channel)
@@ -272,7 +272,7 @@ def _check_welcome(frame: Frame) -> None:
         case frames.Failure():
             raise _error_of(frame)
         case _:
-            raise ProtocolViolation(ErrorCode.BAD_FRAME, "the first frame must be WELCOME")
+            raise bad_frame("the first frame must be WELCOME")
 
 
 def _error_of(failure: frames.Failure) -> SidelookError:

@@ -17,7 +17,7 @@ from websockets.client import ClientProtocol
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 
-from lookup_core.errors import ErrorCode, ProtocolViolation, SidecarUnreachable, SidelookError
+from lookup_core.errors import SidecarUnreachable, SidelookError, bad_frame
 
 PING_AFTER_S = 5.0  # without a byte from the peer
 LOST_AFTER_S = 15.0  # after a ping, without a byte from the peer
@@ -180,7 +180,7 @@ class WebSocket:
         if close is not None:
             reason = f"closed with {close.code}: {close.reason}"
         if close is None or close.code in _CLIENT_FAULTS:
-            return ProtocolViolation(ErrorCode.BAD_FRAME, f"{self._url} {reason}")
+            return bad_frame(f"{self._url} {reason}")
         return self._lost(reason)
 
     def _lost(self, reason: str) -> SidecarUnreachable:

@@ -14,8 +14,8 @@ from lookup_core.errors import (
     ProtocolViolation,
     SidecarUnreachable,
     SidelookError,
+    named_dimension,
     nearest_name,
-    unknown_dimension,
 )
 from lookup_core.protocol.tls_hints import TlsHint, plain_refusal
 
@@ -102,9 +102,12 @@ def test_hint_is_nearest_name_or_list(name: str, offered: list[str], hint: str) 
 )
 def test_unknown_dimension_lists_known_ones(name: str, configured: set[str], detail: str) -> None:
     """The error has the name, at most 100 characters of it, and all configured dimensions."""
-    error = unknown_dimension(name, configured)
+    with pytest.raises(InvalidRequest) as caught:
+        named_dimension(dict.fromkeys(configured), name)
+    error = caught.value
 
     assert (error.code, error.detail) == (ErrorCode.UNKNOWN_DIMENSION, detail)
+    assert named_dimension({"a": 1}, "a") == 1
 
 
 def test_plain_address_may_need_tls() -> None:

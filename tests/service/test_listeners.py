@@ -18,7 +18,7 @@ from lookup_core.errors import ConfigurationError
 from service.config.settings import Settings
 from service.http.limits import Limits
 from service.listeners import certificate_rotation, listeners
-from service.tls.certificate_rotation import CertificateRotation
+from service.tls.server_certificate import CertificateRotation
 from tests.service.config.configuration import MINIMAL
 from tests.service.http.serving import Setting, is_closed, served
 from tests.service.stream.streaming import until

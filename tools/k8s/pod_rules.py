@@ -11,9 +11,13 @@ from typing import Any
 
 from lookup_core.errors import ConfigurationError
 from lookup_core.settings import FullSettings
-from service.doctor.deployment.container_findings import SidecarNeeds, container_findings
 from service.doctor.deployment.manifest import Manifest as Part
-from service.doctor.deployment.pod_template import PodTemplate, pod_findings
+from service.doctor.deployment.pod_template import (
+    PodTemplate,
+    SidecarNeeds,
+    container_findings,
+    pod_findings,
+)
 from service.doctor.finding import Severity, Subject
 from tools.k8s.manifests import Manifest, parse_yaml
 from tools.k8s.validation import CONFIGURATION, load_configuration

@@ -14,7 +14,6 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.event_rate_limit import EventRateLimit
 from service.connectors.parquet.file import (
-    FileIdentity,
     ParquetFile,
     load_parquet_file,
     parquet_identities,
@@ -25,6 +24,7 @@ from service.connectors.parquet.file import (
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.search import parquet_search
 from service.connectors.ports.backend import FetchedRows
+from service.file_identity import FileIdentity
 
 log = structlog.get_logger()
 

@@ -12,7 +12,6 @@ import pyarrow.dataset as ds
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.parquet.file import (
-    FileIdentity,
     check_parquet_schema,
     parquet_dataset,
     parquet_errors,
@@ -23,6 +22,7 @@ from service.connectors.parquet.rows import parquet_batches
 from service.connectors.ports.loaded_rows import loaded_rows
 from service.connectors.ports.source import SplitPiece
 from service.connectors.ports.split_read import WAIT_S, PendingRead
+from service.file_identity import FileIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,13 @@
 """Database check: server settings, pooler, and connections for all executors."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-
-import asyncpg
 
 from lookup_core.errors import BackendError
 from service.connectors.postgres.table import quoted
-from service.doctor.backends.postgres_server import (
-    PostgresServer,
-    PostgresTarget,
-    read_postgres_server,
-)
-from service.doctor.check import CheckResult, ConnectionDemand
+from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
+from service.doctor.check_runner import CheckResult
 from service.doctor.clock_skew import clock_findings
 from service.doctor.finding import Finding, Subject, error_finding
 
@@ -21,41 +15,20 @@ OLDEST_VERSION = 130000
 _WARNING_SHARE = 0.8  # of the free connections
 
 
-@dataclass(slots=True, eq=False)  # hashable by identity
-class Database:
-    """A DSN with its dimensions, and the properties of its server once they are read."""
-
-    target: PostgresTarget
-    server: PostgresServer | None = None  # None: not read yet, or not reachable
-
-    async def read_server(self) -> PostgresServer:
-        """Read the properties of the server; raises BackendError."""
-        settings = self.target.settings
-        try:
-            self.server = await read_postgres_server(settings)
-        except BackendError as error:
-            # PgBouncer refuses sessions with start-up settings that it does not support.
-            if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
-                raise
-            server = await read_postgres_server(replace(settings, pgbouncer=True))
-            self.server = replace(server, is_pooled=True)
-        return self.server
-
-
 async def check_database(subject: Subject, database: Database) -> AsyncGenerator[CheckResult, None]:
     """Yield server, role, pooler, connections and clock; or why there is no connection."""
-    target = database.target
+    address, listens = database.address, database.listens
     try:
         server = await database.read_server()
     except BackendError as error:
         yield error_finding(subject, error)
         return
     for finding in server_findings(
-        subject, server, is_pooler_configured=target.settings.pgbouncer, listens=target.listens
+        subject, server, is_pooler_configured=database.settings.pgbouncer, listens=listens
     ):
         yield finding
-    yield ConnectionDemand(target.address, server, target.connections)
-    for finding in clock_findings(Subject("clock", target.address), server.clock):
+    yield ConnectionDemand(address, server, database.connections)
+    for finding in clock_findings(Subject("clock", address), server.clock):
         yield finding
 
 
@@ -205,17 +178,14 @@ def _limits(demands: Sequence[ConnectionDemand]) -> Iterator[_Limit]:
         if server.is_superuser:
             continue  # no other limit applies
         # The role and database of other sidecars are unknown: all sidecars are subtracted.
-        if counts.role_limit is not None:
-            same = [each for each in demands if each.server.role == server.role]
-            yield _Limit(
-                "the role (ALTER ROLE … CONNECTION LIMIT)",
-                counts.role_limit - max(counts.used_by_role - counts.used_by_sidecars, 0),
-                sum(each.connections for each in same),
-            )
-        if counts.database_limit is not None:
-            same = [each for each in demands if each.server.database == server.database]
-            yield _Limit(
-                "the database (ALTER DATABASE … CONNECTION LIMIT)",
-                counts.database_limit - max(counts.used_by_database - counts.used_by_sidecars, 0),
-                sum(each.connections for each in same),
-            )
+        for kind, limit, used in (
+            ("role", counts.role_limit, counts.used_by_role),
+            ("database", counts.database_limit, counts.used_by_database),
+        ):
+            if limit is not None:
+                own = getattr(server, kind)
+                yield _Limit(
+                    f"the {kind} (ALTER {kind.upper()} … CONNECTION LIMIT)",
+                    limit - max(used - counts.used_by_sidecars, 0),
+                    sum(each.connections for each in demands if getattr(each.server, kind) == own),
+                )

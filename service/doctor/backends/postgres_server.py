@@ -1,14 +1,15 @@
-"""PostgreSQL server properties, read in one session, and the dimensions of each DSN."""
+"""PostgreSQL servers of the doctor: properties, read in one session, and dimensions of a DSN."""
 
 import asyncio
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import asyncpg
 
+from lookup_core.errors import BackendError
 from lookup_core.settings import CacheMode
 from service.adapter_settings import postgres_settings
 from service.config.dimension import DimensionConfig
@@ -120,18 +121,40 @@ def _fields(
     return {each.name: columns[each.name] for each in fields(kind) if each.name in columns}
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionDemand:
+    """Connections that one executor opens at a server; the address has no password."""
+
+    address: str
+    server: PostgresServer
+    connections: int
+
+
 _LOADERS = 5  # connections of a full load: the session with the snapshot, and four readers
 _LISTENERS = 1
 _USER = re.compile(r"\w+://([^:@/?#]+)(?::[^@/?#]*)?@", re.ASCII)
 _DATABASE = re.compile(r"/([^/?#@]*)(?:\?[^@]*)?$")
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresTarget:
+@dataclass(slots=True, eq=False)  # hashable by identity
+class Database:
     """A DSN, its dimensions, and the settings of the first of them."""
 
     settings: PostgresSettings
-    dimensions: Mapping[str, DimensionConfig] = field(repr=False)
+    dimensions: dict[str, DimensionConfig] = field(repr=False)
+    server: PostgresServer | None = None  # None: not read yet, or not reachable
+
+    async def read_server(self) -> PostgresServer:
+        """Read the properties of the server; raises BackendError."""
+        try:
+            self.server = await read_postgres_server(self.settings)
+        except BackendError as error:
+            # PgBouncer refuses sessions with start-up settings that it does not support.
+            if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
+                raise
+            server = await read_postgres_server(replace(self.settings, pgbouncer=True))
+            self.server = replace(server, is_pooled=True)
+        return self.server
 
     @property
     def address(self) -> str:
@@ -162,14 +185,12 @@ def connections_of(config: DimensionConfig) -> int:
     return config.batch.max_in_flight + loading + listening
 
 
-def postgres_targets(dimensions: Mapping[str, DimensionConfig]) -> list[PostgresTarget]:
-    """Return one target per DSN, in the order of the configuration; raises OSError."""
-    settings: dict[tuple[str, bool], PostgresSettings] = {}
-    members: dict[tuple[str, bool], dict[str, DimensionConfig]] = {}
+def databases_of(dimensions: Mapping[str, DimensionConfig]) -> list[Database]:
+    """Return one database per DSN, in the order of the configuration; raises OSError."""
+    found: dict[tuple[str, bool], Database] = {}
     for name, config in dimensions.items():
         if isinstance(config.source, PostgresSource):
             of_one = postgres_settings(config, config.source)
-            key = (of_one.dsn, of_one.pgbouncer)
-            settings.setdefault(key, of_one)
-            members.setdefault(key, {})[name] = config
-    return [PostgresTarget(settings[key], members[key]) for key in settings]
+            database = found.setdefault((of_one.dsn, of_one.pgbouncer), Database(of_one, {}))
+            database.dimensions[name] = config
+    return list(found.values())

@@ -31,8 +31,7 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
-from service.doctor.backends.database_check import Database
-from service.doctor.backends.postgres_server import PostgresServer
+from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
 
 _MEBIBYTE = 2**20
@@ -71,7 +70,7 @@ class TableCheck:
 
     async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
         """Yield the faults that affect lookups and notifications; the subject is a dimension."""
-        config, server = self.database.target.dimensions[subject.name], self.database.server
+        config, server = self.database.dimensions[subject.name], self.database.server
         assert isinstance(config.source, PostgresSource)  # ensured by the plan
         if server is None:
             yield subject.skipped("its database does not answer", "see the finding of its database")
@@ -89,7 +88,7 @@ class TableCheck:
         self, subject: Subject, source: PostgresSource, server: PostgresServer
     ) -> AsyncGenerator[Finding, None]:
         name = subject.name
-        config = self.database.target.dimensions[name]
+        config = self.database.dimensions[name]
         table, facts = await _read_table(postgres_settings(config, source), server)
         yield table_finding(subject, table)
         yield index_finding(Subject("index", name), table, facts, is_required=source.require_index)

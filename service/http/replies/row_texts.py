@@ -1,6 +1,6 @@
 """JSON texts of cached rows, kept by request path for repeated requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import orjson
@@ -66,17 +66,17 @@ class _Recent:
     text: bytes
 
 
+@dataclass(slots=True, eq=False)
 class RowTexts:
     """Finds cached rows of all dimensions as JSON; keeps the latest `max_rows` by path.
 
     A path or row of more than `max_bytes` is not kept.
     """
 
-    def __init__(self, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
-        self._max_rows = max_rows
-        self._max_bytes = max_bytes
-        self._writers: dict[str, RowWriter] = {}  # {dimension: writer of its latest schema}
-        self._recent: dict[str, _Recent] = {}  # {path: row}, oldest first
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
+    _writers: dict[str, RowWriter] = field(default_factory=dict)  # by dimension: latest schema
+    _recent: dict[str, _Recent] = field(default_factory=dict)  # {path: row}, oldest first
 
     def repeated(self, path: str) -> RowText | None:
         """The row that an earlier request of this path found, if it is still cached: a hit."""
@@ -97,9 +97,9 @@ class RowTexts:
         if hit is None:
             return None
         text = self.writer(dimension.name, dimension.schema).text(hit.row)
-        if path is not None and max(len(path), len(text)) <= self._max_bytes:
+        if path is not None and max(len(path), len(text)) <= self.max_bytes:
             self._recent.pop(path, None)
-            if len(self._recent) == self._max_rows:
+            if len(self._recent) == self.max_rows:
                 del self._recent[next(iter(self._recent))]
             self._recent[path] = _Recent(dimension, hit.bookmark, text)
         return RowText(text, hit.age_s)

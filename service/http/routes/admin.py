@@ -1,19 +1,20 @@
 """`POST …/invalidate` and `POST …/reload`: drop cached rows, load a full table again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
+from service.engine.dimension import Dimension
 from service.http.body import MediaType, body, json_body, sent_media_type
 from service.http.limits import BodyByteBudget, Limits
 from service.http.replies import models
-from service.http.routes.dimensions import Catalogue
 from service.http.routes.lookup import check_key_count
 from service.http.routes.lookup_request import InvalidateRequest, from_json
 
@@ -22,13 +23,13 @@ from service.http.routes.lookup_request import InvalidateRequest, from_json
 class Admin:
     """Handlers that change the state of a dimension."""
 
-    catalogue: Catalogue
+    dimensions: Mapping[str, Dimension]
     limits: Limits
     body_budget: BodyByteBudget
 
     async def invalidate(self, request: web.Request) -> web.Response:
         """Drop the keys, or all, from the cache; the reply has the number of dropped entries."""
-        dimension = self.catalogue.named(request)
+        dimension = named_dimension(self.dimensions, request.match_info["name"])
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
         wanted = from_json(
@@ -40,7 +41,7 @@ class Admin:
 
     async def reload(self, request: web.Request) -> web.Response:
         """Start a load of the full table; a body is not read."""
-        self.catalogue.named(request).reload()
+        named_dimension(self.dimensions, request.match_info["name"]).reload()
         return models.ReloadAsked(reload="asked").response(HTTPStatus.ACCEPTED)
 
     def _typed(self, values: list[object], schema: DimensionSchema) -> TypedKeys:

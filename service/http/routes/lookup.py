@@ -1,14 +1,14 @@
 """`POST …/lookup`: many keys at once, as JSON or Arrow."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
@@ -22,7 +22,6 @@ from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowTexts
 from service.http.request_spans import taken_span
-from service.http.routes.dimensions import Catalogue
 from service.http.routes.lookup_request import LookupRequest, from_json, from_query, refuse_query
 
 
@@ -60,14 +59,14 @@ async def engine_lookup(
 class Lookup:
     """Handler of lookups; cancelled when the client disconnects."""
 
-    catalogue: Catalogue
+    dimensions: Mapping[str, Dimension]
     limits: Limits
     body_budget: BodyByteBudget
     row_texts: RowTexts
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer every key of the body, in request order."""
-        dimension = self.catalogue.named(request)
+        dimension = named_dimension(self.dimensions, request.match_info["name"])
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
         content = await body(request, self.limits, self.body_budget)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from lookup_core.errors import ErrorCode
-from service.http.problem import RETRY_AFTER_S, Problem
+from service.http.problem import Problem
 from service.http.readiness import Readiness
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -55,4 +55,4 @@ def _ok() -> web.Response:
 
 def _not_yet(code: ErrorCode, reasons: Mapping[str, str]) -> web.Response:
     detail = "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
-    return Problem.of(503, code, detail, retry_after_s=RETRY_AFTER_S).response()
+    return Problem.of(503, code, detail).response()

@@ -1,6 +1,7 @@
 """`GET …/rows/{key}` and `GET …/explain/{key}`: one key, given in the path."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, named_dimension
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
@@ -23,7 +24,6 @@ from service.http.replies.lookup_result import LookupResult
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowText, RowTexts
 from service.http.request_spans import taken_span
-from service.http.routes.dimensions import Catalogue
 from service.http.routes.lookup import engine_lookup
 from service.http.routes.lookup_request import from_query
 
@@ -83,7 +83,7 @@ _HIT = Outcome.HIT.label
 class SingleRow:
     """Handlers of requests for one key."""
 
-    catalogue: Catalogue
+    dimensions: Mapping[str, Dimension]
     row_texts: RowTexts
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -91,7 +91,7 @@ class SingleRow:
         row = self.row_texts.repeated(request.raw_path)
         if row is not None:
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
-        dimension = self.catalogue.named(request)
+        dimension = named_dimension(self.dimensions, request.match_info["name"])
         if not request.query_string and (row := self._cached(request, dimension)):
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
         result = await engine_lookup(
@@ -105,7 +105,7 @@ class SingleRow:
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where the answer for this key would come from now, and why."""
-        dimension = self.catalogue.named(request)
+        dimension = named_dimension(self.dimensions, request.match_info["name"])
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
         return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
 

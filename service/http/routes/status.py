@@ -1,16 +1,21 @@
-"""`GET /v1/status` and `GET /v1/channels`: process, health, dimensions and channels."""
+"""`GET /v1/status`, `/v1/channels` and `/v1/dimensions`: process, health, dimensions, channels."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from aiohttp import web
 
+from lookup_core.errors import BackendError, named_dimension
+from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.protocol.server_channel import ChannelStatistics
-from service.http.health import sidecar_health
+from lookup_core.statistics import DimensionStatistics
+from service.engine.dimension import Dimension
+from service.engine.recent_errors import RecentErrors
+from service.http.health import dimension_health, sidecar_health
 from service.http.readiness import Readiness
 from service.http.replies import models
-from service.http.routes.dimensions import Catalogue, described_dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,9 @@ class ProcessStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Handlers of the status and of the channel list."""
+    """Handlers of the status, and of its parts alone."""
 
-    catalogue: Catalogue
+    dimensions: Mapping[str, Dimension]
     channels: Callable[[], Sequence[ChannelStatistics]]
     readiness: Readiness
     process: ProcessStatistics
@@ -37,8 +42,7 @@ class Status:
     async def get(self, _request: web.Request) -> web.Response:
         """The process, its dimensions by name, and its channels, as they are now."""
         process, not_ready = self.process, self.readiness.not_ready()
-        named = sorted(self.catalogue.dimensions.items())
-        dimensions = [described_dimension(dimension, not_ready) for _, dimension in named]
+        dimensions = [_described(each, not_ready) for _, each in sorted(self.dimensions.items())]
         is_draining = self.readiness.is_draining
         return models.Status(
             version=self.version,
@@ -58,5 +62,104 @@ class Status:
         """All channels, as they are now."""
         return models.Channels(channels=self._channels()).response()
 
+    async def get_dimensions(self, _request: web.Request) -> web.Response:
+        """The names of all dimensions, sorted."""
+        return models.DimensionNames(dimensions=sorted(self.dimensions)).response()
+
+    async def get_dimension(self, request: web.Request) -> web.Response:
+        """One dimension: schema, settings, figures and health."""
+        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        return _described(dimension, self.readiness.not_ready()).response()
+
     def _channels(self) -> list[models.Channel]:
         return [models.Channel.model_validate(each) for each in self.channels()]
+
+
+def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dimension:
+    """One dimension as it is now; `not_ready` is that of `Readiness`."""
+    statistics, record = dimension.statistics(), dimension.record
+    key, columns, unavailable = None, None, None
+    try:
+        key, columns = _columns(dimension.schema.key), _columns(dimension.schema.columns)
+    except BackendError as error:
+        unavailable = models.Unavailable(code=error.code.value, detail=error.detail)
+    freshness = models.Freshness.model_validate(dimension.refresh_statistics())
+    errors = recent_errors(record.errors)
+    return models.Dimension(
+        name=dimension.name,
+        key=key,
+        columns=columns,
+        unavailable=unavailable,
+        health=dimension_health(
+            unavailable=unavailable,
+            not_ready=not_ready.get(dimension.name),
+            breaker=statistics.breaker_state,
+            freshness=freshness,
+            recent_errors=errors,
+        ),
+        lookups={outcome.label: count for outcome, count in statistics.outcomes.items()},
+        cache=_cache(dimension, statistics),
+        freshness=freshness,
+        backend=_backend(dimension, statistics),
+        waiting_keys=statistics.waiting_keys,
+        coalesced_keys=statistics.coalesced_keys,
+        timeout_s=dimension.settings.timeout_s,
+        recent_errors=errors,
+    )
+
+
+def recent_errors(errors: RecentErrors) -> list[models.RecentError]:
+    """The recent errors with ages instead of times, because the caller's clock differs."""
+    now = errors.now()
+    return [
+        models.RecentError(
+            code=error.code.value,
+            detail=error.detail,
+            queries=error.queries,
+            keys=error.keys,
+            first_ago_s=now - error.first_at,
+            last_ago_s=now - error.last_at,
+        )
+        for error in errors.latest()
+    ]
+
+
+def _columns(schema: pa.Schema) -> list[models.Column]:
+    return [
+        models.Column(
+            name=field.name,
+            type="uuid" if field.metadata == UUID_FIELD else str(field.type),
+            nullable=field.nullable,
+        )
+        for field in schema
+    ]
+
+
+def _cache(dimension: Dimension, statistics: DimensionStatistics) -> models.Cache:
+    settings, cache = dimension.settings.cache, statistics.cache
+    return models.Cache(
+        mode=settings.mode,
+        rows=cache.rows,
+        bytes=cache.bytes,
+        max_bytes=cache.max_bytes,
+        evictions=cache.evictions,
+        invalidations=statistics.invalidations,
+        ttl_s=settings.ttl_s,
+        negative_ttl_s=settings.negative_ttl_s,
+        stale_while_revalidate_s=settings.stale_while_revalidate_s,
+        stale_if_error_s=settings.stale_if_error_s,
+    )
+
+
+def _backend(dimension: Dimension, statistics: DimensionStatistics) -> models.Backend:
+    return models.Backend(
+        queries_in_flight=statistics.queries_in_flight,
+        concurrency_limit=statistics.concurrency_limit,
+        max_in_flight=dimension.settings.batch.max_in_flight,
+        breaker=statistics.breaker_state.label,
+        uses_index=dimension.uses_index,
+        queued_keys=statistics.queued_keys,
+        retries=statistics.retries,
+        queries=dimension.record.queries,
+        batch_keys=dimension.record.batch_keys,
+    )

@@ -13,8 +13,7 @@ from demo.embedded_kafka.kafka_topics import create_topic
 from service.config.refresh import Changelog
 from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.kafka_check import check_kafka
-from service.doctor.check import Check
-from service.doctor.check_runner import run_checks
+from service.doctor.check_runner import Check, run_checks
 from service.doctor.finding import Finding, Severity, Subject
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.kafka_reading import PATIENCE_S, POLL_INTERVAL_S

@@ -212,7 +212,7 @@ async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 async def _reason(endpoint: str) -> str:
     """Why there is no answer."""
-    async with SidecarClient(parse_endpoint(endpoint), token=None) as client:
+    async with SidecarClient.opened(parse_endpoint(endpoint), token=None) as client:
         with pytest.raises(SidecarUnreachable) as caught:
             await client.request("GET", "/v1/status")
     return caught.value.detail.removeprefix(f"no sidecar at {endpoint}: ")

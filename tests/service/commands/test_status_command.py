@@ -23,7 +23,6 @@ from service.commands.status import (
 )
 from service.commands.tables import (
     shown_ago,
-    shown_count,
     shown_share,
     shown_size,
     shown_span,
@@ -101,8 +100,6 @@ async def test_json_is_the_answer_itself(sidecar: FakeSidecar, capsys: Printed) 
 @pytest.mark.parametrize(
     ("show", "value", "text"),
     [
-        (shown_count, 999, "999"),
-        (shown_count, 1_234_567, "1,234,567"),
         (shown_size, 0, "0 B"),
         (shown_size, 1023, "1023 B"),
         (shown_size, 1024, "1.0 KiB"),

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from service.doctor.check import CheckResult
+from service.doctor.check_runner import CheckResult
 from service.doctor.finding import Finding, Subject
 
 SUBJECT = Subject("check", "subject")

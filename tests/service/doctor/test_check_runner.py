@@ -10,9 +10,12 @@ from pathlib import Path
 
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
-from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
-from service.doctor.check import Check, CheckResult, ConnectionDemand
-from service.doctor.check_runner import run_checks, run_checks_apart
+from service.doctor.backends.postgres_server import (
+    ConnectionCounts,
+    ConnectionDemand,
+    PostgresServer,
+)
+from service.doctor.check_runner import Check, CheckResult, run_checks, run_checks_apart
 from service.doctor.clock_skew import ClockReading
 from service.doctor.finding import Finding, Subject
 from service.doctor.plan import (

@@ -29,11 +29,11 @@ from service.config.settings import Settings
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
-from service.doctor.backends.database_check import Database, check_database
+from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
-from service.doctor.backends.postgres_server import PostgresTarget, connections_of, postgres_targets
+from service.doctor.backends.postgres_server import Database, connections_of, databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
-from service.doctor.check import CheckResult
+from service.doctor.check_runner import CheckResult
 from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
 from service.doctor.finding import Subject
 from service.doctor.plan import missing_configuration, unknown_sidecar
@@ -275,7 +275,7 @@ async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str
 async def test_absent_stores_are_one_error_each() -> None:
     """Passwords are not shown; tables of an absent database are skipped."""
     settings = PostgresSettings(NOWHERE, "t", ("id",))
-    database = Database(PostgresTarget(settings, {"a": table()}))
+    database = Database(settings, {"a": table()})
     tables = TableCheck(database, asyncio.Semaphore(1))
     key = KeySending(pa.field("id", pa.int32()), "int4")
     listening = PostgresNotificationsSettings(NOWHERE, "public.t", "channel")
@@ -311,7 +311,7 @@ async def test_absent_stores_are_one_error_each() -> None:
 )
 def test_address_has_no_password(dsn: str, address: str) -> None:
     """User, host and database are shown only if they are unambiguous."""
-    place = PostgresTarget(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
+    place = Database(PostgresSettings(dsn, "t", ("id",)), {"a": table()})
 
     assert place.address == address
 
@@ -319,7 +319,7 @@ def test_address_has_no_password(dsn: str, address: str) -> None:
 def test_dimensions_of_one_address_share_a_place() -> None:
     """Queries, a listener and the load of a whole table have connections of their own."""
     of_table = partial(table, source=POSTGRES)
-    places = postgres_targets(
+    places = databases_of(
         {
             "a": of_table(),
             "b": table(source=POSTGRES | {"dsn": "postgresql://me@i/d"}),

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.deployment.container_findings import (
-    IMAGE_SOCKET,
-    VARIABLE,
-    ContainerSocket,
-    container_socket,
-)
 from service.doctor.deployment.kubernetes_check import kubernetes_version
 from service.doctor.deployment.manifest import Manifest, quantity, read_manifests
 from service.doctor.deployment.pod_template import (
+    IMAGE_SOCKET,
+    VARIABLE,
+    ContainerSocket,
     PodTemplate,
     check_pod_template,
+    container_socket,
     read_pod_template,
 )
 from service.doctor.deployment.spark_check import SparkConf, check_spark, read_spark_conf

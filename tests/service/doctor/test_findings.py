@@ -22,7 +22,11 @@ from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
 from service.doctor.backends.database_check import connection_findings, server_findings
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
-from service.doctor.backends.postgres_server import ConnectionCounts, PostgresServer
+from service.doctor.backends.postgres_server import (
+    ConnectionCounts,
+    ConnectionDemand,
+    PostgresServer,
+)
 from service.doctor.backends.table_check import (
     TableFacts,
     index_finding,
@@ -30,11 +34,10 @@ from service.doctor.backends.table_check import (
     size_findings,
     table_finding,
 )
-from service.doctor.check import ConnectionDemand
 from service.doctor.clock_skew import ClockReading, clock_findings
-from service.doctor.deployment.container_findings import ContainerSocket, override_findings
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
 from service.doctor.deployment.manifest import Manifest
+from service.doctor.deployment.pod_template import ContainerSocket, override_findings
 from service.doctor.deployment.spark_check import SparkConf, isolation_finding, spark_findings
 from service.doctor.finding import Finding, Severity, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings

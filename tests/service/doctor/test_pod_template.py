@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from service.config.settings import Settings
-from service.doctor.deployment.container_findings import SidecarNeeds, container_findings
 from service.doctor.deployment.manifest import Manifest
-from service.doctor.deployment.pod_template import PodTemplate, pod_findings
+from service.doctor.deployment.pod_template import (
+    PodTemplate,
+    SidecarNeeds,
+    container_findings,
+    pod_findings,
+)
 from service.doctor.finding import Finding
 from tests.service.doctor.executor_pod import SOCKET, make_ordinary, template
 from tests.service.doctor.findings import SUBJECT, severities

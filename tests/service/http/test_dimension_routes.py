@@ -20,8 +20,7 @@ from lookup_core.statistics import (
 from service.engine.recent_errors import RecentErrors
 from service.http import status_page
 from service.http.replies.models import Freshness
-from service.http.routes.dimensions import recent_errors
-from service.http.routes.status import ProcessStatistics
+from service.http.routes.status import ProcessStatistics, recent_errors
 from tests.service.engine.running import until
 from tests.service.http.serving import (
     ARROW_TYPE,

@@ -21,7 +21,6 @@ from service.stream.stream_lookup import (
     PART_BYTES,
     ChannelContext,
     ChannelSchema,
-    HeldAnswer,
     RequestedRecords,
     StreamLookup,
 )
@@ -187,7 +186,7 @@ class Looking:
         assert self.lasts == [False] * (len(self.lasts) - 1) + [True]
         return self.words
 
-    def _deliver(self, held: HeldAnswer) -> None:
+    def _deliver(self, held: AnswerPiece) -> None:
         assert held.held_bytes == held.answer.total_bytes
         self.answers.append(held.answer)
         self.lasts.append(held.is_last)

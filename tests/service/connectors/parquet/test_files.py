@@ -19,7 +19,6 @@ import pytest
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.file import (
-    FileIdentity,
     is_key_type,
     load_parquet_file,
     parquet_errors,
@@ -29,6 +28,7 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import FileThread, IsAbandoned
 from service.connectors.parquet.rows import ParquetRows, parquet_batches, row_fields
+from service.file_identity import FileIdentity
 
 PATIENCE_S = 10.0
 SCHEMA = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))

@@ -11,8 +11,8 @@ from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode
-from service.connectors.parquet.file import FileIdentity
 from service.connectors.parquet.row_groups import ParquetRowGroups
+from service.file_identity import FileIdentity
 from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, write_rows
 from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of
 
