@@ -22,6 +22,11 @@ _UNAUTHORIZED_REMEDY = (  # for every listener, the Unix socket included
 _CLIENT_HINT = "is it running there"  # start of the client's own remedy
 _START = "start it, or name it with --endpoint; without a sidecar, give --without-sidecar"
 _NO_SIDECAR = "check that a sidecar listens there"
+_REMEDIES = {  # by the code of a health reason
+    "unavailable": "apply the remedies of its table and database",
+    "breaker_open": "repair the backend; lookups resume without a restart",
+}
+_ENDS_WITH_REMEDY = frozenset({"feed_error", "load_error"})  # errors of the backend as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +151,15 @@ def name_findings(
 
 
 def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[Finding]:
-    """Yield whether one dimension is available and fresh."""
-    unavailable = response.fields.get("unavailable")
-    if not response.is_ok or unavailable:
-        reason = unavailable.get("detail", "") if unavailable else response.refusal
-        yield subject.error(
-            f"is unavailable: {reason}", "apply the remedies of its table and database"
-        )
+    """Yield the health that the sidecar reports for one dimension."""
+    if not response.is_ok:
+        yield subject.error(f"is unavailable: {response.refusal}", _REMEDIES["unavailable"])
         return
-    warnings = list(_dimension_warnings(subject, response.fields))
-    yield from warnings or [subject.ok("is available")]
-
-
-def _dimension_warnings(subject: Subject, description: Mapping[str, Any]) -> Iterator[Finding]:
-    breaker = description.get("backend", {}).get("breaker")
-    if breaker not in {None, "closed"}:
-        yield subject.warning(
-            f"its circuit breaker is {breaker}: the backend failed, and queries are held back",
-            "repair the backend; lookups resume without a restart",
-        )
-    freshness = description.get("freshness") or {}
-    for part in ("feed", "load"):
-        error = (freshness.get(part) or {}).get("last_error")
-        state = (freshness.get(part) or {}).get("state", "")
-        if error and state != "live":
-            reason, _, remedy = str(error).partition("; ")
-            yield subject.warning(
-                f"its {part} has failed: {reason}", remedy or "see the findings of its backend"
-            )
+    reasons = response.fields.get("health", [])
+    for reason in reasons:
+        code, text = reason["code"], reason["text"]
+        found = subject.error if code == "unavailable" else subject.warning
+        what, _, remedy = text.partition("; ") if code in _ENDS_WITH_REMEDY else (text, "", "")
+        yield found(what, remedy or _REMEDIES.get(code, "see the findings of its backend"))
+    if not reasons:
+        yield subject.ok("is available")

@@ -58,7 +58,8 @@ from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, ta
 from tests.service.doctor.findings import SUBJECT, gathered, texts
 from tests.service.tls.certificates import authority, section, yesterday
 
-WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
+WELL: dict[str, list[object]] = {"health": []}
+GONE = {"severity": "warning", "code": "unavailable", "text": "gone"}
 SIDECAR = Subject("sidecar", "unix:///s")
 NOWHERE = "postgresql://me:secret@127.0.0.1:1/d"
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
@@ -212,8 +213,8 @@ async def test_control_group_is_read(
         ),
         (
             "/v1/dimensions/a%20b",
-            SidecarResponse(200, WELL | {"unavailable": {"detail": "gone"}}),
-            "error sidecar a b: is unavailable: gone",
+            SidecarResponse(200, {"health": [GONE]}),
+            "error sidecar a b: gone",
         ),
         (
             "/livez",

@@ -70,7 +70,6 @@ SERVER = PostgresServer(
 TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())
 TOPIC = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")
 SOCKET = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))
-WELL = {"unavailable": None, "backend": {"breaker": "closed"}, "freshness": {"feed": None}}
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
 OF_EXECUTORS = {"podSelector": {"matchLabels": {"spark-role": "executor"}}}
 
@@ -202,7 +201,7 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
         SUBJECT, SidecarResponse(500, {"code": code, "detail": "x"}), origin
     ),
     "dimensions": lambda status=200, **facts: dimension_findings(
-        SUBJECT, SidecarResponse(status, WELL | facts)
+        SUBJECT, SidecarResponse(status, facts)
     ),
     "properties": of_properties,
     "isolation": of_isolation,
