@@ -43,6 +43,11 @@ class CacheSettings:
     stale_while_revalidate_s: float = 0.0  # after `ttl_s`: stale answer, background refresh
     stale_if_error_s: float = 0.0  # after `ttl_s`: stale answer if the query fails
 
+    @property
+    def stale_s(self) -> float:
+        """The time of stale service; for rows only, as the row of a negative entry may exist."""
+        return max(self.stale_while_revalidate_s, self.stale_if_error_s)
+
 
 @dataclass(frozen=True, slots=True)
 class ReloadSettings:

@@ -125,6 +125,15 @@ class RefreshStatistics:
     staleness_limit_s: float | None = None  # of the settings; None without a bound
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics:
+    """The memory of the process at the last reading."""
+
+    resident_bytes: int
+    used_share: float  # of the limit; determines the level
+    level: int  # of pressure, 0 to 3
+
+
 K = TypeVar("K")
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
 from spark_client.lookup_operator import is_event_time
-from spark_client.lookup_settings import JoinKeys, LookupSettings, WatermarkSettings
+from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import LookupFunctionTask, LookupJoinTask, LookupTarget
 from spark_client.schemas import (
     arrow_columns,
@@ -32,15 +32,6 @@ LookupFunction = Callable[..., Column]
 
 
 @dataclass(frozen=True, slots=True)
-class EventTime:
-    """The column of event times, and the delay and interval of its watermarks."""
-
-    column: str
-    delay_ms: int
-    interval_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class LookupJoin:
     """A function of a DataFrame, for `DataFrame.transform`."""
 
@@ -51,7 +42,7 @@ class LookupJoin:
     schema: str | StructType | None
     prefix: str
     status_column: str | None
-    event_time: EventTime | None
+    event_time: str | None
     as_of: str | None
     settings: LookupSettings
 
@@ -76,8 +67,10 @@ class LookupJoin:
             key_columns=positions,
             settings=replace(
                 self.settings,
-                watermarks=self._watermarks(records.schema, names),
-                as_of=self._as_of(records.schema, names),
+                event_time=_time_position(
+                    records.schema, names, "event_time", column=self.event_time
+                ),
+                as_of=_time_position(records.schema, names, "as_of", column=self.as_of),
             ),
         )
         task = LookupJoinTask(target, self.prefix, self.status_column)
@@ -97,31 +90,26 @@ class LookupJoin:
         )
         return dimension_columns(described)
 
-    def _watermarks(self, records: StructType, names: "ColumnNames") -> WatermarkSettings | None:
-        event_time = self.event_time
-        if event_time is None:
-            return None
-        position = names.position(event_time.column)
-        kind = records[position].dataType
-        if not is_event_time(arrow_type(kind)):
-            raise InvalidRequest(
-                ErrorCode.TYPE,
-                f"event_time {event_time.column!r} is {kind.simpleString()}; it must be a"
-                " timestamp, or whole milliseconds since the epoch",
-            )
-        return WatermarkSettings(position, event_time.delay_ms, event_time.interval_ms)
 
-    def _as_of(self, records: StructType, names: "ColumnNames") -> int | None:
-        if self.as_of is None:
-            return None
-        position = names.position(self.as_of)
-        kind = records[position].dataType
-        if not is_moment(arrow_type(kind)):
-            raise InvalidRequest(
-                ErrorCode.TYPE,
-                f"as_of {self.as_of!r} is {kind.simpleString()}; it must be a timestamp or date",
-            )
-        return position
+# {option: (test of the column's type, accepted types)}
+_TIMES = {
+    "event_time": (is_event_time, "a timestamp, or whole milliseconds since the epoch"),
+    "as_of": (is_moment, "a timestamp or date"),
+}
+
+
+def _time_position(
+    records: StructType, names: "ColumnNames", option: str, *, column: str | None
+) -> int | None:
+    if column is None:
+        return None
+    is_time, accepted = _TIMES[option]
+    position = names.position(column)
+    kind = records[position].dataType
+    if not is_time(arrow_type(kind)):
+        detail = f"{option} {column!r} is {kind.simpleString()}; it must be {accepted}"
+        raise InvalidRequest(ErrorCode.TYPE, detail)
+    return position
 
 
 def lookup_udf(

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Rows, Run
-from lookup_core.operator.element_queue import OrderedQueue, Positions
+from lookup_core.operator.element_queue import OrderedQueue
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
@@ -33,7 +32,7 @@ from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.sent_lookups import SentKeys
 from spark_client.as_of import AsOfPlan
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
-from spark_client.output_columns import ColumnCasts
+from spark_client.output_columns import ColumnCasts, Output
 from spark_client.transport.interface import LookupChannel
 
 EventTimes = npt.NDArray[np.int64]
@@ -46,18 +45,6 @@ _QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]]
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
 _POOLED = 8  # at most this part of `max_bytes` is read ahead
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
-
-class Output(Protocol):
-    """Makes batches of answered rows."""
-
-    def build(
-        self, records: pa.RecordBatch, question: Question, rows: Positions, /
-    ) -> pa.RecordBatch:
-        """A batch of these rows, ascending."""
-
-    def empty(self) -> pa.RecordBatch:
-        """No rows, of the same schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +87,10 @@ class LookupOperator:
             most_rows=settings.capacity, most_bytes=settings.max_bytes // _POOLED
         )
         self._watermarks: EventTimeWatermarks | None = None
-        if (marks := settings.watermarks) is not None:
-            self._watermarks = EventTimeWatermarks(marks.delay_ms, marks.interval_ms)
+        if settings.event_time is not None:
+            self._watermarks = EventTimeWatermarks(
+                settings.watermark_delay_ms, settings.watermark_interval_ms
+            )
 
     def next_of(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batches of a quick input as one, None at its end.
@@ -148,10 +137,10 @@ class LookupOperator:
         self._channel.close()
 
     def _cuts(self, batch: pa.RecordBatch) -> tuple[EventTimes | None, list[Cut]]:
-        settings = self._settings.watermarks
-        if settings is None or self._watermarks is None:
+        column = self._settings.event_time
+        if column is None or self._watermarks is None:
             return None, []
-        times_ms = event_times(batch.column(settings.column))
+        times_ms = event_times(batch.column(column))
         return times_ms, self._watermarks.on_batch(times_ms)
 
     def _put(self, run: Run, batch: pa.RecordBatch, times_ms: EventTimes | None) -> None:

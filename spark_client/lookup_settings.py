@@ -27,15 +27,6 @@ class FailurePolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WatermarkSettings:
-    """The column of event times, and the delay and interval of its watermarks."""
-
-    column: int  # position in the input
-    delay_ms: int
-    interval_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class LookupSettings:
     """Bounds and policies of one lookup join."""
 
@@ -46,7 +37,9 @@ class LookupSettings:
     on_timeout: FailurePolicy = FailurePolicy.FAIL
     on_error: FailurePolicy = FailurePolicy.FAIL
     is_inner: bool = False
-    watermarks: WatermarkSettings | None = None
+    event_time: int | None = None  # position in the input of the event times; None: no watermarks
+    watermark_delay_ms: int = 0
+    watermark_interval_ms: int | None = None  # None: watermarks at the ends of batches only
     as_of: int | None = None  # position in the input of the time of each record's version
     trace: TraceParent | None = None  # None: the job's
 

@@ -12,9 +12,15 @@ from lookup_core.errors import SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
-from spark_client.lookup_operator import LookupOperator, LookupPlan, Output
+from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinKeys, LookupSettings
-from spark_client.output_columns import JoinedOutput, StructOutput, column_casts, joined_output
+from spark_client.output_columns import (
+    JoinedOutput,
+    Output,
+    StructOutput,
+    column_casts,
+    joined_output,
+)
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 

@@ -142,3 +142,6 @@ class StructOutput:
     def empty(self) -> pa.RecordBatch:
         """No structs."""
         return pa.record_batch([pa.nulls(0, pa.struct(list(self.columns)))], ["row"])
+
+
+Output = JoinedOutput | StructOutput

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.key_repartition import KeyRepartition
-from spark_client.lookup_join import EventTime, LookupFunction, LookupJoin, as_struct, lookup_udf
+from spark_client.lookup_join import LookupFunction, LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
 from spark_client.transport.connections import Address
@@ -124,6 +124,8 @@ class Sidecar:
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
+        if event_time is None and (watermark_delay, watermark_interval) != (None, None):
+            raise ValueError("watermark_delay and watermark_interval need event_time")
         return LookupJoin(
             address=self._address(),
             dimension=dimension,
@@ -132,13 +134,15 @@ class Sidecar:
             schema=schema,
             prefix=prefix,
             status_column=status_column,
-            event_time=_event_time(event_time, watermark_delay, watermark_interval),
+            event_time=event_time,
             as_of=as_of,
             settings=replace(
                 _settings(timeout, on_timeout, on_error, traceparent=traceparent),
                 mode=_chosen(OutputMode, "mode", mode),
                 capacity=capacity,
                 is_inner=_chosen(_JoinType, "how", how) is _JoinType.INNER,
+                watermark_delay_ms=0 if watermark_delay is None else duration_ms(watermark_delay),
+                watermark_interval_ms=_interval_ms(watermark_interval),
             ),
         )
 
@@ -246,12 +250,8 @@ def _settings(
     )
 
 
-def _event_time(column: str | None, delay: str | None, interval: str | None) -> EventTime | None:
-    if column is None:
-        if delay is not None or interval is not None:
-            raise ValueError("watermark_delay and watermark_interval need event_time")
-        return None
-    interval_ms = None if interval is None else duration_ms(interval)
+def _interval_ms(text: str | None) -> int | None:
+    interval_ms = None if text is None else duration_ms(text)
     if interval_ms == 0:
         raise ValueError("watermark_interval must be at least 1 millisecond")
-    return EventTime(column, 0 if delay is None else duration_ms(delay), interval_ms)
+    return interval_ms

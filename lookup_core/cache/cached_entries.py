@@ -20,6 +20,7 @@ Mask = npt.NDArray[np.bool_]
 _KEY = "\0key"  # no column name of a dimension contains a NUL
 _WAYS = 8  # keys per bucket
 _NO_KEY = 0
+_SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
 _GHOST_BYTES = 2
 _BYTES_BY_SLOT = entry_states.BYTES_BY_SLOT + row_store.BYTES_BY_SLOT + _GHOST_BYTES
 
@@ -162,13 +163,18 @@ class CachedEntries:
     def newcomers(
         self, keys: CanonicalKeys, which: Mask, *, queue: RowQueue, rows: pa.RecordBatch
     ) -> Newcomers:
-        """New entries of the keys `which`, with their rows (for negative entries: no columns)."""
+        """New entries of the keys `which`, with their rows."""
         columns, names = rows.columns, rows.schema.names
         if keys.parts is not None:
             columns.insert(0, keys.parts.filter(pa.array(which)))
             names.insert(0, _KEY)
         stored = pa.record_batch(columns, names=names) if columns else rows
         return Newcomers(queue, keys.hashes[which], stored)
+
+    def negative_newcomers(self, keys: CanonicalKeys, which: Mask) -> Newcomers:
+        """New negative entries of the keys `which`."""
+        rows = pa.record_batch([pa.nulls(int(which.sum()))], names=["none"]).select([])
+        return self.newcomers(keys, which, queue=RowQueue.NEGATIVE, rows=rows)
 
     def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> Slots:
         """Add entries with distinct keys that are not here; returns their slots in order."""
@@ -191,6 +197,11 @@ class CachedEntries:
         """Remove the entries of distinct slots."""
         self.index.remove(slots)
         self.rows.remove(slots)
+
+    def shrink_if_sparse(self, *, coming: int = 0) -> None:
+        """Shrink if few of many slots are used, with this many entries to come."""
+        if self.slot_count >= _SPARSE * self.index.least_slots(len(self) + coming):
+            self.shrink()
 
     def shrink(self) -> None:
         """Free unused slots, which renumbers the others; forgets the ghosts."""

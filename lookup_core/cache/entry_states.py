@@ -131,14 +131,9 @@ class Lifetimes:
     settings: CacheSettings
 
     @property
-    def _stale_s(self) -> float:
-        # The time of stale service, for rows only: the row of a negative entry may exist by now.
-        return max(self.settings.stale_while_revalidate_s, self.settings.stale_if_error_s)
-
-    @property
     def longest_s(self) -> float:
         """The age from which on no entry is of use."""
-        return max(self.settings.ttl_s + self._stale_s, self.settings.negative_ttl_s)
+        return max(self.settings.ttl_s + self.settings.stale_s, self.settings.negative_ttl_s)
 
     def ttl_s(self, hashes: Hashes, is_negative: Mask) -> Seconds:
         """The time to live of each entry."""
@@ -155,9 +150,9 @@ class Lifetimes:
 
     def is_stale(self, ages_s: Seconds, ttl_s: Seconds, is_negative: Mask) -> Mask:
         """Which entries have expired, but may be served stale."""
-        if not self._stale_s:
+        if not self.settings.stale_s:
             return np.zeros(len(ages_s), np.bool_)
-        return ~is_negative & (ages_s >= ttl_s) & (ages_s < ttl_s + self._stale_s)
+        return ~is_negative & (ages_s >= ttl_s) & (ages_s < ttl_s + self.settings.stale_s)
 
     def is_over(self, ages_s: Seconds, hashes: Hashes, is_negative: Mask) -> Mask:
         """Which entries are of no use any longer."""

@@ -25,7 +25,6 @@ _NEGATIVE_SHARE = 0.2  # of the bound
 _VISITS_TO_PROVE = 1
 _MAX_STAYING_SHARE = 0.75  # of a segment: else one eviction could copy the whole main queue
 _BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
-_SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
 # {queue: its segments, if it filled the bound}
 _SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.NEGATIVE: 40}
 
@@ -74,8 +73,7 @@ class Eviction:
         entries = self._entries
         incoming_bytes = sum(each.bytes for each in newcomers)
         count = sum(len(each.hashes) for each in newcomers)
-        if entries.slot_count >= _SPARSE * entries.index.least_slots(len(entries) + count):
-            entries.shrink()
+        entries.shrink_if_sparse(coming=count)
         room = self.max_bytes - incoming_bytes
         if entries.overhead_bytes + entries.growth_bytes(count, kept=0) > room:
             return False

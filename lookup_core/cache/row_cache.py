@@ -135,7 +135,7 @@ class RowCache:
         """
         found = self._entries.find(keys)
         arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
-        negative = self._negative(keys, has_row)
+        negative = self._entries.negative_newcomers(keys, ~has_row & self._keeps_negative)
         self._eviction.forget(found, EvictionReason.REPLACED)  # even if the new ones do not fit
         arrivals = [
             self._eviction.passing(each) if each.queue is RowQueue.SMALL else each
@@ -221,8 +221,3 @@ class RowCache:
             for queue, which in queues.items()
             if which.any()
         ]
-
-    def _negative(self, keys: CanonicalKeys, has_row: Mask) -> Newcomers:
-        is_kept = ~has_row & self._keeps_negative
-        rows = pa.record_batch([pa.nulls(int(is_kept.sum()))], names=["none"]).select([])
-        return self._entries.newcomers(keys, is_kept, queue=RowQueue.NEGATIVE, rows=rows)

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import BatchId, LookupId
+from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 
 
@@ -47,3 +50,14 @@ class QueryOrder:
     keys: pa.RecordBatch
     timeout_s: float
     tries: int = 1  # attempts for its keys, this one included
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRows:
+    """The rows of a batch of keys; keys without a row are left out."""
+
+    ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
+    rows: pa.RecordBatch  # [m] all columns of the dimension
+    server: str = ""  # which server responded, if known: another may hold other rows
+    snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
+    read_at: float | None = None  # monotonic seconds; None: after the request

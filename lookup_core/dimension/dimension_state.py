@@ -17,10 +17,16 @@ from lookup_core.backoff import NEVER
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
-from lookup_core.dimension.dimension_events import Delivery, Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_events import (
+    Delivery,
+    Effects,
+    FetchedRows,
+    LookupRequest,
+    QueryOrder,
+)
 from lookup_core.dimension.explanation import Explanation, KeyFacts, explain_invalid, explain_key
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.local_resolver import KeyGroup, KnownRows, LocalResolver
+from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
 from lookup_core.dimension.query_results import QueryResult
 from lookup_core.dimension.query_table import PostponedKeys, Query, QueryTable
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
@@ -116,29 +122,20 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         return [] if query is None else list(self._flights.waiters(query.flights))
 
-    def on_rows(
-        self,
-        batch_id: BatchId,
-        *,
-        ordinals: npt.NDArray[np.int32],
-        rows: pa.RecordBatch,
-        snapshot: TableSnapshot | None = None,
-        read_at: float | None = None,
-        now: float,
-    ) -> Effects:
+    def on_rows(self, batch_id: BatchId, fetched: FetchedRows, *, now: float) -> Effects:
         """Answer with the rows of a query, and cache those that no change has overtaken.
 
-        `snapshot` is that of the read, if known; `read_at` its time, if before the query was sent.
         Keys without a row are queried again if attempts and time are left. Raises the errors of
         Arrow for rows that exceed its limits, before any change.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
+        rows, read_at = fetched.rows, fetched.read_at
         missing = max(len(query.flights) - rows.num_rows, 0)
         self._batcher.on_rows(rows.num_rows, rows.nbytes, missing=missing)
         age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
-        result = QueryResult.of_rows(len(query.flights), ordinals, rows=rows, age_ms=age_ms)
+        result = QueryResult.of_rows(len(query.flights), fetched, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
         retry_at = self._queries.missing_retry_at(query, now)
         patient = self._waiting.lasting_beyond(retry_at, waiters)
@@ -148,7 +145,7 @@ class DimensionState:
             for lookup_id, places in postponed.answered_now(waiters).items()
             for answer in self._resolver.fetched(result, *places, columns=self._columns(lookup_id))
         ]
-        may_keep, is_last_try = self._may_keep(query, snapshot, now), retry_at == NEVER
+        may_keep, is_last_try = self._may_keep(query, fetched.snapshot, now), retry_at == NEVER
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.in_flight)
         if postponed.is_postponed.any():
@@ -287,7 +284,7 @@ class DimensionState:
         if self.table.is_whole:
             self._held_until = None
 
-    def known_rows(self, keys: pa.RecordBatch, now: float) -> KnownRows | None:
+    def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
         return self._resolver.known_rows(keys, now)
 
@@ -375,10 +372,7 @@ class DimensionState:
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
         keys, removed = self._resolver.apply(change, now)
         self._fence.note(keys.hashes, change.transaction_ids, now)
-        flights = self._flights.with_hashes(keys.hashes)
-        is_postponed = self._flights.is_postponed(flights)
-        self._flights.detach(flights[~is_postponed])
-        self._queries.hasten(flights[is_postponed], now)
+        self._queries.on_changed_keys(keys.hashes, now)
         self._invalidations[origin] += keys.size
         return removed
 

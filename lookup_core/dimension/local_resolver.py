@@ -16,7 +16,7 @@ from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.dimension_events import LookupRequest
+from lookup_core.dimension.dimension_events import FetchedRows, LookupRequest
 from lookup_core.dimension.query_results import SEVERAL_ROWS, QueryResult
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension_schema import DimensionSchema
@@ -53,15 +53,6 @@ class LocalAnswers:
     answers: list[Answer]
     unknown: KeyGroup
     outdated: KeyGroup  # answered with a stale row, to be refreshed
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRows:
-    """The rows of some keys, as a backend would have returned them."""
-
-    ordinals: npt.NDArray[np.int32]  # [m] which of the keys each row belongs to
-    rows: pa.RecordBatch  # [m]
-    read_at: float  # the rows may have changed from then on
 
 
 _NO_KEYS = KeyGroup(np.zeros(0, np.int32), CanonicalKeys(np.zeros(0, np.uint64), None))
@@ -182,7 +173,7 @@ class LocalResolver:
         if several.size:  # the key is ambiguous now: its former row must not be served as stale
             self.cache.invalidate(self.canonical(query.keys, several))
 
-    def known_rows(self, keys: pa.RecordBatch, now: float) -> KnownRows | None:
+    def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
         if not self.cache.is_whole or not self.is_trusted:
             return None
@@ -192,7 +183,7 @@ class LocalResolver:
         at = np.flatnonzero(probe.is_row).astype(np.int32)
         gathered = self.cache.rows(probe.slots[at], self.schema.columns.names)
         oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
-        return KnownRows(at[gathered.order], gathered.rows, now - oldest_s)
+        return FetchedRows(at[gathered.order], gathered.rows, read_at=now - oldest_s)
 
     def is_revalidated(self, probe: Probe) -> Mask:
         """Which keys of a probe are answered with a stale row, and refreshed."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import ErrorCode
 
 NO_ROW = -1
@@ -23,14 +24,13 @@ class QueryResult:
     age_ms: int  # since the query was sent: a row may have changed from then on
 
     @classmethod
-    def of_rows(
-        cls, key_count: int, ordinals: npt.NDArray[np.int32], *, rows: pa.RecordBatch, age_ms: int
-    ) -> "QueryResult":
-        """The result of a backend's rows, each with the ordinal of its key."""
+    def of_rows(cls, key_count: int, fetched: FetchedRows, *, age_ms: int) -> "QueryResult":
+        """The result of a backend's rows."""
+        ordinals = fetched.ordinals
         row_of = np.full(key_count, NO_ROW, np.int32)
         row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
-        return cls(row_of, rows, age_ms)
+        return cls(row_of, fetched.rows, age_ms)
 
     def answers(
         self,

@@ -17,6 +17,7 @@ from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Numbers, Waiters
 from lookup_core.dimension.query_results import NO_ROW, QueryResult
 from lookup_core.errors import ErrorCode
+from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import RetrySettings
 
@@ -200,16 +201,21 @@ class QueryTable:
         self._park(missed, postponed.retry_at)
         self._flights.postpone(missed.flights, postponed.lookups, until=postponed.retry_at)
 
-    def hasten(self, flights: Numbers, now: float) -> None:
-        """Query postponed keys at once, which counts as no attempt.
+    def on_changed_keys(self, hashes: Hashes, now: float) -> None:
+        """Detach the flights of changed keys, and query postponed keys at once.
 
-        Without a row they wait for the time at which they are due now.
+        The latter counts as no attempt. Without a row these keys wait for the time at which they
+        are due now.
         """
-        for batch_id in self._flights.batch_ids(flights):
+        flights = self._flights.with_hashes(hashes)
+        is_postponed = self._flights.is_postponed(flights)
+        self._flights.detach(flights[~is_postponed])
+        postponed = flights[is_postponed]
+        for batch_id in self._flights.batch_ids(postponed):
             due_at = self._retries.get(batch_id)
             assert due_at is not None  # postponed keys are parked
             if due_at > now:
-                self._hasten(self._parked[batch_id], flights, due_at=due_at, now=now)
+                self._hasten(self._parked[batch_id], postponed, due_at=due_at, now=now)
 
     def retry_at(self, batch_id: BatchId | None) -> float | None:
         """The time of this query's retry; None if it is not parked."""

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, ReloadSettings
+from lookup_core.settings import (
+    CacheMode,
+    CacheSettings,
+    DimensionSettings,
+    FeedSettings,
+    ReloadSettings,
+)
 
 
 class FeedState(StrEnum):
@@ -32,11 +38,9 @@ class FeedHealth:
     With heartbeats, the source's latest time must also be at most `max_staleness_s` old.
     """
 
-    def __init__(
-        self, *, max_silence_s: float = 10.0, max_staleness_s: float | None = None
-    ) -> None:
-        self._max_silence_s = max_silence_s
-        self._max_staleness_s = max_staleness_s
+    def __init__(self, settings: FeedSettings) -> None:
+        self._max_silence_s = settings.max_silence_s
+        self._max_staleness_s = settings.max_staleness_s
         self._splits: dict[str, _SplitHealth] = {}
         self._source_spoke_at = -math.inf
 
@@ -119,7 +123,7 @@ def served_for_s(cache: CacheSettings) -> float:
     """
     if cache.mode is CacheMode.FULL:
         return math.inf
-    return cache.ttl_s + max(cache.stale_while_revalidate_s, cache.stale_if_error_s)
+    return cache.ttl_s + cache.stale_s
 
 
 def _between_loads_s(reload: ReloadSettings) -> float | None:

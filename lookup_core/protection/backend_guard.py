@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
+from lookup_core.protection.token_bucket import TokenBucket
 
 _DECREASE = 0.7
 _SLOW_FACTOR = 3.0  # times the usual latency
@@ -69,38 +70,8 @@ class ConcurrencyLimit:
 
 
 _EARNED = 0.2  # retries for each first attempt
-_TRICKLE = 1.0  # retries per second
+_RETRIES_PER_SECOND = 1.0
 _MAX_SAVED = 10.0  # retries
-
-
-class RetryBudget:
-    """Token bucket of retries, full at the start; `now` is monotonic seconds."""
-
-    def __init__(self) -> None:
-        self._saved = _MAX_SAVED
-        self._counted_at: float | None = None
-
-    def on_first_try(self, now: float) -> None:
-        """The first attempt of a query is sent."""
-        self._trickle(now)
-        self._saved = min(_MAX_SAVED, self._saved + _EARNED)
-
-    def take(self, now: float) -> bool:
-        """Spend a retry; False if there is none."""
-        self._trickle(now)
-        if self._saved < 1:
-            return False
-        self._saved -= 1
-        return True
-
-    def check_invariants(self) -> None:
-        """For tests."""
-        assert 0 <= self._saved <= _MAX_SAVED
-
-    def _trickle(self, now: float) -> None:
-        if self._counted_at is not None:
-            self._saved = min(_MAX_SAVED, self._saved + _TRICKLE * (now - self._counted_at))
-        self._counted_at = now
 
 
 _QUARANTINE_S = 30.0
@@ -168,7 +139,7 @@ class BackendGuard:
     def __init__(self, max_in_flight: int) -> None:
         self._breaker = CircuitBreaker()
         self._limit = ConcurrencyLimit(max_in_flight)
-        self._budget = RetryBudget()
+        self._retries = TokenBucket(_MAX_SAVED, per_second=_RETRIES_PER_SECOND)
 
     @property
     def breaker_state(self) -> BreakerState:
@@ -199,11 +170,11 @@ class BackendGuard:
 
     def on_sent(self, now: float) -> None:
         """The first attempt of a query is sent: it earns a part of a retry."""
-        self._budget.on_first_try(now)
+        self._retries.add(_EARNED, now)
 
     def take_retry(self, now: float) -> bool:
         """Spend one retry of the budget; False if none is left."""
-        return self._budget.take(now)
+        return self._retries.take(now)
 
     def on_success(self, sent_at: float, now: float, *, in_flight: int) -> None:
         """A query returned; `in_flight` were at the backend when it was sent, itself included."""
@@ -240,5 +211,5 @@ class BackendGuard:
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._breaker, self._limit, self._budget):
+        for part in (self._breaker, self._limit, self._retries):
             part.check_invariants()

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Generic, TypeVar
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.protection.token_bucket import TokenBucket
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 
@@ -175,22 +176,10 @@ def _sum(grants: Iterable[Grant]) -> Grant:
     return reduce(Grant.plus, grants, NOTHING)
 
 
-BURST = 20
-PER_SECOND = 2.0  # clients ping every few seconds
+PING_BURST = 20
+PINGS_PER_SECOND = 2.0  # clients ping every few seconds
 
 
-class PingRateLimit:
-    """Token bucket for the pings of one connection; `now` is monotonic seconds."""
-
-    def __init__(self, now: float) -> None:
-        self._left = float(BURST)
-        self._counted_at = now
-
-    def take(self, now: float) -> bool:
-        """Whether a ping is allowed now; a refused ping costs nothing."""
-        left = min(self._left + (now - self._counted_at) * PER_SECOND, float(BURST))
-        self._left, self._counted_at = left, now
-        if left < 1:
-            return False
-        self._left -= 1
-        return True
+def ping_limit() -> TokenBucket:
+    """The rate limit of one connection's pings."""
+    return TokenBucket(PING_BURST, per_second=PINGS_PER_SECOND)

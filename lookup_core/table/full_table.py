@@ -196,7 +196,7 @@ class FullTable:
             return False
         unseen = reload.still_unseen(unseen)
         before = self._row_count
-        reload.drop_outdated()
+        self._table.forget_unmarked()  # neither in the snapshot nor changed since
         self._evictions[EvictionReason.REPLACED] += before - self._row_count
         self._table = reload.merged()
         self._table.forget_hashes(unseen)

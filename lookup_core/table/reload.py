@@ -148,17 +148,13 @@ class Reload:
         """Which of these keys have not changed since the reload began."""
         return hashes[self._touched.entries.index.find(hashes) == ABSENT]
 
-    def drop_outdated(self) -> None:
-        """The first step of the end: remove what is neither in the snapshot nor changed since."""
-        self._table.forget_unmarked()
-
     def merged(self) -> TableRows:
-        """The second step of the end: the remaining rows and the new ones."""
+        """The rows that are left in the table, and the new ones."""
         large, small = self._table, self._aside
         if len(large) < len(small):
             large, small = small, large
         large.absorb(small, read_at=self.began_at)
-        large.shrink()
+        large.entries.shrink_if_sparse()
         return large
 
     def check_invariants(self) -> None:

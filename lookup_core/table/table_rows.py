@@ -17,7 +17,6 @@ from lookup_core.keys.key_index import ABSENT, Slots
 Mask = npt.NDArray[np.bool_]
 
 _LIFE_S = 86_400.0  # ages are capped at a day: beyond, the age of the table counts
-_SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
 _MARKED = 1
 
 
@@ -59,9 +58,7 @@ class TableRows:
 
     def holes(self, keys: CanonicalKeys) -> Newcomers:
         """New entries that are holes."""
-        every = np.ones(keys.size, np.bool_)
-        rows = pa.record_batch([pa.nulls(keys.size)], names=["none"]).select([])
-        return self.entries.newcomers(keys, every, queue=RowQueue.NEGATIVE, rows=rows)
+        return self.entries.negative_newcomers(keys, np.ones(keys.size, np.bool_))
 
     def has_room(self, newcomers: Newcomers, max_bytes: int) -> bool:
         """Whether `add` would stay within this bound."""
@@ -113,12 +110,6 @@ class TableRows:
         """Add the entries of another table, none of which is here; without copies."""
         for newcomers in others.entries.pieces():
             self.add(newcomers, read_at=read_at)
-
-    def shrink(self) -> None:
-        """Free memory if few of many slots are used; invalidates slots."""
-        entries = self.entries
-        if entries.slot_count >= _SPARSE * entries.index.least_slots(len(entries)):
-            entries.shrink()
 
     def check_invariants(self) -> None:
         """For tests: the probation queue of S3-FIFO is empty."""

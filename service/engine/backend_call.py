@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import structlog
 
-from lookup_core.dimension.dimension_events import QueryOrder
+from lookup_core.dimension.dimension_events import FetchedRows, QueryOrder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.ports.backend import Backend, FetchedRows
+from service.connectors.ports.backend import Backend
 
 log = structlog.get_logger()
 

@@ -33,7 +33,7 @@ from lookup_core.statistics import (
 )
 from service.connectors.ports.backend import Backend
 from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Submitted, Take
-from service.engine.observer import NullObserver, Observer
+from service.engine.observer import Observer
 from service.engine.pause import pause
 from service.engine.recent_errors import DimensionRecord
 from service.engine.refresher import Refresher, RefreshSources
@@ -66,7 +66,7 @@ class Dimension:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.record = DimensionRecord(observer or NullObserver(), clock)
+        self.record = DimensionRecord(observer, clock)
         self._clock = clock
         sources = sources or RefreshSources()
         self._refresher = Refresher(settings, sources, clock=clock)
@@ -285,7 +285,7 @@ class Dimension:
             return
         runner = StateRunner(schema, self._parts)
         runner.state.limit_cache(self._cache_share)
-        lookups = WaitingForChanges(runner, new_id=self._ids.__next__, clock=self._clock)
+        lookups = WaitingForChanges(runner, new_id=self._ids.__next__)
         self._runner, self._lookups = runner, lookups
         if former is not None and former_lookups is not None:
             removed = former.end(ErrorCode.SCHEMA_CHANGED)
@@ -293,12 +293,7 @@ class Dimension:
             log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
             self._former = summed_statistics(self._former, former.state.statistics())
         assert self._tasks is not None  # one of them calls this
-        self._refresher.begin(
-            runner,
-            self._tasks,
-            on_changes=lookups.on_changes,
-            on_watermark=lookups.on_watermark,
-        )
+        self._refresher.begin(runner, self._tasks, lookups=lookups)
 
     def _suspend(self, code: ErrorCode) -> None:
         assert self._runner is not None  # the schema was known

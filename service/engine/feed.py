@@ -6,7 +6,6 @@ Makes no decision: the coordinator reads, `FeedHealth` decides, the dimension's 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -15,28 +14,14 @@ from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
-from lookup_core.settings import FeedSettings
 from lookup_core.statistics import FeedStatistics, InvalidationOrigin, UnusedMessage
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.state_runner import StateRunner
+from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class FeedParts:
-    """The source of changes, and its requirements."""
-
-    dimension: str
-    source: Callable[[], Source]  # makes a new one, to be read from its start
-    origin: InvalidationOrigin
-    settings: FeedSettings
-    on_changes: Callable[[Sequence[Change]], None]  # called after the runner has applied them
-    on_watermark: Callable[[int], None]
-    clock: Callable[[], float] = time.monotonic
-    wall_clock: Callable[[], float] = time.time  # Unix time, as in changes
 
 
 class Feed:
@@ -47,11 +32,21 @@ class Feed:
     """
 
     def __init__(
-        self, runner: StateRunner, parts: FeedParts, *, former: FeedStatistics | None = None
+        self,
+        runner: StateRunner,
+        source: Callable[[], Source],
+        *,
+        origin: InvalidationOrigin,
+        lookups: WaitingForChanges,
+        former: FeedStatistics | None = None,
     ) -> None:
+        """`source` makes a new source, read from its start; `lookups` hear of applied changes."""
         self._runner = runner
-        self._parts = parts
-        self._health = _health(parts.settings)
+        self._source = source
+        self._origin = origin
+        self._lookups = lookups
+        self._settings = runner.settings.feed
+        self._health = FeedHealth(self._settings)
         self._coordinator: SourceCoordinator | None = None
         self._state = FeedState.STARTING
         self._unused_messages = dict((former or FeedStatistics(self._state)).unused_messages)
@@ -73,7 +68,7 @@ class Feed:
                 await self._follow()
             except Exception:
                 # The border of a task: lookups bypass the cache until the feed is live again.
-                log.exception("feed.failed", dimension=self._parts.dimension)
+                log.exception("feed.failed", dimension=self._runner.name)
             self._restart("the feed failed")
             await asyncio.sleep(backoff.on_failure(jitter()))
 
@@ -99,16 +94,16 @@ class Feed:
         )
 
     async def _follow(self) -> None:
-        parts, drift_s = self._parts, self._parts.settings.max_drift_s
+        drift_s = self._settings.max_drift_s
         self._coordinator = SourceCoordinator(
-            parts.source(),
+            self._source(),
             self._runner.schema,
             take=self._on_piece,
             settings=CoordinatorSettings(
-                parts.dimension, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
+                self._runner.name, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
             ),
             on_news=self._news.set,
-            clock=parts.clock,
+            clock=self._runner.clock,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._coordinator.run())
@@ -116,7 +111,7 @@ class Feed:
 
     def _on_piece(self, piece: SplitPiece) -> None:
         assert self._coordinator is not None  # it calls this
-        now = self._parts.clock()
+        now = self._runner.clock()
         if piece.changes:
             self._take(piece.changes)
         self._unused_messages[UnusedMessage.IGNORED] += piece.ignored
@@ -124,7 +119,7 @@ class Feed:
         has_time = piece.watermark_ms != NO_WATERMARK_MS
         age_s = None
         if has_time:  # never negative: a source clock that is ahead would count as fresh for longer
-            age_s = max(self._parts.wall_clock() - piece.watermark_ms / 1000, 0.0)
+            age_s = max(time.time() - piece.watermark_ms / 1000, 0.0)
         self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
             piece.split_id,
@@ -136,9 +131,9 @@ class Feed:
 
     async def _watch(self) -> None:
         while True:
-            now = self._parts.clock()
+            now = self._runner.clock()
             self._on_state(self._state_now(now))
-            self._parts.on_watermark(self.watermark_ms)
+            self._lookups.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
             # Without news the state may change at the deadline.
@@ -164,10 +159,10 @@ class Feed:
         else:
             self._is_live.clear()
         level = log.info if is_live else log.warning
-        level(f"feed.{state.value}", dimension=self._parts.dimension)
+        level(f"feed.{state.value}", dimension=self._runner.name)
 
     def _restart(self, reason: str) -> None:
-        self._health = _health(self._parts.settings)
+        self._health = FeedHealth(self._settings)
         self._on_state(FeedState.STARTING)
         self._take([TableChange(reason)])
 
@@ -175,13 +170,7 @@ class Feed:
         for change in changes:
             if not isinstance(change, TableChange):
                 continue
-            if self._flush_logs.is_due(change.reason, self._parts.clock()):
-                log.warning("feed.flushed", dimension=self._parts.dimension, reason=change.reason)
-        self._runner.on_changes(changes, self._parts.origin)
-        self._parts.on_changes(changes)
-
-
-def _health(settings: FeedSettings) -> FeedHealth:
-    return FeedHealth(
-        max_silence_s=settings.max_silence_s, max_staleness_s=settings.max_staleness_s
-    )
+            if self._flush_logs.is_due(change.reason, self._runner.clock()):
+                log.warning("feed.flushed", dimension=self._runner.name, reason=change.reason)
+        self._runner.on_changes(changes, self._origin)
+        self._lookups.on_changes(changes)

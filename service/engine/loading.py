@@ -5,14 +5,13 @@ A failed load changes nothing. The core merges the rows.
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from lookup_core.backoff import Backoff
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.settings import FullSettings, WhileLoading
+from lookup_core.settings import WhileLoading
 from lookup_core.statistics import LoadResult, LoadStatistics
 from lookup_core.table.reload import next_load_at
 from lookup_core.table.table_load import TableLoad
@@ -27,18 +26,6 @@ log = structlog.get_logger()
 _POLL_S = 0.5  # between two checks whether a load is due
 
 
-@dataclass(frozen=True, slots=True)
-class LoadingParts:
-    """The source of the rows, and the schedule."""
-
-    dimension: str
-    source: Source
-    settings: FullSettings
-    feed: Feed | None = None  # must be live before a load begins
-    clock: Callable[[], float] = time.monotonic
-    wall_clock: Callable[[], float] = time.time
-
-
 class Loading:
     """The loads of one runner's table; used by one event loop only.
 
@@ -46,26 +33,34 @@ class Loading:
     """
 
     def __init__(
-        self, runner: StateRunner, parts: LoadingParts, *, former: LoadStatistics | None = None
+        self,
+        runner: StateRunner,
+        source: Source,
+        *,
+        feed: Feed | None = None,
+        former: LoadStatistics | None = None,
     ) -> None:
+        """The feed, if there is one, must be live before a load begins."""
         self._runner = runner
-        self._parts = parts
+        self._source = source
+        self._feed = feed
+        self._settings = runner.settings.full
         self._backoff = Backoff()
         self._due_at: float | None = None  # None: on demand
         self._is_requested = asyncio.Event()
         self._statistics = LoadStatistics(counts=(former or LoadStatistics()).counts)
         self._is_loading = False
         self._coordinator: SourceCoordinator | None = None  # of the last load
-        if parts.settings.while_loading is WhileLoading.WAIT:
-            runner.state.hold_until(parts.clock() + parts.settings.warmup_max_wait_s)
+        if self._settings.while_loading is WhileLoading.WAIT:
+            runner.state.hold_until(runner.clock() + self._settings.warmup_max_wait_s)
 
     async def run(self) -> None:
         """Load whenever it is due, until cancelled, which drops the load under way."""
         while True:
             await self._wait_until_due()
-            if self._parts.feed is not None:
-                await self._parts.feed.wait_until_live()
-            now = self._parts.clock()
+            if self._feed is not None:
+                await self._feed.wait_until_live()
+            now = self._runner.clock()
             await asyncio.sleep(self._runner.state.load_from(now) - now)
             self._is_requested.clear()  # later requests need another load
             await self._load()
@@ -100,10 +95,10 @@ class Loading:
             await pause(self._is_requested, _POLL_S)
 
     def _is_due(self) -> bool:
-        return self._due_at is not None and self._parts.clock() >= self._due_at
+        return self._due_at is not None and self._runner.clock() >= self._due_at
 
     async def _load(self) -> None:
-        began_at = self._parts.clock()
+        began_at = self._runner.clock()
         load = self._runner.state.begin_load(began_at)
         self._statistics = replace(self._statistics, rows=0)
         self._is_loading = True
@@ -119,34 +114,34 @@ class Loading:
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:
-            self._on_success(load.row_count, self._parts.clock() - began_at)
+            self._on_success(load.row_count, self._runner.clock() - began_at)
         else:
             await self._on_outdated(load.row_count)
 
     async def _read(self, load: TableLoad) -> bool:
         def take(piece: SplitPiece) -> None:
-            load.take(piece.changes, piece.snapshot, now=self._parts.clock())
+            load.take(piece.changes, piece.snapshot, now=self._runner.clock())
             self._statistics = replace(self._statistics, rows=load.row_count)
 
         self._coordinator = SourceCoordinator(
-            self._parts.source,
+            self._source,
             self._runner.schema,
             take=take,
-            settings=CoordinatorSettings(self._parts.dimension),
-            clock=self._parts.clock,
+            settings=CoordinatorSettings(self._runner.name),
+            clock=self._runner.clock,
         )
         await self._coordinator.run()
-        return load.finish(self._parts.clock())
+        return load.finish(self._runner.clock())
 
     def _on_success(self, rows: int, seconds: float) -> None:
         self._count(LoadResult.OK)
         self._backoff.on_success()
         self._statistics = replace(self._statistics, last_seconds=seconds, last_error=None)
-        now, wall_s = self._parts.clock(), self._parts.wall_clock()
-        self._due_at = next_load_at(self._parts.settings.reload, now=now, wall_s=wall_s)
+        now, wall_s = self._runner.clock(), time.time()
+        self._due_at = next_load_at(self._settings.reload, now=now, wall_s=wall_s)
         log.info(
             "dimension.loaded",
-            dimension=self._parts.dimension,
+            dimension=self._runner.name,
             row_count=rows,
             seconds=round(seconds, 3),
             rows_per_second=round(rows / max(seconds, 1e-3)),
@@ -154,26 +149,26 @@ class Loading:
 
     async def _on_outdated(self, rows: int) -> None:
         self._count(LoadResult.OUTDATED)
-        log.warning("dimension.load_outdated", dimension=self._parts.dimension, row_count=rows)
-        self._due_at = self._parts.clock()  # the request is still open
+        log.warning("dimension.load_outdated", dimension=self._runner.name, row_count=rows)
+        self._due_at = self._runner.clock()  # the request is still open
         # If flushes come faster than loads end, loads must not follow without a pause.
         await asyncio.sleep(self._backoff.on_failure(jitter()))
 
     async def _on_failure(self, error: Exception) -> None:
         if not isinstance(error, BackendError):
-            log.error("dimension.load_broke", dimension=self._parts.dimension, exc_info=error)
+            log.error("dimension.load_broke", dimension=self._runner.name, exc_info=error)
             error = BackendError(ErrorCode.INTERNAL, "the load broke; see the log")
         self._count(LoadResult.ERROR)
         self._statistics = replace(self._statistics, last_error=error.detail)
         pause_s = self._backoff.on_failure(jitter())
         log.warning(
             "dimension.load_failed",
-            dimension=self._parts.dimension,
+            dimension=self._runner.name,
             code=error.code,
             detail=error.detail,
             next_try_s=round(pause_s, 1),
         )
-        self._due_at = self._parts.clock() + pause_s
+        self._due_at = self._runner.clock() + pause_s
         if error.code is ErrorCode.SCHEMA_CHANGED:
             await self._runner.is_unchanged()  # if it is not, another runner takes over
         await asyncio.sleep(pause_s)

@@ -33,15 +33,3 @@ class Observer(Protocol):
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
         """A lookup, of any number of keys, got its last answer."""
-
-
-class NullObserver:
-    """Ignores all events; the default."""
-
-    def query_ended(
-        self, dimension: str, *, keys: int, seconds: float, result: QueryStatus
-    ) -> None:
-        """Ignore it."""
-
-    def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """Ignore it."""

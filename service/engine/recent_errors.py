@@ -36,7 +36,9 @@ class RecentErrors:
         now = self.now()
         known = self._episode(error.code, error.detail, now)
         # The backend's detail says more than the meaning of the code.
-        self._put(replace(known, detail=error.detail, queries=known.queries + 1, last_at=now))
+        self._errors.append(
+            replace(known, detail=error.detail, queries=known.queries + 1, last_at=now)
+        )
 
     def on_answers(self, answers: Sequence[Answer]) -> None:
         """Lookups were answered, most of them without errors."""
@@ -52,7 +54,7 @@ class RecentErrors:
     def _on_keys_failed(self, code: ErrorCode, keys: int) -> None:
         now = self.now()
         known = self._episode(code, code.meaning, now)
-        self._put(replace(known, keys=known.keys + keys, last_at=now))
+        self._errors.append(replace(known, keys=known.keys + keys, last_at=now))
 
     def _episode(self, code: ErrorCode, detail: str, now: float) -> RecentError:
         """The entry of the present episode, removed from the list, or a new one."""
@@ -62,14 +64,11 @@ class RecentErrors:
                 return error
         return RecentError(code, detail, first_at=now, last_at=now)
 
-    def _put(self, error: RecentError) -> None:
-        self._errors.append(error)
-
 
 class DimensionRecord:
     """Implements `service.engine.observer.Observer` over all schemas of a dimension."""
 
-    def __init__(self, observer: Observer, clock: Callable[[], float]) -> None:
+    def __init__(self, observer: Observer | None, clock: Callable[[], float]) -> None:
         self._observer = observer
         self.errors = RecentErrors(clock)
         self.queries = 0  # every attempt counts
@@ -81,8 +80,10 @@ class DimensionRecord:
         """Count the query, whatever its result."""
         self.queries += 1
         self.batch_keys += keys
-        self._observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)
+        if self._observer is not None:
+            self._observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)
 
     def lookup_ended(self, dimension: str, *, seconds: float) -> None:
         """Forward the event."""
-        self._observer.lookup_ended(dimension, seconds=seconds)
+        if self._observer is not None:
+            self._observer.lookup_ended(dimension, seconds=seconds)

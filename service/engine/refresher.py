@@ -1,15 +1,14 @@
 """Refresher of one dimension: its feed, loads and warm-up, restarted with each schema.
 
-No lookup passes through it: the dimension hands in callbacks for what its feed reports.
+Starts no lookup: its feed reports changes to those that wait for them.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lookup_core.changelog.change_decoder import Change
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState, served_for_s, staleness_limit_s
 from lookup_core.settings import CacheMode, DimensionSettings
@@ -20,9 +19,10 @@ from lookup_core.statistics import (
     RefreshStatistics,
 )
 from service.connectors.ports.source import Source
-from service.engine.feed import Feed, FeedParts
-from service.engine.loading import Loading, LoadingParts
+from service.engine.feed import Feed
+from service.engine.loading import Loading
 from service.engine.state_runner import StateRunner
+from service.engine.waiting_for_changes import WaitingForChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +73,28 @@ class Refresher:
         runner: StateRunner,
         tasks: asyncio.TaskGroup,
         *,
-        on_changes: Callable[[Sequence[Change]], None],
-        on_watermark: Callable[[int], None],
+        lookups: WaitingForChanges,
     ) -> None:
         """Refresh this runner from now on, and no other; totals of the former one count on.
 
-        The callbacks get what the feed reports, after the runner has applied it.
+        The lookups hear of the feed's changes after the runner has applied them.
         """
         if self._task is not None:
             self._task.cancel()
         feed, loading = self._feed_statistics(), self.load_statistics()
         self._runner = runner
         if self._sources.changes is not None:
-            parts = FeedParts(
-                dimension=self._settings.name,
-                source=self._sources.changes,
+            self._feed = Feed(
+                runner,
+                self._sources.changes,
                 origin=self._sources.origin,
-                settings=self._settings.feed,
-                on_changes=on_changes,
-                on_watermark=on_watermark,
-                clock=self._clock,
+                lookups=lookups,
+                former=feed,
             )
-            self._feed = Feed(runner, parts, former=feed)
         if self._settings.cache.mode is CacheMode.FULL:
             assert self._sources.table is not None  # as the application wires it
-            load_parts = LoadingParts(
-                dimension=self._settings.name,
-                source=self._sources.table,
-                settings=self._settings.full,
-                feed=self._feed,
-                clock=self._clock,
-            )
-            self._loading = Loading(runner, load_parts, former=loading)
+            table = self._sources.table
+            self._loading = Loading(runner, table, feed=self._feed, former=loading)
         self._task = tasks.create_task(self._run())
 
     def reload(self) -> None:

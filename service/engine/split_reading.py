@@ -6,10 +6,9 @@ Knows neither the state of the splits nor the meaning of the pieces.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -85,27 +84,12 @@ class SplitBuffer(Generic[Parcel]):
         return parcel
 
 
-class Openable(Protocol):
-    """A reader or enumerator."""
-
-    async def __aenter__(self) -> Self:
-        """Connect; raises BackendError."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect."""
-
-
-Adapter = TypeVar("Adapter", bound=Openable)
+Adapter = TypeVar("Adapter")
 
 
 @asynccontextmanager
-async def opened_adapter(adapter: Adapter) -> AsyncIterator[Adapter]:
-    """The adapter, open until the block ends; raises BackendError if it cannot be opened.
+async def opened_adapter(adapter: AbstractAsyncContextManager[Adapter]) -> AsyncIterator[Adapter]:
+    """The reader or enumerator, open until the block ends; BackendError if it cannot be opened.
 
     An error at its end is logged only: everything is read by then.
     """
@@ -113,10 +97,10 @@ async def opened_adapter(adapter: Adapter) -> AsyncIterator[Adapter]:
     try:
         yield opened
     finally:
-        await _close(opened)
+        await _close(adapter)
 
 
-async def _close(adapter: Openable) -> None:
+async def _close(adapter: AbstractAsyncContextManager[Any]) -> None:
     try:
         await backend_call(adapter.__aexit__(None, None, None), timeout_s=_CLOSING_TIMEOUT_S)
     except BackendError as error:

@@ -13,7 +13,7 @@ import structlog
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change
-from lookup_core.dimension.dimension_events import Effects, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
@@ -21,7 +21,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.ports.backend import Backend, FetchedRows
+from service.connectors.ports.backend import Backend
 from service.engine.backend_call import backend_call, checked_fetch
 from service.engine.gathering import Deliver, Submitted
 from service.engine.observer import QueryStatus
@@ -70,11 +70,12 @@ class StateRunner:
         self.state = DimensionState(parts.settings, schema, seed=random.getrandbits(63))
         self.wake = parts.wake
         self._parts = parts
-        self._clock = parts.clock
-        self._name = parts.settings.name
+        self.settings = parts.settings
+        self.clock = parts.clock
+        self.name = parts.settings.name
         self._callers: dict[LookupId, tuple[Caller, float]] = {}  # with the start of the lookup
         self._queries: dict[BatchId, asyncio.Task[None]] = {}
-        self._spans = QuerySpans(self._name, parts.tracer, self._traced_callers)
+        self._spans = QuerySpans(self.name, parts.tracer, self._traced_callers)
         self._server = ""  # of the last answer
         self._former_servers: set[str] = set()
         self._failover_logs = EventRateLimit()
@@ -87,7 +88,7 @@ class StateRunner:
 
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
         """Send queries and end lookups that are due; returns when the next step is due."""
-        now = self._clock()
+        now = self.clock()
         self._carry_out(self.state.expire(now))
         if self.state.start_probe_if_due(now):
             tasks.create_task(self._probe())
@@ -113,7 +114,7 @@ class StateRunner:
 
     def hit(self, value: object) -> Hit | None:
         """A lookup of one key that is cached; None if `submit` is needed."""
-        now = self._clock()
+        now = self.clock()
         hit = self.state.hit(value, now)
         if hit is not None:
             self._observe_end(now)
@@ -121,7 +122,7 @@ class StateRunner:
 
     def revisit(self, bookmark: Bookmark) -> float | None:
         """A lookup of the row of a former hit: its age; None if `hit` is needed."""
-        now = self._clock()
+        now = self.clock()
         age_s = self.state.revisit(bookmark, now)
         if age_s is not None:
             self._observe_end(now)
@@ -129,7 +130,7 @@ class StateRunner:
 
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
         """Apply changes of rows."""
-        self.state.on_changes(changes, origin, self._clock())
+        self.state.on_changes(changes, origin, self.clock())
         self.wake()  # missing keys may be queried again
 
     def end_load(self) -> None:
@@ -160,9 +161,9 @@ class StateRunner:
         try:
             effects = await self._rows(order)
         except BackendError as error:
-            log.warning("query.failed", dimension=self._name, code=error.code, detail=error.detail)
+            log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
             effects = self.state.on_failure(
-                order.id, code=error.code, now=self._clock(), jitter=jitter()
+                order.id, code=error.code, now=self.clock(), jitter=jitter()
             )
         finally:
             self._queries.pop(order.id, None)
@@ -179,11 +180,10 @@ class StateRunner:
         return await self._attempt(order)
 
     async def _attempt(self, order: QueryOrder) -> Effects:
-        started_at = self._clock()
+        started_at = self.clock()
         known = self.state.known_rows(order.keys, started_at)
         if known is not None:  # the query waited for a load, which has ended
-            fetched = FetchedRows(known.ordinals, known.rows, read_at=known.read_at)
-            return self._on_rows(order, fetched)
+            return self._on_rows(order, known)
         result = QueryStatus.CANCELLED
         try:
             with self._spans.around(order):
@@ -196,27 +196,20 @@ class StateRunner:
             raise
         finally:
             self._parts.record.query_ended(
-                self._name,
+                self.name,
                 keys=order.keys.num_rows,
-                seconds=self._clock() - started_at,
+                seconds=self.clock() - started_at,
                 result=result,
             )
         return effects
 
     def _on_rows(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
-        self._on_server(fetched.store)
+        self._on_server(fetched.server)
         try:
-            return self.state.on_rows(
-                order.id,
-                ordinals=fetched.ordinals,
-                rows=fetched.rows,
-                snapshot=fetched.snapshot,
-                read_at=fetched.read_at,
-                now=self._clock(),
-            )
+            return self.state.on_rows(order.id, fetched, now=self.clock())
         except Exception as error:
             # The border of a task: rows that Arrow cannot hold fail their query, not the process.
-            log.exception("query.undeliverable", dimension=self._name)
+            log.exception("query.undeliverable", dimension=self.name)
             raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
 
     def _on_server(self, server: str) -> None:
@@ -229,10 +222,10 @@ class StateRunner:
         if self._server not in {"", server}:
             self._former_servers.add(self._server)
             removed = self.state.invalidate(None, InvalidationOrigin.FAILOVER)
-            if self._failover_logs.is_due("failover", self._clock()):
+            if self._failover_logs.is_due("failover", self.clock()):
                 log.warning(
                     "dimension.failover",
-                    dimension=self._name,
+                    dimension=self.name,
                     before=self._server,
                     now=server,
                     forgotten=removed,
@@ -247,8 +240,8 @@ class StateRunner:
         except BackendError as failure:
             error = failure.code
         else:
-            log.info("dimension.backend_is_back", dimension=self._name)
-        self.state.on_probe(error, now=self._clock(), jitter=jitter())
+            log.info("dimension.backend_is_back", dimension=self.name)
+        self.state.on_probe(error, now=self.clock(), jitter=jitter())
         self.wake()  # queries may be sent, or the next probe is due
 
     def _traced_callers(self, batch_id: BatchId) -> list[CallerSpan]:
@@ -273,7 +266,7 @@ class StateRunner:
             self.wake()  # a slot is free
 
     def _observe_end(self, started_at: float) -> None:
-        self._parts.record.lookup_ended(self._name, seconds=self._clock() - started_at)
+        self._parts.record.lookup_ended(self.name, seconds=self.clock() - started_at)
 
 
 def _has_stale_rows(answer: Answer) -> bool:

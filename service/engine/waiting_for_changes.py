@@ -31,13 +31,11 @@ class _Waiting:
 class WaitingForChanges:
     """Passes lookups to the runner, at once or after their wait; used by one event loop only."""
 
-    def __init__(
-        self, runner: StateRunner, *, new_id: Callable[[], LookupId], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, runner: StateRunner, *, new_id: Callable[[], LookupId]) -> None:
         self._runner = runner
         self._wait = runner.state.wait
         self._new_id = new_id
-        self._clock = clock
+        self._clock = runner.clock
         self._waiting: dict[LookupId, _Waiting] = {}
 
     @property

@@ -1,8 +1,10 @@
 """Prometheus collector of totals and levels: reads all statistics at each scrape."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from enum import Enum
+from typing import Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -19,7 +21,9 @@ from lookup_core.statistics import (
     InvalidationOrigin,
     LoadResult,
     LoadStatistics,
+    MemoryStatistics,
     RefreshStatistics,
+    UnusedMessage,
 )
 from service.observability import metrics
 from service.observability.metrics import (
@@ -33,25 +37,7 @@ from service.observability.metrics import (
 Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float]]  # (label values, value)
 _Dimensions: TypeAlias = Mapping[str, DimensionStatistics]
 _Refreshes: TypeAlias = Mapping[str, RefreshStatistics]
-
-
-class MemoryFigures(Protocol):
-    """The last reading of the memory guard."""
-
-    @property
-    def resident_bytes(self) -> int:
-        """Resident memory of the process."""
-        ...
-
-    @property
-    def used_share(self) -> float:
-        """Share of the limit."""
-        ...
-
-    @property
-    def level(self) -> int:
-        """Pressure level, 0 to 3."""
-        ...
+Kind = TypeVar("Kind", bound=Enum)
 
 
 class HeldCertificate(Protocol):
@@ -76,7 +62,7 @@ class Collector:
     undescribed: Callable[[], Container[str]]  # dimensions that refuse lookups
     uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
     lag_s: Callable[[], float]
-    memory: Callable[[], MemoryFigures]
+    memory: Callable[[], MemoryStatistics]
     version: str
     certificate: HeldCertificate | None  # None: no samples; a zero would look expired
 
@@ -133,28 +119,21 @@ _OF_DIMENSIONS: tuple[tuple[Metric, Callable[[DimensionStatistics], float]], ...
 def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:
     for metric, read in _OF_DIMENSIONS:
         yield sampled_family(metric, [((name,), read(each)) for name, each in dimensions.items()])
-    yield sampled_family(metrics.LOOKUPS, _outcomes(dimensions))
-    yield sampled_family(metrics.CACHE_EVICTIONS, _evictions(dimensions))
-    yield sampled_family(metrics.INVALIDATIONS, _invalidations(dimensions))
+    outcomes = {name: each.outcomes for name, each in dimensions.items()}
+    yield sampled_family(metrics.LOOKUPS, _by_kind(outcomes, Outcome))
+    evictions = {name: each.cache.evictions for name, each in dimensions.items()}
+    yield sampled_family(metrics.CACHE_EVICTIONS, _by_kind(evictions, EvictionReason))
+    invalidations = {name: each.invalidations for name, each in dimensions.items()}
+    yield sampled_family(metrics.INVALIDATIONS, _by_kind(invalidations, InvalidationOrigin))
 
 
-def _outcomes(dimensions: _Dimensions) -> Samples:
-    # All outcomes from the start: a rate over a series that appears late misses its first step.
-    for name, each in dimensions.items():
-        for outcome in Outcome:
-            yield (name, outcome.label), each.outcomes.get(outcome, 0)
-
-
-def _evictions(dimensions: _Dimensions) -> Samples:
-    for name, each in dimensions.items():
-        for reason in EvictionReason:
-            yield (name, reason.value), each.cache.evictions.get(reason, 0)
-
-
-def _invalidations(dimensions: _Dimensions) -> Samples:
-    for name, each in dimensions.items():
-        for origin in InvalidationOrigin:
-            yield (name, origin.value), each.invalidations.get(origin, 0)
+def _by_kind(counts: Mapping[str, Mapping[Kind, float]], kinds: Iterable[Kind]) -> Samples:
+    # All kinds from the start: a rate over a series that appears late misses its first step.
+    kinds = [*kinds]
+    for name, own in counts.items():
+        for kind in kinds:
+            label = kind.label if isinstance(kind, Outcome) else str(kind.value)
+            yield (name, label), own.get(kind, 0)
 
 
 _OF_REFRESHES: tuple[tuple[Metric, Callable[[RefreshStatistics], float | None]], ...] = (
@@ -182,12 +161,29 @@ def _refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
         yield sampled_family(metric, _known(values))
     for metric, of_feed in _OF_FEEDS:
         yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
-    yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, _unused(feeds))
+    unused = {name: each.unused_messages for name, each in feeds.items()}
+    messages = _by_kind(unused, UnusedMessage)
+    yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, messages)
     for metric, of_load in _OF_LOADS:
         yield sampled_family(metric, _known({name: of_load(each) for name, each in loads.items()}))
-    yield sampled_family(metrics.DIMENSION_LOADS, _loads(loads))
-    yield sampled_family(metrics.DIMENSION_SPLITS, _split_states(refreshes))
-    yield sampled_family(metrics.DIMENSION_SPLIT_FAILURES, _failures(feeds, loads))
+    results = {name: each.counts for name, each in loads.items()}
+    yield sampled_family(metrics.DIMENSION_LOADS, _by_kind(results, LoadResult))
+    parts = {
+        name: [part for part in (each.feed, each.load) if part] for name, each in refreshes.items()
+    }
+    states = {
+        name: Counter(split.state for part in own for split in part.splits)
+        for name, own in parts.items()
+        if own
+    }
+    yield sampled_family(metrics.DIMENSION_SPLITS, _by_kind(states, SplitState))
+    # Two series, because each restarts at zero: Prometheus would misread a partial reset of a sum.
+    failures = [
+        ((name, kind.value), sum(split.failures_total for split in each.splits))
+        for kind, own in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads))
+        for name, each in own.items()
+    ]
+    yield sampled_family(metrics.DIMENSION_SPLIT_FAILURES, failures)
 
 
 def _seconds(watermark_ms: int) -> float | None:
@@ -200,54 +196,25 @@ def _unread(split: SplitProgress) -> int:
     return max(0, split.total - split.position)
 
 
-def _unused(feeds: Mapping[str, FeedStatistics]) -> Samples:
-    for name, each in feeds.items():
-        for reason, count in each.unused_messages.items():
-            yield (name, reason.value), count
-
-
-def _loads(loads: Mapping[str, LoadStatistics]) -> Samples:
-    for name, each in loads.items():
-        for result in LoadResult:
-            yield (name, result.value), each.counts.get(result, 0)
-
-
-def _split_states(refreshes: _Refreshes) -> Samples:
-    for name, each in refreshes.items():
-        parts = [part for part in (each.feed, each.load) if part is not None]
-        states = [split.state for part in parts for split in part.splits]
-        for state in SplitState if parts else ():
-            yield (name, state.value), states.count(state)
-
-
-def _failures(feeds: Mapping[str, FeedStatistics], loads: Mapping[str, LoadStatistics]) -> Samples:
-    # Two series, because each restarts at zero: Prometheus would misread a partial reset of a sum.
-    for kind, sources in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads)):
-        for name, each in sources.items():
-            yield (name, kind.value), sum(split.failures_total for split in each.splits)
-
-
 def _channel_families(
     channels: Sequence[ChannelStatistics], dimensions: Sequence[str]
 ) -> Iterator[Family]:
     by_name = {name: [each for each in channels if each.dimension == name] for name in dimensions}
     backlogs = {name: sum(each.backlog_records for each in own) for name, own in by_name.items()}
     yield sampled_family(metrics.BACKLOG_RECORDS, _known(backlogs))
-    yield sampled_family(metrics.CREDIT_RECORDS, _credit(by_name))
-    yield sampled_family(metrics.CHANNELS, _channel_states(by_name))
-
-
-def _credit(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
-    for name, own in by_name.items():
-        yield (name, CreditKind.EXCLUSIVE.value), sum(each.exclusive_records for each in own)
-        yield (name, CreditKind.FLOATING.value), sum(each.floating_records for each in own)
-
-
-def _channel_states(by_name: Mapping[str, Sequence[ChannelStatistics]]) -> Samples:
-    for name, own in by_name.items():
-        idle = sum(each.is_idle for each in own)
-        yield (name, ChannelState.ACTIVE.value), len(own) - idle
-        yield (name, ChannelState.IDLE.value), idle
+    credit = {
+        name: {
+            CreditKind.EXCLUSIVE: sum(each.exclusive_records for each in own),
+            CreditKind.FLOATING: sum(each.floating_records for each in own),
+        }
+        for name, own in by_name.items()
+    }
+    yield sampled_family(metrics.CREDIT_RECORDS, _by_kind(credit, CreditKind))
+    states = {
+        name: Counter(ChannelState.IDLE if each.is_idle else ChannelState.ACTIVE for each in own)
+        for name, own in by_name.items()
+    }
+    yield sampled_family(metrics.CHANNELS, _by_kind(states, ChannelState))
 
 
 def _certificate_families(certificate: HeldCertificate | None) -> Iterator[Family]:

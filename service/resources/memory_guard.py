@@ -10,6 +10,7 @@ from enum import IntEnum
 import pyarrow as pa
 import structlog
 
+from lookup_core.statistics import MemoryStatistics
 from service.resources.memory_reading import MemoryReading
 
 log = structlog.get_logger()
@@ -69,15 +70,6 @@ class Relief:
     limit_caches: Callable[[float], None]  # the allowed share of their bounds
     allow_credit: Callable[[bool], None]
     allow_requests: Callable[[bool], None]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStatistics:
-    """The last reading and its level."""
-
-    resident_bytes: int
-    used_share: float  # of the limit; determines the level
-    level: PressureLevel
 
 
 class MemoryGuard:

@@ -21,7 +21,7 @@ from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.lookup_scheduler import LearnedCosts
-from lookup_core.protocol.server_channel import PingRateLimit
+from lookup_core.protocol.server_channel import ping_limit
 from service.engine.tracer import Tracer
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.channel_registry import ChannelRegistry
@@ -113,7 +113,7 @@ class StreamConnection:
             on_sending=self._on_sending,
             on_sent=self._on_sent,
         )
-        self._pings = PingRateLimit(parts.queue.now())
+        self._pings = ping_limit()
         self._opening: dict[int, asyncio.Task[None]] = {}  # {channel being opened: task}
         self._channels: dict[int, ChannelLookups] = {}
         self._is_greeted = False

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 
@@ -83,11 +84,10 @@ class Connection:
                 self._backoff = self._new_backoff()
                 self._thread = threading.Thread(target=self._run, name="sidelook", daemon=True)
                 self._thread.start()
-        try:
+        with ExitStack() as stack:
+            stack.callback(session.close)
             self._wait_until_open(session, request)
-        except BaseException:
-            session.close()
-            raise
+            stack.pop_all()
         return session
 
     def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:

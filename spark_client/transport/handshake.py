@@ -5,6 +5,7 @@ Classifies refusals as final or retriable; the connection retries.
 
 import socket
 import time
+from contextlib import ExitStack
 from http import HTTPStatus
 
 from websockets.client import ClientProtocol
@@ -31,7 +32,8 @@ def handshake(
     """
     deadline_s = time.monotonic() + timeout_s
     connected = endpoint.connect(timeout_s, tls)
-    try:
+    with ExitStack() as stack:
+        stack.callback(connected.close)
         protocol = ClientProtocol(
             parse_uri(endpoint.web_socket_url),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
@@ -47,10 +49,8 @@ def handshake(
             raise SidecarUnreachable(endpoint.url, reason) from error
         _check_answer(protocol, endpoint.url, has_token=token is not None)
         connected.settimeout(0)
+        stack.pop_all()
         return WebSocket(connected, protocol, url=endpoint.url)
-    except BaseException:
-        connected.close()
-        raise
 
 
 def _send_request(

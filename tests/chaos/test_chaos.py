@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,6 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
-    WatermarkSettings,
 )
 from spark_client.transport.connection import Connection, Timing
 from tests.chaos.checker import Tally, tally
@@ -38,7 +37,6 @@ RECORDS = 360_000  # of one mode: more than a million in all three
 PARTITIONS = 4
 STALLED_S = 90.0
 CAPACITY = 2_000  # low, so that faults occur during the round
-WATERMARKS = WatermarkSettings(SCHEMA.get_field_index("at_ms"), DELAY_MS, INTERVAL_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,14 @@ def victim() -> Iterator[Victim]:
 
 def settings_of(mode: OutputMode) -> LookupSettings:
     """A timeout longer than each fault, and watermarks within the batches."""
-    return LookupSettings(mode=mode, capacity=CAPACITY, timeout_s=60.0, watermarks=WATERMARKS)
+    return LookupSettings(
+        mode=mode,
+        capacity=CAPACITY,
+        timeout_s=60.0,
+        event_time=SCHEMA.get_field_index("at_ms"),
+        watermark_delay_ms=DELAY_MS,
+        watermark_interval_ms=INTERVAL_MS,
+    )
 
 
 def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]) -> Round:
@@ -148,13 +153,7 @@ def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None
 def test_late_answers_change_nothing(victim: Victim, mode: OutputMode) -> None:
     """A late answer to a record that timed out is not emitted."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
-    settings = LookupSettings(
-        mode=mode,
-        capacity=CAPACITY,
-        timeout_s=0.4,
-        on_timeout=FailurePolicy.NULL,
-        watermarks=WATERMARKS,
-    )
+    settings = replace(settings_of(mode), timeout_s=0.4, on_timeout=FailurePolicy.NULL)
 
     shown = run_round(victim, settings, {freeze: 3, delay: 3})
 

@@ -27,6 +27,15 @@ def test_each_reason_is_logged_every_30_s(
     assert due == due_at
 
 
+def test_next_window_counts_suppressed_events() -> None:
+    """The first events of a window pass; the first of the next one has the number suppressed."""
+    limit = EventRateLimit(2, window_s=1.0)
+
+    counts = [limit.admit("down", now) for now in (0.0, 0.2, 0.4, 0.6, 1.0, 1.2, 1.4, 2.0)]
+
+    assert counts == [0, 0, None, None, 2, 0, None, 1]
+
+
 def test_success_ends_the_interval() -> None:
     """A fault that occurs again after a success is logged at once."""
     gate = EventRateLimit()

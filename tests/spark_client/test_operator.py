@@ -21,7 +21,6 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
-    WatermarkSettings,
 )
 from spark_client.transport.channel_session import IDLE_AFTER_S
 from spark_client.transport.connection import Connection, Timing
@@ -140,9 +139,9 @@ def test_failures_may_give_nulls(
 def test_watermarks_reach_the_sidecar() -> None:
     """One watermark for each batch, behind its lookups, and the maximal one at the end."""
     sidecar = FakeSidecar(DIMENSIONS)
-    watermarks = WatermarkSettings(column=1, delay_ms=10, interval_ms=None)
+    settings = LookupSettings(event_time=1, watermark_delay_ms=10)
 
-    Partition(sidecar, LookupSettings(watermarks=watermarks)).rows(batch(1, 2), batch(*range(9)))
+    Partition(sidecar, settings).rows(batch(1, 2), batch(*range(9)))
 
     sent = [each.watermark_ms for each in received(sidecar, frames.Watermark)]
     kinds = [type(each) for each in sidecar.memory.received]
@@ -155,12 +154,10 @@ def test_watermarks_reach_the_sidecar() -> None:
 def test_watermarks_never_overtake_lookups(capacity: int) -> None:
     """With any capacity a watermark is sent behind the records before it."""
     sidecar = FakeSidecar(DIMENSIONS)
-    watermarks = WatermarkSettings(column=1, delay_ms=0, interval_ms=2)
+    settings = LookupSettings(capacity=capacity, event_time=1, watermark_interval_ms=2)
 
     # Each row is its own event time.
-    Partition(sidecar, LookupSettings(capacity=capacity, watermarks=watermarks)).rows(
-        batch(*range(7))
-    )
+    Partition(sidecar, settings).rows(batch(*range(7)))
 
     records, marks = 0, []
     for frame in sidecar.memory.received:
@@ -180,7 +177,7 @@ def test_lookups_carry_the_latest_event_time(
     """Each lookup has the latest time of its records, if the dimension waits; none for NULLs."""
     sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
     times = pa.array([5, 9, 7, None, None, None], pa.int64())
-    settings = LookupSettings(capacity=2, watermarks=WatermarkSettings(1, 0, None))
+    settings = LookupSettings(capacity=2, event_time=1)
 
     Partition(sidecar, settings).rows(pa.record_batch([pa.array(range(6)), times], ["id", "ts"]))
 

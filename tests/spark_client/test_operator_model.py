@@ -23,7 +23,6 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
-    WatermarkSettings,
 )
 from spark_client.output_columns import column_casts, joined_output
 from tests.spark_client.builders import Partition
@@ -136,7 +135,8 @@ def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
             mode,
             scenario.capacity,
             on_timeout=FailurePolicy.NULL,
-            watermarks=None if interval_ms is None else WatermarkSettings(1, 0, interval_ms),
+            event_time=None if interval_ms is None else 1,
+            watermark_interval_ms=interval_ms,
         ),
     )
     operator = LookupOperator(plan, channel, clock=lambda: channel.now_s)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from typing import Self
 
 import structlog
@@ -109,12 +110,11 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
     async def opened(cls, settings: KafkaSettings) -> Self:
         """A connected consumer; raises BackendError."""
         with mapped_errors(settings):
-            consumer = cls(settings)
-            try:
+            async with AsyncExitStack() as stack:
+                consumer = cls(settings)
+                stack.push_async_callback(consumer.close)
                 await consumer.start()
-            except BaseException:
-                await consumer.close()
-                raise
+                stack.pop_all()
         return consumer
 
     async def start(self) -> None:

@@ -9,10 +9,10 @@ from typing import Self
 
 import pyarrow as pa
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.ports.row_index import RowIndex
 
 
@@ -27,7 +27,7 @@ class FakeBackend:
         self.describe_error: BackendError | None = None  # raised by `describe` while set
         self.probe_error: BackendError | None = None  # raised by `probe` while set
         self.probes_total = 0
-        self.store = ""  # the reported origin of its rows
+        self.server = ""  # the reported origin of its rows
         self.snapshot: TableSnapshot | None = None  # reported with its rows
         self.descriptions_total = 0  # failed ones included
         self._put(rows, schema)
@@ -75,7 +75,7 @@ class FakeBackend:
         found = self._rows.take(pa.array(matches.positions, pa.int64())).combine_chunks()
         columns = [column.combine_chunks() for column in found.columns]
         rows = pa.record_batch(columns, schema=self._schema.columns)
-        return FetchedRows(matches.ordinals, rows, self.store, self.snapshot)
+        return FetchedRows(matches.ordinals, rows, self.server, self.snapshot)
 
     def replace(self, rows: pa.Table, schema: DimensionSchema) -> None:
         """Replace the rows; fetches fail until the next `describe`."""

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import pyarrow as pa
 import structlog
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.event_rate_limit import EventRateLimit
@@ -23,7 +23,7 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.search import parquet_search
-from service.connectors.ports.backend import FetchedRows
+from service.connectors.ports.backend import Backend
 from service.file_identity import FileIdentity
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ class _Loaded:
         return self.checked_at + min(_MAX_CHECK_INTERVAL_S, interval_s)
 
 
-class ParquetBackend:
+class ParquetBackend(Backend):
     """Rows of a Parquet file or folder in memory; a key may have several rows.
 
     While the file cannot be read, the previous rows stay, with their age.
@@ -74,10 +74,6 @@ class ParquetBackend:
         self._logged: ParquetFile | None = None
         self._warnings = EventRateLimit()
         self._described: DimensionSchema | None = None
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare: the file may be created later."""
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Release the rows."""
@@ -135,7 +131,7 @@ class ParquetBackend:
         return self._loaded
 
 
-class ParquetScan:
+class ParquetScan(Backend):
     """Rows of a Parquet file or folder, searched at each fetch; a key may have several rows."""
 
     uses_index = False
@@ -148,10 +144,6 @@ class ParquetScan:
         self._read_schema = partial(parquet_schema, path, key, columns=columns)
         self._thread = FileThread(path)
         self._described: DimensionSchema | None = None
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare: the file may be created later."""
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """End the thread."""

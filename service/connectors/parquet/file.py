@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import types
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from service.connectors.parquet.rows import row_fields
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.ports.row_index import RowIndex
 from service.file_identity import FileIdentity
 

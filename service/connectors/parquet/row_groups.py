@@ -20,7 +20,7 @@ from service.connectors.parquet.file import (
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
 from service.connectors.ports.loaded_rows import loaded_rows
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.file_identity import FileIdentity
 
@@ -100,7 +100,7 @@ class ParquetRowGroupEnumerator:
             )
 
 
-class ParquetRowGroupReader:
+class ParquetRowGroupReader(SplitReader):
     """Reads one row group at a time; when it is closed, its thread finishes the current batch."""
 
     def __init__(self, path: Path, schema: DimensionSchema) -> None:
@@ -112,10 +112,6 @@ class ParquetRowGroupReader:
         self._thread = FileThread(path)
         self._is_paused = False
         self._pending: PendingRead[pa.RecordBatch] = PendingRead()
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare."""
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Release the file."""

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import types
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.file import (
@@ -25,7 +26,6 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import IsAbandoned
 from service.connectors.parquet.rows import ParquetRows, row_fields
-from service.connectors.ports.backend import FetchedRows
 
 # Types whose statistics all writers sort as comparisons do.
 _HAS_ORDERED_STATISTICS = (

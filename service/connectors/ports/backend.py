@@ -1,48 +1,24 @@
 """Backend port: queries a database, or files, for a dimension's rows by key."""
 
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.freshness.table_snapshot import TableSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedRows:
-    """The rows of a batch of keys; keys without a row are left out."""
-
-    ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
-    rows: pa.RecordBatch  # [m] all columns of the dimension
-    store: str = ""  # which server responded, if known: another may hold other rows
-    snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
-    read_at: float | None = None  # monotonic seconds; None: after the request
-
-
-class Backend(Protocol):
+class Backend(AbstractAsyncContextManager["Backend"], Protocol):
     """Fetches the rows of many keys per query; opened and closed by `async with`.
 
-    Opening does not require a running database: `describe` is repeated until it succeeds.
+    Opening does not connect: `describe` is repeated until it succeeds. Closing takes at most a
+    second, and never raises.
     """
 
     @property
     def uses_index(self) -> bool | None:
         """Whether keys are found by an index, not a scan; None before the first `describe`."""
-
-    async def __aenter__(self) -> Self:
-        """Prepare, without connecting."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close all connections within a second; never raises."""
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the exact types of key and columns.

@@ -1,18 +1,18 @@
 """Backend wrappers for keys with several rows: first match, all matches, or versions."""
 
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.operator.as_of import EARLIEST_US, is_moment, moments_us
 from lookup_core.settings import Match
-from service.connectors.ports.backend import Backend, FetchedRows
+from service.connectors.ports.backend import Backend
 
 
 class _Wrapper:
@@ -30,13 +30,8 @@ class _Wrapper:
         await self._backend.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._backend.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._backend.__aexit__(None, None, None)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Probe the wrapped backend."""

@@ -1,9 +1,9 @@
 """Source port, after Flink's FLIP-27: loads a dimension or follows its changes."""
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension_schema import DimensionSchema
@@ -33,23 +33,11 @@ class SplitPiece:
     undecodable: int = 0  # messages that count as changes of the whole table
 
 
-class SourceConnection(Protocol):
-    """Opened and closed by `async with`."""
+class SplitEnumerator(AbstractAsyncContextManager["SplitEnumerator"], Protocol):
+    """Finds the splits of a source; opened before the first reader, closed after the last.
 
-    async def __aenter__(self) -> Self:
-        """Connect; raises BackendError."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Disconnect within a second; never raises."""
-
-
-class SplitEnumerator(SourceConnection, Protocol):
-    """Finds the splits of a source; opened before the first reader, closed after the last."""
+    `async with` connects, or raises BackendError. It disconnects within a second, without raising.
+    """
 
     @property
     def discovery_interval_s(self) -> float | None:
@@ -59,10 +47,11 @@ class SplitEnumerator(SourceConnection, Protocol):
         """All current splits, known ones included; raises BackendError."""
 
 
-class SplitReader(SourceConnection, Protocol):
+class SplitReader(AbstractAsyncContextManager["SplitReader"], Protocol):
     """Reads one or several splits, by the source's reading mode.
 
-    After a BackendError the reader is closed, and a new one continues at the last positions.
+    Opened and closed like an enumerator. After a BackendError the reader is closed, and a new one
+    continues at the last positions.
     """
 
     async def assign(self, split: Split, *, position: int | None) -> None:

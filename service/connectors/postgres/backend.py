@@ -9,9 +9,9 @@ from typing import Any, Self
 import pyarrow as pa
 import structlog
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import PostgresConnections, Records
@@ -124,7 +124,7 @@ class PostgresBackend:
             fetched = replace(fetched, ordinals=order[fetched.ordinals])
         if fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
-        return replace(fetched, store=reply.server_id)
+        return replace(fetched, server=reply.server_id)
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         settings, key = self._settings, table.schema.key

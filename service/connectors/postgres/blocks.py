@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.rows import as_described, checked_rows, no_rows, parsed_snapshot
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 

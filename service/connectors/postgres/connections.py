@@ -1,7 +1,8 @@
 """PostgreSQL connection pool: queries with a hard time limit, the server's identity, closing."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -224,6 +225,36 @@ def _is_gone(session: PostgresSession) -> bool:
 
 async def _keep(connection: Connection) -> None:
     """Skip the pool's reset, a round trip per query: queries change no session state."""
+
+
+class DedicatedSession:
+    """One connection outside the pool, of a load or a listener."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._connection: Connection | None = None
+
+    async def close(self) -> None:
+        """Close the connection; terminate it after a second, or on cancellation. Never raises."""
+        if self._connection is not None and not self._connection.is_closed():
+            await close_session(self._connection)
+
+    @asynccontextmanager
+    async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
+        """Raise BackendError in time; the connection is terminated unless the block succeeds."""
+        with ExitStack() as stack, mapped_errors(self._table):
+            stack.callback(self._terminate)
+            async with asyncio.timeout(timeout_s):
+                yield
+            stack.pop_all()
+
+    def failure(self, code: ErrorCode, reason: str) -> BackendError:
+        """The error of this table."""
+        return BackendError(code, f"{self._table}: {reason}")
+
+    def _terminate(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
 
 
 async def close_session(connection: Connection) -> None:

@@ -13,7 +13,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.connections import Connection, close_session
+from service.connectors.postgres.connections import Connection, DedicatedSession
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.triggers import TRIGGERS, TriggerCheck, trigger_names
 
@@ -73,7 +73,7 @@ class PostgresNotificationsSettings:
         }
 
 
-class PostgresNotificationsSession:
+class PostgresNotificationsSession(DedicatedSession):
     """Listens while it is open.
 
     `hear` receives payloads, and heartbeats as milliseconds of the server's clock. `on_end` is
@@ -89,32 +89,27 @@ class PostgresNotificationsSession:
         on_end: Callable[[], None],
     ) -> None:
         assert schema.origin is not None  # every table of PostgreSQL has one
+        super().__init__(settings.table)
         names = trigger_names(settings.table, schema.key.names, channel=settings.channel)
         self.last_transaction_id = 0  # of the server when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, names, script=settings.script)
         self._hear = hear
         self._on_end = on_end
-        self._connection: Connection | None = None
         self._heartbeat_channel = ""
 
     async def __aenter__(self) -> Self:
         """Connect and listen; raises BackendError in time, also if triggers are missing."""
-        try:
-            with mapped_errors(self._settings.table):
-                async with asyncio.timeout(self._settings.connect_timeout_s):
-                    self._connection = await self._connected()
-                    await self._listen(self._connection)
-        except BaseException:
-            self._terminate()
-            raise
+        async with self.bounded(self._settings.connect_timeout_s):
+            self._connection = await self._connected()
+            await self._listen(self._connection)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection; terminate it if the server does not answer."""
         assert self._connection is not None
         self._connection.remove_termination_listener(self._end)
-        await close_session(self._connection)
+        await self.close()
 
     async def beat(self) -> None:
         """Send a heartbeat, unless changes may be lost because the triggers changed.
@@ -133,9 +128,9 @@ class PostgresNotificationsSession:
         except BackendError as error:
             self._terminate()
             reason = "the listening session received no heartbeat"
-            raise self._failure(ErrorCode.CONNECTION_LOST, reason) from error
+            raise self.failure(ErrorCode.CONNECTION_LOST, reason) from error
         if fault is not None:
-            raise self._failure(ErrorCode.BACKEND_REJECTED, fault)
+            raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
 
     async def _connected(self) -> Connection:
         try:
@@ -147,14 +142,14 @@ class PostgresNotificationsSession:
             )
         except asyncpg.TargetServerAttributeNotMatched as error:
             reason = "LISTEN needs the primary server, and the DSN leads to a standby"
-            raise self._failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
+            raise self.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
 
     async def _listen(self, connection: Connection) -> None:
         process = connection.get_server_pid()
         if await connection.fetchval(_SESSION) != process:
             # A pooler would lend the session to other clients, and drop its notifications.
             reason = "the DSN leads to a pooler; LISTEN needs the address of the server itself"
-            raise self._failure(ErrorCode.BACKEND_REJECTED, reason)
+            raise self.failure(ErrorCode.BACKEND_REJECTED, reason)
         # A channel per session: sidecars must not receive each other's heartbeats.
         self._heartbeat_channel = f"sidelook_heartbeat_{process}"
         connection.add_termination_listener(self._end)
@@ -162,7 +157,7 @@ class PostgresNotificationsSession:
         await connection.add_listener(self._heartbeat_channel, self._on_heartbeat)
         fault = await self._fault(connection)
         if fault is not None:
-            raise self._failure(ErrorCode.BACKEND_REJECTED, fault)
+            raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
         # After the check: it includes changes while triggers were disabled before.
         self.last_transaction_id = await connection.fetchval(_LAST_TRANSACTION)
 
@@ -178,10 +173,3 @@ class PostgresNotificationsSession:
 
     def _end(self, _connection: object) -> None:
         self._on_end()
-
-    def _terminate(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
-
-    def _failure(self, code: ErrorCode, reason: str) -> BackendError:
-        return BackendError(code, f"{self._settings.table}: {reason}")

@@ -19,7 +19,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitEnumerator, SplitPiece
 from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
@@ -54,14 +54,10 @@ class PostgresNotifications:
         return PostgresNotificationsReader(self._settings, schema)
 
 
-class NotificationsEnumerator:
+class NotificationsEnumerator(SplitEnumerator):
     """Always lists the same split."""
 
     discovery_interval_s = None
-
-    async def __aenter__(self) -> Self:
-        """Nothing to open."""
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Nothing to close."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (

@@ -9,14 +9,13 @@ import asyncpg
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import Connection, Records, close_session
-from service.connectors.postgres.errors import mapped_errors
+from service.connectors.postgres.connections import Connection, DedicatedSession, Records
 from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
@@ -82,15 +81,15 @@ class PostgresSnapshot:
         return PostgresSnapshotReader(self._settings)
 
 
-class PostgresSnapshotSession:
+class PostgresSnapshotSession(DedicatedSession):
     """One connection with one read-only transaction on one snapshot.
 
     It is not from the pool: lookups are short, and must not wait for a load.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
+        super().__init__(settings.table)
         self._settings = settings
-        self._connection: Connection | None = None
 
     async def open(self, snapshot_id: str | None) -> None:
         """Connect and begin; None: on the snapshot of the first query.
@@ -99,19 +98,14 @@ class PostgresSnapshotSession:
         id no longer exists.
         """
         settings = self._settings
-        try:
-            with mapped_errors(settings.table):
-                async with asyncio.timeout(settings.connect_timeout_s):
-                    self._connection = await asyncpg.connect(
-                        settings.current_dsn(),
-                        timeout=settings.connect_timeout_s,
-                        server_settings={"application_name": "sidelook load"},
-                        statement_cache_size=settings.statement_cache_size,
-                    )
-                    await self._begin(self._connection, snapshot_id)
-        except BaseException:
-            self._terminate()
-            raise
+        async with self.bounded(settings.connect_timeout_s):
+            self._connection = await asyncpg.connect(
+                settings.current_dsn(),
+                timeout=settings.connect_timeout_s,
+                server_settings={"application_name": "sidelook load"},
+                statement_cache_size=settings.statement_cache_size,
+            )
+            await self._begin(self._connection, snapshot_id)
 
     async def fetch(self, query: str, arguments: Sequence[Any] = ()) -> Records:
         """Run a query; raises BackendError in time.
@@ -119,19 +113,9 @@ class PostgresSnapshotSession:
         After an error or a cancellation, which does not wait, the session is unusable.
         """
         assert self._connection is not None, "open comes first"
-        try:
-            with mapped_errors(self._settings.table):
-                async with asyncio.timeout(_QUERY_TIMEOUT_S + _GRACE_S):
-                    records: Records = await self._connection.fetch(query, *arguments)
-        except BaseException:
-            self._terminate()
-            raise
+        async with self.bounded(_QUERY_TIMEOUT_S + _GRACE_S):
+            records: Records = await self._connection.fetch(query, *arguments)
         return records
-
-    async def close(self) -> None:
-        """Close the connection; terminate it if the server does not answer. Never raises."""
-        if self._connection is not None and not self._connection.is_closed():
-            await close_session(self._connection)
 
     async def _begin(self, connection: Connection, snapshot_id: str | None) -> None:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -142,13 +126,9 @@ class PostgresSnapshotSession:
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _NO_SUCH_SNAPSHOT:
                     raise
-                detail = f"{self._settings.table}: the session that exported the snapshot has ended"
-                raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
+                reason = "the session that exported the snapshot has ended"
+                raise self.failure(ErrorCode.BACKEND_REJECTED, reason) from error
         await connection.execute(_SETTINGS)
-
-    def _terminate(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
 
 
 class PostgresSnapshotEnumerator:
@@ -180,8 +160,8 @@ class PostgresSnapshotEnumerator:
             (exported,) = await self._session.fetch(_EXPORT)
             table = await read_table(self._session.fetch, self._settings)
             if not table.schema.is_same(self._schema):
-                detail = f"{self._settings.table}: changed since its schema was read"
-                raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+                reason = "changed since its schema was read"
+                raise self._session.failure(ErrorCode.SCHEMA_CHANGED, reason)
             columns, bounds, row_count = await self._ranges(table)
             visibility = TableSnapshot.parse(
                 exported["snapshot"], is_of_standby=exported["is_of_standby"]
@@ -242,8 +222,11 @@ def _splits(
     ]
 
 
-class PostgresSnapshotReader:
-    """Reads one split to its end before the next; requests a page ahead."""
+class PostgresSnapshotReader(SplitReader):
+    """Reads one split to its end before the next; requests a page ahead.
+
+    The first split brings the snapshot: opening needs no connection.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._session = PostgresSnapshotSession(settings)
@@ -251,10 +234,6 @@ class PostgresSnapshotReader:
         self._position = self._page = 0
         self._is_paused = False
         self._pending: PendingRead[Records] = PendingRead()  # of the current page
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare: the first split brings the snapshot."""
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel the pending page, and close the connection."""

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from service.connectors.ports.backend import FetchedRows
+from lookup_core.dimension.dimension_events import FetchedRows
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import (
     blocks_query,

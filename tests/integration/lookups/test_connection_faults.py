@@ -228,7 +228,7 @@ async def test_rows_name_their_server(settings: PostgresSettings, database: Data
     stores = []
     for dsn in (settings.dsn, settings.dsn, limited):
         async with warm(replace(settings, dsn=dsn)) as backend:
-            stores.append((await backend.fetch(KEYS, timeout_s=PATIENCE_S)).store)
+            stores.append((await backend.fetch(KEYS, timeout_s=PATIENCE_S)).server)
 
     ((identifier,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
     assert stores == [f"{identifier}/1", f"{identifier}/1", ""]

@@ -57,7 +57,7 @@ async def test_lookups_share_few_sessions(backend: PostgresBackend, bouncer: PgB
 
     assert found == [[f"row {number}"] for number in range(40)]
     fetched = await backend.fetch(pa.record_batch({"id": [7]}), timeout_s=PATIENCE_S)
-    assert (backend.uses_index, fetched.store) == (True, "")
+    assert (backend.uses_index, fetched.server) == (True, "")
     await asyncio.to_thread(until, lambda: idle_sessions(bouncer) == SERVER_CONNECTIONS)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, put_table

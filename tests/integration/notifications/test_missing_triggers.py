@@ -10,13 +10,13 @@ import pytest
 
 from lookup_core.answer import Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.sources.splits import Split
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.notifications_source import PostgresNotifications

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer, Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension.dimension_events import Effects, LookupRequest
+from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -239,15 +239,13 @@ class Scenario:
             for ordinal, key in enumerate(self._keys[batch])
             for name in _as_list((names or {}).get(key, []))
         ]
-        effects = self.state.on_rows(
-            BatchId(batch),
-            ordinals=np.array([ordinal for ordinal, _ in found], np.int32),
-            rows=pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
+        fetched = FetchedRows(
+            np.array([ordinal for ordinal, _ in found], np.int32),
+            pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
             snapshot=snapshot,
             read_at=read_at,
-            now=self.now,
         )
-        return self._result(effects)
+        return self._result(self.state.on_rows(BatchId(batch), fetched, now=self.now))
 
     def fail(self, batch: int, code: ErrorCode = AWAY, *, jitter: float = 1.0) -> Result:
         """A query fails; with this jitter its retry waits for the whole delay."""

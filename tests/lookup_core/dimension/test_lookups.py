@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
@@ -147,7 +148,7 @@ def test_columns_keep_the_requested_order() -> None:
     order = state.next_order(0.0)
     assert order is not None
 
-    effects = state.on_rows(order.id, ordinals=np.array([1, 0], np.int32), rows=rows, now=0.0)
+    effects = state.on_rows(order.id, FetchedRows(np.array([1, 0], np.int32), rows), now=0.0)
     (hit,) = state.submit(request(3, 7, columns=("c", "a")), 0.0)
 
     answers = [*(each.answer for each in effects.deliveries), hit]
@@ -166,7 +167,7 @@ def test_dimension_without_columns_knows_existence() -> None:
     assert order is not None
 
     rows = pa.record_batch([], schema=pa.schema([]))
-    effects = state.on_rows(order.id, ordinals=np.array([1], np.int32), rows=rows, now=0.0)
+    effects = state.on_rows(order.id, FetchedRows(np.array([1], np.int32), rows), now=0.0)
     later = state.submit(request(2, 7, 8, columns=()), 0.0)
 
     answers = [*(delivery.answer for delivery in effects.deliveries), *later]
@@ -250,7 +251,7 @@ def test_undeliverable_rows_change_nothing(scenario: Scenario) -> None:
     rows = pa.record_batch([["Ada"]], SCHEMA.columns)
 
     with pytest.raises(IndexError):
-        scenario.state.on_rows(BatchId(batch), ordinals=np.array([5], np.int32), rows=rows, now=0.0)
+        scenario.state.on_rows(BatchId(batch), FetchedRows(np.array([5], np.int32), rows), now=0.0)
 
     scenario.state.check_invariants()
     assert scenario.fail(batch, ErrorCode.INTERNAL) == ended(1, "error internal")

@@ -36,7 +36,7 @@ def read(health: FeedHealth, split_id: str, now: float, piece: Piece = CAUGHT_UP
 @pytest.fixture
 def live() -> FeedHealth:
     """A feed of two splits, live at 1 s, which may be silent for 10 s."""
-    health = FeedHealth()
+    health = FeedHealth(FeedSettings())
     health.on_splits(["a", "b"], 0.0)
     assert [read(health, split_id, 1.0) for split_id in "ab"] == [STARTING, LIVE]
     return health
@@ -44,7 +44,7 @@ def live() -> FeedHealth:
 
 def test_feed_without_splits_is_starting() -> None:
     """A feed is not live before its splits are known."""
-    health = FeedHealth()
+    health = FeedHealth(FeedSettings())
 
     assert (health.state(0.0), health.next_deadline(0.0)) == (STARTING, None)
     assert health.reported_until() == -math.inf
@@ -84,7 +84,7 @@ def test_one_silent_split_stalls_the_feed(live: FeedHealth, now: float, state: F
 
 def test_heartbeats_are_required() -> None:
     """With `max_staleness` the source's own clock counts, over all splits, from the start."""
-    health = FeedHealth(max_staleness_s=30.0)
+    health = FeedHealth(FeedSettings(max_staleness_s=30.0))
     health.on_splits(["a", "b"], 0.0)
 
     assert read(health, "a", 0.0) is STARTING
@@ -97,7 +97,7 @@ def test_heartbeats_are_required() -> None:
 @pytest.mark.parametrize(("max_staleness_s", "until"), [(None, 2.0), (30.0, -4.0)])
 def test_feed_is_complete_until_a_time(max_staleness_s: float | None, until: float) -> None:
     """Changes are reported up to the oldest read of a split, and up to the source's time."""
-    health = FeedHealth(max_staleness_s=max_staleness_s)
+    health = FeedHealth(FeedSettings(max_staleness_s=max_staleness_s))
     health.on_splits(["a", "b"], 0.0)
     read(health, "a", 2.0, {"source_age_s": 6.0})
     read(health, "b", 5.0)

@@ -9,7 +9,6 @@ from lookup_core.protection.backend_guard import (
     BackendGuard,
     ConcurrencyLimit,
     Quarantine,
-    RetryBudget,
 )
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
 
@@ -277,10 +276,10 @@ def test_latency_is_averaged() -> None:
     assert limit.limit == 4
 
 
-def spent(budget: RetryBudget, now: float = 0.0) -> int:
-    """How many retries the budget has now; takes them all."""
+def spent(guard: BackendGuard, now: float = 0.0) -> int:
+    """How many retries the guard has now; takes them all."""
     count = 0
-    while budget.take(now):
+    while guard.take_retry(now):
         count += 1
     return count
 
@@ -294,12 +293,12 @@ def test_budget_is_earned(first_attempts: int, now: float, retries: int) -> None
 
     Unused retries are not saved beyond that.
     """
-    budget = RetryBudget()
-    assert spent(budget) == 10
+    guard = BackendGuard(1)
+    assert spent(guard) == 10
     for _ in range(first_attempts):
-        budget.on_first_try(0.0)
+        guard.on_sent(0.0)
 
-    assert spent(budget, now) == retries
+    assert spent(guard, now) == retries
 
 
 def test_quarantine_ends_in_time() -> None:

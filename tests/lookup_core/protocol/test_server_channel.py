@@ -3,14 +3,15 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.protection.token_bucket import TokenBucket
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 from lookup_core.protocol.server_channel import (
-    BURST,
-    PER_SECOND,
+    PING_BURST,
+    PINGS_PER_SECOND,
     ChannelStatistics,
-    PingRateLimit,
     ServerChannel,
+    ping_limit,
 )
 
 MIB = 1024 * 1024
@@ -219,7 +220,7 @@ def test_empty_credit_closes_the_channel() -> None:
     assert (back, was_drained, greedy.is_drained) == (Credit(3, 0, 0), False, True)
 
 
-def accepted_pings(limit: PingRateLimit, now: float) -> int:
+def accepted_pings(limit: TokenBucket, now: float) -> int:
     """How many pings are accepted at this moment."""
     count = 0
     while limit.take(now):
@@ -229,8 +230,8 @@ def accepted_pings(limit: PingRateLimit, now: float) -> int:
 
 def test_pings_are_limited() -> None:
     """A burst of pings is accepted, later two a second; unused ones are saved up to one burst."""
-    limit = PingRateLimit(5.0)
+    limit = ping_limit()
 
     accepted = [accepted_pings(limit, now) for now in (5.0, 8.0, 8.25, 8.5, 3600.0)]
 
-    assert accepted == [BURST, 3 * PER_SECOND, 0, 1, BURST]
+    assert accepted == [PING_BURST, 3 * PINGS_PER_SECOND, 0, 1, PING_BURST]

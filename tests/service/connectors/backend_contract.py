@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.connectors.ports.backend import Backend, FetchedRows
+from lookup_core.dimension.dimension_events import FetchedRows
+from service.connectors.ports.backend import Backend
 
 # (rows, key columns) -> the backend that holds these rows; not yet described
 OpenBackend = Callable[[pa.Table, Sequence[str]], AbstractAsyncContextManager[Backend]]

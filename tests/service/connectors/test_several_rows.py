@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import (
     DimensionSchema,
     TableOrigin,
@@ -23,7 +24,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import Match
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports import split_read as pending_read
-from service.connectors.ports.backend import Backend, FetchedRows
+from service.connectors.ports.backend import Backend
 from service.connectors.ports.row_index import RowIndex
 from service.connectors.ports.several_rows import RowMatch, RowVersions, list_columns
 from service.connectors.ports.split_read import PendingRead
@@ -125,7 +126,7 @@ async def test_wrapper_passes_other_calls(wrap: Callable[[Backend], Backend]) ->
 
     assert (await changing.describe(timeout_s=1.0)).origin == origin.without_rows()
     assert (failed, inner.probes_total, outer.uses_index) == ([DOWN, DOWN], 1, True)
-    assert (shuffled.store, shuffled.ordinals.tolist()) == ("one", [1, 2])
+    assert (shuffled.server, shuffled.ordinals.tolist()) == ("one", [1, 2])
 
 
 @settings(max_examples=30)

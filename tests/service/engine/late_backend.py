@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from service.connectors.memory.backend import FakeBackend
-from service.connectors.ports.backend import FetchedRows
 from tests.service.engine.running import ROWS, SCHEMA
 
 LATE_KEY = 8  # Bert

@@ -91,10 +91,10 @@ async def test_fault_in_closing_is_logged() -> None:
 async def test_failover_empties_the_cache() -> None:
     """When another server answers, all cached rows are dropped, and the log names both."""
     backend = customers()
-    backend.store = "10.0.0.1:5432"
+    backend.server = "10.0.0.1:5432"
     async with running(backend) as dimension:
         await lookup(dimension, 7)
-        backend.store = "10.0.0.2:5432"
+        backend.server = "10.0.0.2:5432"
         with capture_logs() as logs:
             await lookup(dimension, 8)
 
@@ -113,7 +113,7 @@ async def test_unnamed_server_is_no_failover(servers: list[str], dropped: int) -
     """An answer without a server name drops nothing, and does not hide a later failover."""
     backend = customers()
     async with running(backend) as dimension:
-        for key, backend.store in enumerate(servers, 7):
+        for key, backend.server in enumerate(servers, 7):
             await lookup(dimension, key)
 
         assert dimension.statistics().invalidations[InvalidationOrigin.FAILOVER] == dropped
@@ -123,7 +123,7 @@ async def test_returning_server_drops_nothing() -> None:
     """A server that answered before the failover may answer later: old sessions end by and by."""
     backend = customers()
     async with running(backend) as dimension:
-        for number, backend.store in enumerate(["primary/1", "primary/2"] * 2):
+        for number, backend.server in enumerate(["primary/1", "primary/2"] * 2):
             await lookup(dimension, 100 + number)
             await lookup(dimension, 7)
         statistics = dimension.statistics()

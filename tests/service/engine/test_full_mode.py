@@ -184,7 +184,7 @@ async def test_table_is_reloaded_by_interval() -> None:
 async def test_forgotten_table_is_reloaded() -> None:
     """After an invalidation of all rows, or a failover, the table is loaded again."""
     backend, source = customers(), table(rows((7, "Adele")))
-    backend.store = "first"
+    backend.server = "first"
     async with running(backend, FETCH, sources=loaded(source)) as dimension:
         await until_whole(dimension)
         dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
@@ -193,7 +193,7 @@ async def test_forgotten_table_is_reloaded() -> None:
 
         dimension.invalidate(typed(7, 8), origin=InvalidationOrigin.ADMIN)
         await lookup(dimension, 7)
-        backend.store = "second"
+        backend.server = "second"
         await lookup(dimension, 8)
         await until(lambda: load_of(dimension).counts[LoadResult.OK] == 3)
 

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.settings import (
@@ -22,7 +23,6 @@ from lookup_core.settings import (
 )
 from lookup_core.statistics import InvalidationOrigin, no_statistics
 from service.connectors.memory.backend import FakeBackend
-from service.connectors.ports.backend import FetchedRows
 from service.engine.dimension import Dimension
 from service.engine.gathering import AnswerGathering
 from service.engine.observer import QueryStatus

@@ -27,7 +27,7 @@ from service.connectors.memory.backend import FakeBackend
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
-from service.engine.observer import NullObserver, Observer
+from service.engine.observer import Observer
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer, Tracer
 from service.http.application import ServiceParts, application, health_application
@@ -155,7 +155,7 @@ class Setting:
     access: Access = field(default_factory=Access)
     timeout_s: float = PATIENCE_S
     max_waiting_keys: int = 1_000
-    observer: Observer = field(default_factory=NullObserver)
+    observer: Observer | None = None
     tracer: Tracer = field(default_factory=NullTracer)
     change_parts: Callable[[ServiceParts], ServiceParts] = lambda parts: parts
     prepare: Callable[[Mapping[str, FakeBackend]], None] = lambda _: None

@@ -18,6 +18,7 @@ from lookup_core.statistics import (
     InvalidationOrigin,
     LoadResult,
     LoadStatistics,
+    MemoryStatistics,
     RefreshStatistics,
     UnusedMessage,
     no_statistics,
@@ -25,7 +26,7 @@ from lookup_core.statistics import (
 from service.engine.observer import QueryStatus
 from service.observability.collector import Collector
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
-from service.resources.memory_guard import MemoryStatistics, PressureLevel
+from service.resources.memory_guard import PressureLevel
 
 IDLE = no_statistics(DimensionSettings("airlines"))
 BUSY = replace(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from lookup_core.statistics import MemoryStatistics
 from service.resources.memory_guard import (
     MemoryGuard,
     MemoryPressure,
-    MemoryStatistics,
     PressureLevel,
     Relief,
 )

@@ -12,7 +12,7 @@ from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.protocol import frames
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
-from lookup_core.protocol.server_channel import BURST
+from lookup_core.protocol.server_channel import PING_BURST
 from service.stream.connection import Timeouts
 from service.stream.outbox import MAX_QUEUED_FRAMES, AnswerPiece, Outbox, Outgoing
 from tests.service.engine.running import queried
@@ -222,13 +222,13 @@ async def test_ping_flood_ends_the_connection() -> None:
     """Pings beyond the rate limit close the connection."""
     async with streaming() as service:
         peer = await service.connect(autoping=False)
-        for _ in range(BURST + 1):
+        for _ in range(PING_BURST + 1):
             await peer.socket.ping()
         pongs = 0
         while (message := await peer.socket.receive()).type is aiohttp.WSMsgType.PONG:
             pongs += 1
 
-    assert (pongs, message.type) == (BURST, aiohttp.WSMsgType.CLOSE)
+    assert (pongs, message.type) == (PING_BURST, aiohttp.WSMsgType.CLOSE)
     assert (message.data, message.extra) == (1008, "too many pings")
 
 
@@ -236,7 +236,7 @@ async def test_pongs_are_not_limited() -> None:
     """Pongs are not answered, and do not count."""
     async with streaming() as service:
         peer = await service.peer()
-        for _ in range(10 * BURST):
+        for _ in range(10 * PING_BURST):
             await peer.socket.pong()
 
         assert await peer.answers(7) == [{0: "fetched Ada"}]

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.file import ParquetFile, load_parquet_file, parquet_schema
 from service.connectors.parquet.search import parquet_search
-from service.connectors.ports.backend import FetchedRows
+from service.connectors.ports.backend import Backend
 from tests.hand_clock import HandClock
 from tests.service.connectors.backend_contract import AIRPORTS, TIMEOUT_S
 
@@ -54,7 +55,7 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-async def fetched(backend: ParquetBackend | ParquetScan, *codes: str) -> FetchedRows:
+async def fetched(backend: Backend, *codes: str) -> FetchedRows:
     """The rows of these airports."""
     keys = pa.record_batch([pa.array(codes, pa.utf8())], names=["code"])
     return await backend.fetch(keys, timeout_s=TIMEOUT_S)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from service.connectors.ports.backend import FetchedRows
 from service.connectors.postgres.blocks import BinaryArray, element_oid, rows_of_blocks
 from service.connectors.postgres.rows import rows_of_records
 from service.connectors.postgres.snapshot_queries import postgres_snapshot_rows
