@@ -17,10 +17,9 @@ wrk.headers["Content-Type"] = "application/json"
 function done(summary, latency, requests)
   local errors = summary.errors
   io.write(string.format(
-    '\\n{{"requests": %d, "duration_us": %d, "p50_us": %d, "p99_us": %d, "refused": %d, '
-    .. '"broken": %d}}\\n',
-    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
-    errors.status, errors.connect + errors.read + errors.write + errors.timeout))
+    '\\n{{"requests": %d, "duration_us": %d, "p99_us": %d, "refused": %d, "broken": %d}}\\n',
+    summary.requests, summary.duration, latency:percentile(99), errors.status,
+    errors.connect + errors.read + errors.write + errors.timeout))
 end
 """
 
@@ -38,7 +37,6 @@ class WrkFigures:
 
     requests: int
     duration_us: int
-    p50_us: int
     p99_us: int
     refused: int  # answers with a status other than 2xx or 3xx
     broken: int  # failed connections and missing answers

@@ -8,7 +8,7 @@ import orjson
 import structlog
 
 from lookup_core.changelog.change_decoder import ChangeDecoder, DecoderSettings
-from lookup_core.changelog.format import decoder_for
+from lookup_core.changelog.format import DECODERS
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
@@ -98,6 +98,6 @@ def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
             with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
             has_full_identity=origin.has_full_identity,
         )
-        return decoder_for(changelog.format, schema, settings=settings, loads=orjson.loads)
+        return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)
 
     return KafkaChangelog(kafka_settings(changelog), decoder)

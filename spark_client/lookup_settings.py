@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_core.keys.typed_keys import EXACT_NAMES
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 
 On = str | Sequence[str] | Mapping[str, str]
 

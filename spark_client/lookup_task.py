@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from lookup_core.errors import SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinKeys, LookupSettings

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from pyspark.sql.types import StructType
 
 from lookup_core.keys.canonical_keys import KEY_GROUPS
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
 from spark_client.lookup_join import LookupFunction, LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys

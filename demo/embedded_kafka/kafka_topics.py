@@ -42,12 +42,6 @@ async def delete_records(brokers: str, topic: str, *, before: int) -> None:
         await operator.delete_records({partition: RecordsToDelete(before)})
 
 
-async def topic_names(brokers: str) -> list[str]:
-    """Return all topics."""
-    async with _operator(brokers) as operator:
-        return list(await operator.list_topics())
-
-
 async def has_controller(brokers: str) -> bool:
     """Return whether the cluster has a controller, which manages topics."""
     async with _client(brokers) as client:

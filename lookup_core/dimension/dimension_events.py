@@ -1,16 +1,21 @@
-"""Events and effects of a dimension's state, as values."""
+"""Events and effects of a dimension's state as values, with the rows of a query."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import BatchId, LookupId
+from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
+
+NO_ROW = -1
+SEVERAL_ROWS = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +66,43 @@ class FetchedRows:
     server: str = ""  # which server responded, if known: another may hold other rows
     snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
     read_at: float | None = None  # monotonic seconds; None: after the request
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The rows of a query, and which of them each key has."""
+
+    row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW or SEVERAL_ROWS
+    rows: pa.RecordBatch
+    age_ms: int  # since the query was sent: a row may have changed from then on
+
+    @classmethod
+    def of_rows(cls, key_count: int, fetched: FetchedRows, *, age_ms: int) -> "QueryResult":
+        """The result of a backend's rows."""
+        ordinals = fetched.ordinals
+        row_of = np.full(key_count, NO_ROW, np.int32)
+        row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
+        row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
+        return cls(row_of, fetched.rows, age_ms)
+
+    def answers(
+        self,
+        positions: npt.NDArray[np.int32],
+        ordinals: npt.NDArray[np.int32],
+        columns: Sequence[str],
+    ) -> Iterator[Answer]:
+        """The answers to one lookup: its `positions` are the `ordinals` of the query."""
+        row_of = self.row_of[ordinals]
+        has_row = row_of >= 0
+        if has_row.any():
+            yield Answer(
+                positions=positions[has_row],
+                outcomes=np.full(int(has_row.sum()), Outcome.FETCHED, np.uint8),
+                ages_ms=np.full(int(has_row.sum()), self.age_ms, np.uint32),
+                rows=self.rows.select(columns).take(pa.array(row_of[has_row])),
+            )
+        if (missing := positions[row_of == NO_ROW]).size:
+            ages_ms = np.full(missing.size, self.age_ms, np.uint32)
+            yield replace(rowless_answer(missing, Outcome.MISSING), ages_ms=ages_ms)
+        if (ambiguous := positions[row_of == SEVERAL_ROWS]).size:
+            yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)

@@ -23,11 +23,11 @@ from lookup_core.dimension.dimension_events import (
     FetchedRows,
     LookupRequest,
     QueryOrder,
+    QueryResult,
 )
 from lookup_core.dimension.explanation import Explanation, KeyFacts, explain_invalid, explain_key
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
-from lookup_core.dimension.query_results import QueryResult
 from lookup_core.dimension.query_table import PostponedKeys, Query, QueryTable
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension.watermark_wait import WatermarkWait

@@ -16,8 +16,12 @@ from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.dimension_events import FetchedRows, LookupRequest
-from lookup_core.dimension.query_results import SEVERAL_ROWS, QueryResult
+from lookup_core.dimension.dimension_events import (
+    SEVERAL_ROWS,
+    FetchedRows,
+    LookupRequest,
+    QueryResult,
+)
 from lookup_core.dimension.query_table import Query
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode

@@ -14,8 +14,8 @@ import pyarrow as pa
 from lookup_core.backoff import NEVER, Backoff, jittered
 from lookup_core.dimension.batcher import Batcher
 from lookup_core.dimension.deadlines import Deadlines
+from lookup_core.dimension.dimension_events import NO_ROW, QueryResult
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Numbers, Waiters
-from lookup_core.dimension.query_results import NO_ROW, QueryResult
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.protection.backend_guard import BackendGuard

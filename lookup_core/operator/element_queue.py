@@ -60,12 +60,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """Levels and totals of one queue."""
+    """Levels of one queue."""
 
     capacity: int
     size: int  # rows and watermarks that have not left
     open_rows: int  # rows without an answer
-    expired_total: int  # rows completed by `expire` since the start
     can_emit: bool  # `pop_completed` would return something
 
 
@@ -91,7 +90,6 @@ class ElementQueue(ABC):
         self._next_slot = 0
         self._places = 0
         self._open_rows = 0
-        self._expired_total = 0
 
     def try_put(self, element: Slice | Mark) -> SlotId | None:
         """Add the whole element; None without enough free places, ValueError without rows."""
@@ -122,7 +120,6 @@ class ElementQueue(ABC):
         while (deadline_s := self.next_deadline()) is not None and deadline_s <= now_s:
             slot = self._deadlines[0][1]
             rows = self._complete(slot, np.ones_like(self._slots[slot].is_done))
-            self._expired_total += len(rows)
             expired.append(Expired(slot, rows))
         return expired
 
@@ -145,12 +142,11 @@ class ElementQueue(ABC):
         """The elements that have not left, oldest first."""
 
     def statistics(self) -> QueueStatistics:
-        """Levels and totals now."""
+        """Levels now."""
         return QueueStatistics(
             capacity=self.capacity,
             size=self._places,
             open_rows=self._open_rows,
-            expired_total=self._expired_total,
             can_emit=self._can_emit(),
         )
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
-from lookup_core.protection.token_bucket import TokenBucket
+from lookup_core.rate_limits import TokenBucket
 
 _DECREASE = 0.7
 _SLOW_FACTOR = 3.0  # times the usual latency

@@ -24,9 +24,8 @@ from lookup_core.protocol.arrow_payload import (
     result_schema,
 )
 from lookup_core.protocol.backlog import Backlog, ChannelAnswer
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import Frame, TraceParent
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups, SentWatermark
-from lookup_core.protocol.trace_parent import TraceParent
 
 _MAX_LOOKUP_BYTES = 1024 * 1024  # of one frame, since other channels share the connection
 _MIN_SHARE = 2  # credit below this part of the channel's credit waits for more

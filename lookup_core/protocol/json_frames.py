@@ -14,8 +14,7 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, bad_frame
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
-from lookup_core.protocol.frames import FrameKind
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import FrameKind, TraceParent
 
 MAX_BYTES = 64 * 1024
 MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language

@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Generic, TypeVar
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protection.token_bucket import TokenBucket
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
+from lookup_core.rate_limits import TokenBucket
 
 _HEADROOM_BYTES = 16  # added to the mean size of a record
 _REMEMBERED_RECORDS = 16_384  # of that mean; older records count less

@@ -11,9 +11,9 @@ import structlog
 
 from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
-from lookup_core.event_rate_limit import EventRateLimit
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.rate_limits import EventRateLimit
 from lookup_core.statistics import FeedStatistics, InvalidationOrigin, UnusedMessage
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause

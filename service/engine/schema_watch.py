@@ -12,7 +12,7 @@ import structlog
 from lookup_core.backoff import Backoff
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from service.connectors.ports.backend import Backend
 from service.engine.backend_call import backend_call
 from service.engine.pause import jitter, pause

@@ -13,7 +13,7 @@ import structlog
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.sources.splits import ReadingMode, Split, SplitProgress

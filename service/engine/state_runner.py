@@ -18,7 +18,7 @@ from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.ports.backend import Backend

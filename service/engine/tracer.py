@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lookup_core.dimension.dimension_events import QueryOrder
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from service.engine.observer import QueryStatus
 
 Outcomes = npt.NDArray[np.uint8]  # values of `Outcome`

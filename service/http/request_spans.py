@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 from multidict import istr
 
 from lookup_core.answer import Outcome
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from service.engine.tracer import CallerSpan, TracedRequest, Tracer
 
 # The span of a traced request, until the engine takes it.

@@ -14,7 +14,7 @@ import structlog
 from structlog import DropEvent
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from service.observability.line_sink import LineSink
 
 MAX_TEXT = 300

@@ -25,7 +25,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util import Retry
 
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer
 
 LEAST_RETRY_AFTER_S = 1.0  # the library's own first pause

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, NullTracer, TracedQuery, TracedRequest, Tracer
 from service.observability.tracing import OpenTelemetryTracer

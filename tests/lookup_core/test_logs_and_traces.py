@@ -2,8 +2,8 @@
 
 import pytest
 
-from lookup_core.event_rate_limit import MAX_SUBJECTS, EventRateLimit
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
+from lookup_core.rate_limits import MAX_SUBJECTS, EventRateLimit
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -7,7 +7,7 @@ import pytest
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from spark_client import Sidecar
 from spark_client.lookup_join import ColumnNames, LookupJoin
 from spark_client.lookup_settings import FailurePolicy, JoinKeys, LookupSettings, OutputMode

@@ -5,7 +5,7 @@ import pytest
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from spark_client.fake_sidecar import FakeSidecar
 from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import (

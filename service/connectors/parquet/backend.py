@@ -12,7 +12,7 @@ import structlog
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
-from lookup_core.event_rate_limit import EventRateLimit
+from lookup_core.rate_limits import EventRateLimit
 from service.connectors.parquet.file import (
     ParquetFile,
     load_parquet_file,

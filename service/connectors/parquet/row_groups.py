@@ -19,9 +19,8 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
-from service.connectors.ports.loaded_rows import loaded_rows
 from service.connectors.ports.source import SplitPiece, SplitReader
-from service.connectors.ports.split_read import WAIT_S, PendingRead
+from service.connectors.ports.split_read import WAIT_S, PendingRead, loaded_rows
 from service.file_identity import FileIdentity
 
 

@@ -11,7 +11,7 @@ from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
-from service.connectors.ports.loaded_rows import loaded_rows
+from service.connectors.ports.split_read import loaded_rows
 from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.queries import blocks_query, columns_sql
 from service.connectors.postgres.table import (

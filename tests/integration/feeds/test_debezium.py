@@ -19,7 +19,7 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from demo.live.changelog import unix_relay
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, DecoderSettings, RowChanges
-from lookup_core.changelog.format import ChangelogFormat, decoder_for
+from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.table.reload import same_rows
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.kafka.settings import KafkaSettings
@@ -127,8 +127,7 @@ async def capturing(
                 heartbeat_topic=captured.heartbeat_topic,
                 discovery_interval_s=0.5,
             )
-            decoder = decoder_for(
-                ChangelogFormat.DEBEZIUM_JSON,
+            decoder = DECODERS[ChangelogFormat.DEBEZIUM_JSON](
                 schema,
                 settings=DecoderSettings(
                     captured.table, with_rows=True, has_full_identity=origin.has_full_identity

@@ -10,8 +10,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.frames import TraceParent
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
-from lookup_core.protocol.trace_parent import TraceParent
 from spark_client.transport.connections import Address, Connections
 from tests.integration.sidecars import postgres_sidecar
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, RowChanges, TableChange
-from lookup_core.changelog.format import ChangelogFormat, decoder_for
+from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -33,14 +33,14 @@ def upserts(
     """The changes in these upserts."""
     given = DecoderSettings("", with_rows=with_rows, max_message_bytes=90)
     form = ChangelogFormat("upsert_json")
-    return decoder_for(form, schema, settings=given, loads=orjson.loads).decode(messages)
+    return DECODERS[form](schema, settings=given, loads=orjson.loads).decode(messages)
 
 
 def events(messages: Sequence[Message], schema: DimensionSchema = SCHEMA) -> Decoded:
     """The keys that changed in these events of Debezium."""
     given = DecoderSettings("public.t", with_rows=False, max_message_bytes=400)
     form = ChangelogFormat("debezium_json")
-    return decoder_for(form, schema, settings=given, loads=orjson.loads).decode(messages)
+    return DECODERS[form](schema, settings=given, loads=orjson.loads).decode(messages)
 
 
 def notifications(messages: Sequence[Message], schema: DimensionSchema = SCHEMA) -> Decoded:

@@ -13,14 +13,13 @@ from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_schema
 from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
-from lookup_core.protocol.frames import Frame, FrameKind
+from lookup_core.protocol.frames import Frame, FrameKind, TraceParent
 from lookup_core.protocol.json_frames import (
     MAX_BYTES,
     FrameDescription,
     decode_description,
     encode_description,
 )
-from lookup_core.protocol.trace_parent import TraceParent
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
 LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})

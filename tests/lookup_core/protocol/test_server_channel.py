@@ -3,7 +3,6 @@
 import pytest
 
 from lookup_core.errors import ErrorCode, ProtocolViolation
-from lookup_core.protection.token_bucket import TokenBucket
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, CreditLedger, Grant
 from lookup_core.protocol.frames import Credit, Lookup
 from lookup_core.protocol.server_channel import (
@@ -13,6 +12,7 @@ from lookup_core.protocol.server_channel import (
     ServerChannel,
     ping_limit,
 )
+from lookup_core.rate_limits import TokenBucket
 
 MIB = 1024 * 1024
 SHARE = Grant(12 * 1024 // RECORD_BYTES, 12 * 1024)  # of every channel in a pool of this size

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, Outcomes, TracedQuery, TracedRequest
 

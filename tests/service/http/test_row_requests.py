@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.engine.tracer import TracedRequest

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog import DropEvent
 
-from lookup_core.event_rate_limit import MAX_SUBJECTS
+from lookup_core.rate_limits import MAX_SUBJECTS
 from service.observability.line_sink import LineSink
 from service.observability.logs import (
     MAX_TEXT,

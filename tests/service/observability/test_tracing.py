@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from service.engine.observer import QueryStatus
 from service.engine.tracer import CallerSpan, QuerySpan, TracedQuery, TracedRequest
 from service.observability.tracing import MAX_LINKS, LinkedSampler, OpenTelemetryTracer

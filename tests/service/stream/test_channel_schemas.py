@@ -11,7 +11,7 @@ from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch, result_schema
-from lookup_core.protocol.trace_parent import TraceParent
+from lookup_core.protocol.frames import TraceParent
 from lookup_core.settings import DimensionSettings
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports.several_rows import RowVersions
