@@ -1,38 +1,23 @@
-"""Figures of the benchmark: they come from the right runs, and missed targets are reported."""
+"""Workload and figures of the benchmark; wrong outputs and missed targets are reported."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bench.cold import SPENDERS, Cold, Queries, cold_section
-from bench.fairness import p99_ratio
-from bench.growth import MeasuredGrowth, growth_report
-from bench.growth_cases import CaseFigures, LoadCase, LoadRound, cached_rows, small_growths
-from bench.http_cases import HUNDRED, ONE, bare_handler, http_cases
-from bench.http_load import Duel
-from bench.http_load import section as http_section
-from bench.lookup_load import LoadSpan
+from bench.cache_flood import flood_of
+from bench.http_cases import bare_handler, http_cases
 from bench.memory import LookupCounts, ended_clients, unfinished_clients
-from bench.row_bytes import CachedRows
 from bench.section import Section, Target, miss_reasons, target_table
 from bench.speed import Rate, Rates, differences, speed_section
-from bench.timing import KINDS, Timing, time_in_turn
-from bench.wrk import WrkFigures
+from bench.timing import KINDS, Timing
+from bench.workload import KEYS, Workload
 
+MIB = 2**20
 RIGHT = pa.table({"event": [0, 1, 2], "name": ["Ada", None, "Bob"]})
-OURS = dict(zip(SPENDERS, (0.8, 0.4, 1.25, 2.25, 0.0), strict=True))
-LOOP = dict(zip(SPENDERS, (0.0, 0.0, 0.0, 1.5, 0.75), strict=True))
-COLD = Cold(
-    keys=1_000,
-    sidelook=[Timing("sidelook ordered", (4.0,)), Timing("sidelook unordered", (2.0,))],
-    raw=[Timing("asyncpg: a", (3.0,)), Timing("asyncpg: b", (1.0, 2.0, 1.0))],
-    spent={"sidelook ordered": OURS, "sidelook unordered": OURS, "asyncpg: b": LOOP},
-    zipf={"sidelook ordered": Queries(queries=12, distinct_keys=5_000, events=90, seconds=3.0)},
-    transactions=15,
-)
 SECONDS = {
     "widen": 1.0,
     "sidelook ordered": 1.0,
@@ -97,20 +82,6 @@ def test_wrong_answers_over_http_are_found(tmp_path: Path) -> None:
     assert [fault is not None for fault in faults] == [False, True] * 3
 
 
-def test_contenders_run_in_turn() -> None:
-    """Each round prepares and runs every contender; the warm-up does not count."""
-    order: list[str] = []
-    runs = {name: partial(order.append, name) for name in ("a", "slow")}
-
-    timings = time_in_turn(
-        runs, rounds=2, fewer_rounds={"slow": 1}, before=partial(order.append, "-")
-    )
-
-    assert "".join(order).replace("slow", "s") == "-a-s-a-s-a"
-    assert [(timing.name, len(timing.seconds)) for timing in timings] == [("a", 2), ("slow", 1)]
-    assert Timing("a", (1.0, 9.0, 2.0)).median_s == 2.0
-
-
 def test_missed_targets_have_a_reason() -> None:
     """A figure at its limit meets the target; a miss is reported in percent and with its reason."""
     least = [Target("rate", 0.85, 0.85, miss_reason="slow"), Target("other rate", 0.6, 0.8)]
@@ -145,73 +116,6 @@ def test_clients_that_fail_are_a_fault() -> None:
     assert unfinished_clients([0, None, -9, None]) == ["3 of 4 clients did not finish: [None, -9]"]
 
 
-def test_load_is_measured_over_all_processes() -> None:
-    """A round lasts from the first start to the last end; figures are medians of rounds."""
-
-    def span(begun_s: float, ended_s: float, hits: int = 100) -> LoadSpan:
-        return LoadSpan(begun_s, ended_s, cpu_s=1e-4, keys=100, hits=hits, row_bytes=400)
-
-    together = LoadRound((span(1.0, 3.0), span(1.5, 5.0, hits=90)), sidecar_cpu_s=0.0)
-    rounds = [LoadRound((span(0.0, seconds),), sidecar_cpu_s=2e-4) for seconds in (1.0, 9.0, 2.0)]
-    figures = CaseFigures(LoadCase("one", 1, ()), rounds)
-
-    assert (together.seconds, together.keys, together.uncached_keys) == (4.0, 200, 10)
-    assert (figures.lookups_per_second, figures.bytes_per_second) == (50.0, 200.0)
-    assert (figures.client_ns, figures.sidecar_ns) == (1000.0, 2000.0)
-
-
-def test_ratios_have_the_right_base() -> None:
-    """Bytes are per kept row; a p99 is compared with the p99 alone."""
-    kept = CachedRows(
-        put_rows=1000,
-        kept_rows=100,
-        arrow_row_bytes=40.0,
-        cache_bytes=8000,
-        process_bytes=0,
-        used_bytes=0,
-    )
-    latencies = {"alone": [0.001] * 100, "disturbed": [0.003] * 100}
-
-    assert kept.ratio == 2.0
-    assert p99_ratio(latencies, "disturbed") == 3.0
-
-
-def test_http_is_compared_by_medians() -> None:
-    """Only the case of one key has targets: its rate and its p99 against a bare handler."""
-
-    def run(requests: int, p99_us: int) -> WrkFigures:
-        return WrkFigures(requests, 1_000_000, p99_us=p99_us, refused=0, broken=0)
-
-    one = Duel(ONE, [run(80, 30), run(10, 90), run(90, 20)], [run(100, 10)] * 3)
-    many = Duel(HUNDRED, [run(1, 9)], [run(5, 3)])
-
-    found = http_section([one, many], faults=[])
-
-    assert [(each.figure, each.limit, each.is_met) for each in found.targets] == [
-        (0.8, 0.7, True),
-        (3.0, 1.5, False),
-    ]
-    assert found.tables[0].rows == [
-        [ONE, "80", "100", "0.80", "0.03", "0.01", "3.00"],
-        [HUNDRED, "1", "5", "0.20", "0.01", "0.00", "3.00"],
-    ]
-
-
-def test_cold_rate_is_compared_with_the_best_loop() -> None:
-    """The fastest asyncpg loop is the base; the reason of a miss lists the processor time."""
-    section = cold_section(COLD)
-
-    ordered, unordered, queries = section.targets
-    assert (ordered.figure, ordered.is_met) == (0.25, False)
-    assert (unordered.figure, unordered.is_met) == (0.5, False)
-    assert ordered.miss_reason == (
-        "the job takes 4.70 processor seconds and the loop 2.25, on the same cores: Spark"
-        " with its workers 1.20, PostgreSQL 2.25, the sidecar 1.25"
-    )
-    assert (queries.figure, queries.limit, queries.is_at_least) == (1.2, 1.3, False)
-    assert section.faults == []
-
-
 def test_speed_is_a_ratio_of_rates() -> None:
     """Each mode has a target against `widen`; against others the slower mode counts."""
     events = {"query per record": 10}  # the others have 100
@@ -238,23 +142,27 @@ def test_speed_is_a_ratio_of_rates() -> None:
     ]
 
 
-@pytest.mark.parametrize("uncached", [0, 1])
-def test_growth_is_measured_on_hits(uncached: int) -> None:
-    """Many channels are compared with one; keys that the cache did not answer are a fault."""
+def test_events_are_the_same_everywhere(tmp_path: Path) -> None:
+    """Two folders get the same events; every event has a row; Zipf keys are skewed."""
+    first, second = (Workload(tmp_path / name, 10_000, 1_000) for name in ("a", "b"))
+    first.write()
+    second.write()
 
-    def figures(case: LoadCase) -> CaseFigures:
-        seconds = 1e-3 + case.x * 1e-6  # a batch of x keys takes 1 ms and 1 µs for each key
-        span = LoadSpan(0.0, seconds, seconds / 2, case.x, case.x - uncached, row_bytes=8)
-        return CaseFigures(case, [LoadRound((span,), sidecar_cpu_s=seconds)])
+    assert pq.read_table(first.dimension)["id"].to_pylist() == list(range(1_000))
+    most = {}
+    for keys in KEYS:
+        events = pq.read_table(first.events_of(keys))
+        found = events["customer_id"].to_numpy()
+        assert events == pq.read_table(second.events_of(keys))
+        assert (found.min(), found.max() < 1_000) == (0, True)
+        most[keys] = np.bincount(found).max()
+    assert most["zipf"] > 20 * most["uniform"]
+    distinct = pq.read_table(first.distinct_events())["customer_id"].to_pylist()
+    assert sorted(distinct) == list(range(1_000)) != distinct
 
-    growths = [*small_growths("unix:///s", 10**6), cached_rows("unix:///s", 10**6, largest=10**6)]
-    measured = [MeasuredGrowth(each, [figures(case) for case in each.cases]) for each in growths]
 
-    section = growth_report(measured, rounds=5)
+def test_flood_stays_within_its_bound() -> None:
+    """A cache that gets many times its size never exceeds its bytes."""
+    flood = flood_of(100_000, bound_bytes=MIB)
 
-    (target,) = section.targets
-    assert target.figure == pytest.approx((64 / 1.064e-3) / (1 / 1.001e-3))
-    cost = "costs the sidecar 1,000 µs of processor time, and each of its keys 1,000 ns."
-    assert section.remarks[2].endswith(cost)
-    fault = "1 channels: the cache did not answer 1 keys"
-    assert section.faults[:1] == ([fault] if uncached else [])
+    assert MIB / 2 < flood.most_cache_bytes <= flood.bound_bytes == MIB
