@@ -61,28 +61,11 @@ def test_lock_file_pins_every_package() -> None:
     assert [line for line in packages if "==" not in line or "--hash=sha256:" not in line] == []
 
 
-def test_only_the_service_is_copied() -> None:
-    """Client, demo and tests are not copied, and nothing is fetched by a URL."""
-    copied = {LOCK_FILE, "lookup_core", "service", "examples", "pyproject.toml"}
-
-    assert SHIPPED.copied_from_tree() == copied
-    assert all((ROOT / path).exists() for path in copied)
-    assert SHIPPED.of("ADD") == []
-
-
 def test_process_receives_signals_and_drains() -> None:
     """The entry point has the exec form: a shell would not forward SIGTERM, which drains."""
     assert SHIPPED.last("ENTRYPOINT").value == '["python", "-m", "service"]'
     assert SHIPPED.last("CMD").value == '["serve"]'
     assert SHIPPED.last("STOPSIGNAL").value == "SIGTERM"
-
-
-def test_health_check_requests_liveness() -> None:
-    """The health check needs no program that a slim image lacks."""
-    _, _, command = SHIPPED.last("HEALTHCHECK").value.partition("CMD ")
-
-    assert command.startswith('["python", "-c"')
-    assert "127.0.0.1:8816/livez" in command
 
 
 def test_root_is_never_written() -> None:
@@ -102,21 +85,6 @@ def test_label_is_the_projects_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
     assert [each.variables() for each in SHIPPED.of("ARG", stage="run")] == [{"VERSION": version}]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "requirements/service.txt",
-        "lookup_core/answer.py",
-        "service/http/application.py",
-        "examples/parquet.yaml",
-        "examples/data/airports.parquet",
-    ],
-)
-def test_build_context_has_what_is_copied(path: str) -> None:
-    """The files that the Dockerfile copies are in the build context."""
-    assert IGNORED.lets_through(path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from service.config.settings import Settings
 from tools.k8s.chart_schema import FILE, chart_schema
-from tools.k8s.manifests import CHART, POD_FILE, Manifest, parse_yaml, read_manifest
+from tools.k8s.manifests import CHART, POD_FILE, Manifest, parse_yaml
 from tools.k8s.renderers import ValuesRefused, build_kustomization, render_chart
 from tools.k8s.renderings import CHART_VALUES, Rendering, complete_copy
 from tools.k8s.validation import schema_faults
@@ -252,12 +252,3 @@ def test_schema_is_strict_and_described() -> None:
     assert schema["additionalProperties"] is config["additionalProperties"] is False
     assert config["allOf"] == [{"$ref": "#/definitions/Settings"}]
     assert set(config["properties"]) == set(Settings.model_json_schema()["properties"])
-
-
-def test_chart_has_the_version_of_the_pod() -> None:
-    """The chart runs the image of the pod template."""
-    chart = read_manifest(CHART / "Chart.yaml")
-    template = read_manifest(CHART.parent / "base" / "executor-pod" / POD_FILE)
-
-    (sidecar,) = template["spec"]["initContainers"]
-    assert sidecar["image"] == f"sidelook:{chart['appVersion']}"

@@ -102,24 +102,3 @@ def test_open_policy_is_refused(senders: str) -> None:
     faults = policy_faults({"kind": "NetworkPolicy", "spec": ingress})
 
     assert faults == ["spec.ingress.1 admits more than the pods that it names"]
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "reason"),
-    [
-        (APACHE, "kind: [\n", "apache-spark-application.yaml: not YAML: "),
-        ("base/config-map.yaml", "kind: [\n", "config-map.yaml"),
-        ("chart/values.yaml", "imge: {}\n", "additional properties 'imge' not allowed"),
-    ],
-)
-def test_unrenderable_folder_is_refused(
-    file: str, text: str, reason: str, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A file that cannot be parsed, built or rendered is the only line of the report."""
-    (copy / file).write_text(text)
-
-    assert main(copy) == 1
-
-    report = capsys.readouterr().out
-    assert report.startswith("cannot be rendered: ")
-    assert reason in report

@@ -75,16 +75,6 @@ def test_submit_passes_all_settings(tmp_path: Path) -> None:
     assert {"spark.kubernetes.namespace=spark", "k8s/spark.conf"} <= set(arguments)
 
 
-def test_submit_accepts_another_template(tmp_path: Path) -> None:
-    """The variable POD_TEMPLATE takes precedence over spark.conf."""
-    other = "k8s/overlays/production/executor-pod-template.yaml"
-
-    submitted = submit(tmp_path, {**SETTINGS, "POD_TEMPLATE": other}).stdout
-
-    assert f"{TEMPLATE_FILE}={other}" in submitted
-    assert (ROOT / other).is_file()
-
-
 @pytest.mark.parametrize("missing", SETTINGS)
 def test_submit_requires_each_setting(tmp_path: Path, missing: str) -> None:
     """Without one of its settings the example submits nothing, and names the setting."""
