@@ -4,34 +4,44 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PASSES = "def test_passes(): pass\n"
 REAL = "import pytest\n@pytest.mark.real_path\ndef test_real(): pass\n"
 FULL = "import pytest\n@pytest.mark.full\ndef test_long(): pass\n"
 SKIPS = "import pytest\ndef test_skips(): pytest.skip('no such thing here')\n"
 TREE = {"core/test_a.py": PASSES + FULL, "integration/test_b.py": PASSES + REAL}
+CHOSEN = ("--tier", "test")
 WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
-def test_run_has_the_chosen_tiers(tmp_path: Path) -> None:
-    """A run has its tiers, by folder and by mark."""
-    counts = "passed by tier: check 1, real_path 1, full 0"
+@pytest.mark.parametrize(
+    ("tree", "arguments", "passed", "faults"),
+    [
+        (TREE, CHOSEN, "check 1, real_path 1, full 0", []),
+        (
+            {"core/test_a.py": PASSES + SKIPS},
+            WORKERS,
+            "check 1, real_path 0, full 0",
+            ["FAILED: skipped under CI: tests/core/test_a.py::test_skips"],
+        ),
+        (
+            {"core/test_a.py": PASSES},
+            CHOSEN,
+            "check 1, real_path 0, full 0",
+            ["FAILED: no test of tier real_path ran"],
+        ),
+    ],
+    ids=["chosen", "skipped", "absent"],
+)
+def test_run_has_the_chosen_tiers(
+    tmp_path: Path, tree: dict[str, str], arguments: tuple[str, ...], passed: str, faults: list[str]
+) -> None:
+    """A run has its tiers; it fails under CI if a test is skipped or a tier has none."""
+    ended = run(tmp_path, tree, *arguments)
 
-    assert run(tmp_path, TREE, "--tier", "test") == (0, counts, [])
-
-
-def test_skip_under_ci_fails(tmp_path: Path) -> None:
-    """A test that a worker skips fails a run under CI."""
-    code, _, faults = run(tmp_path, {"core/test_a.py": PASSES + SKIPS}, *WORKERS)
-
-    assert (code, faults) == (1, ["FAILED: skipped under CI: tests/core/test_a.py::test_skips"])
-
-
-def test_absent_tier_fails(tmp_path: Path) -> None:
-    """A run without any test of one of its tiers fails."""
-    code, _, faults = run(tmp_path, {"core/test_a.py": PASSES}, "--tier", "test")
-
-    assert (code, faults) == (1, ["FAILED: no test of tier real_path ran"])
+    assert ended == (1 if faults else 0, f"passed by tier: {passed}", faults)
 
 
 def run(folder: Path, tree: dict[str, str], *arguments: str) -> tuple[int, str, list[str]]:
