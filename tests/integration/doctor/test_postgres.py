@@ -13,12 +13,10 @@ from service.doctor.backends.database_check import combined_findings
 from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
-from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups.tables import create_reader
 from tests.integration.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
-    PostgresServer,
     running_postgres,
     running_standby,
 )
@@ -160,18 +158,6 @@ async def test_locked_table_fails_its_check_only(shop: Database) -> None:
         (finding,) = await faults(settings_of(reader_of(shop)))
 
     assert (finding.check, finding.severity) == ("table", Severity.ERROR)
-
-
-async def test_silent_database_is_an_error(shop: Database, postgres_server: PostgresServer) -> None:
-    """On a silent network the database is an error, and its table is skipped."""
-    async with FaultProxy(postgres_server.socket_path) as proxy:
-        proxy.hold()
-        found = await faults(settings_of(proxy.dsn(shop.name)))
-
-    assert [(each.check, each.severity) for each in found] == [
-        ("database", Severity.ERROR),
-        ("table", Severity.SKIPPED),
-    ]
 
 
 async def test_unnamed_pooler_is_an_error(shop: Database, bouncer: PgBouncer) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import psycopg
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,7 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from demo.embedded_kafka.kafka_topics import create_topic
 from tests.integration.feeds.debezium_messages import Message, TableMessages, heartbeat
 from tests.integration.feeds.kafka_reading import PATIENCE_S, producing
-from tools.processes.postgres_server import Database
+from tests.integration.lookups.tables import changing
+from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.sidecar_process import SERVE, SidecarProcess
 from tools.processes.until import until
 
@@ -71,17 +71,8 @@ class SourceTable:
 
     def commit(self, statement: str) -> int:
         """Execute a statement; return the id of its transaction."""
-        with self.changing(statement) as transaction_id:
+        with changing(self.database, statement) as transaction_id:
             return transaction_id
-
-    @contextmanager
-    def changing(self, statement: str) -> Iterator[int]:
-        """Execute a statement, commit at the end of the block; yield the id of the transaction."""
-        with psycopg.connect(self.database.dsn()) as connection:
-            connection.execute(statement.encode())
-            row = connection.execute(b"SELECT pg_current_xact_id()::text::int8").fetchone()
-            assert row is not None
-            yield row[0]
 
     def rename(self, key: int, name: str) -> Message:
         """Change the name of a row; return its message."""
@@ -181,6 +172,22 @@ def following(
     with sidecar.running(until=ready):
         yield [FollowedTable(table, sidecar) for table in tables]
     shutil.rmtree(folder)
+
+
+@contextmanager
+def following_new_tables(
+    server: PostgresServer, brokers: str, count: int, *, cache: Mapping[str, Any] = LONG
+) -> Iterator[list[FollowedTable]]:
+    """A sidecar that follows this many new tables of one database."""
+    database = server.new_database()
+    names = [f"{database.name}_{number}" for number in range(count)]  # topics of this run only
+    tables = [SourceTable(name, database, brokers) for name in names]
+    for table in tables:
+        table.create()
+    with following(
+        tables, {table.name: table.dimension(cache=cache) for table in tables}
+    ) as planes:
+        yield planes
 
 
 class BeatingConnector:

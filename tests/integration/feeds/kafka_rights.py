@@ -1,6 +1,8 @@
 """Access rights of Kafka users, changed by protocol requests that aiokafka has no calls for."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
@@ -8,6 +10,17 @@ from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, Descri
 from tests.integration.feeds.kafka_reading import POLL_INTERVAL_S
 
 _TOPIC, _LITERAL, _READ, _DESCRIBE, _ANY, _ALLOW = 2, 3, 3, 8, 1, 3  # numbers of the protocol
+
+
+@asynccontextmanager
+async def operating(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A client for administration."""
+    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await operator.start()
+    try:
+        yield operator
+    finally:
+        await operator.close()
 
 
 async def allow_reading(brokers: str, user: str, topic: str) -> None:
@@ -25,17 +38,13 @@ async def forbid_reading(brokers: str, user: str, topic: str) -> None:
 async def _change(
     request: type[CreateAclsRequest | DeleteAclsRequest], brokers: str, user: str, *, topic: str
 ) -> None:
-    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
-    await operator.start()
-    try:
+    async with operating(brokers) as operator:
         for right in (_READ, _DESCRIBE):
             of_user = (f"User:{user}", "*", right, _ALLOW)
             reply = await operator._send_to_controller(request(_TOPIC, topic, _LITERAL, *of_user))
             results = reply.to_object()
             (result,) = results.get("creation_responses") or results["filter_responses"]
             assert result["error_code"] == 0, result
-    finally:
-        await operator.close()
 
 
 async def _wait_for_rights(rights: set[int], brokers: str, user: str, *, topic: str) -> None:
@@ -46,12 +55,8 @@ async def _wait_for_rights(rights: set[int], brokers: str, user: str, *, topic: 
 
 async def _rights(brokers: str, user: str, *, topic: str) -> set[int]:
     """The operations that the broker allows the user."""
-    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
-    await operator.start()
-    try:
+    async with operating(brokers) as operator:
         of_user = (f"User:{user}", "*", _ANY, _ALLOW)
         reply = await operator._send_request(DescribeAclsRequest(_TOPIC, topic, _LITERAL, *of_user))
         resources = reply.to_object()["resources"]
         return {each["operation"] for resource in resources for each in resource["acls"]}
-    finally:
-        await operator.close()

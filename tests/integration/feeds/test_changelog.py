@@ -20,8 +20,10 @@ from tests.integration.feeds.followed_table import (
     FollowedTable,
     SourceTable,
     following,
+    following_new_tables,
 )
 from tests.integration.feeds.kafka_reading import producing
+from tests.integration.lookups.tables import changing
 from tools.processes.postgres_server import PostgresServer
 from tools.processes.until import until
 
@@ -39,12 +41,7 @@ REQUEST_KEYS = 1000
 @pytest.fixture(scope="module")
 def unused(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[list[FollowedTable]]:
     """Tables that one sidecar follows and no test has used."""
-    database = postgres_server.new_database()
-    names = [f"{database.name}_{number}" for number in range(TABLES)]  # topics of this run only
-    tables = [SourceTable(name, database, kafka.address) for name in names]
-    for table in tables:
-        table.create()
-    with following(tables) as followed:
+    with following_new_tables(postgres_server, kafka.address, TABLES) as followed:
         yield followed
 
 
@@ -123,7 +120,7 @@ def test_replayed_changes_are_harmless(planes: FollowedTable) -> None:
 def test_change_before_its_commit_is_not_missed(planes: FollowedTable) -> None:
     """If an event precedes the visibility of its commit, the former row is not cached (H1)."""
     statement = f"UPDATE {planes.name} SET name = 'uno' WHERE id = 1"
-    with planes.table.changing(statement) as transaction_id:
+    with changing(planes.table.database, statement) as transaction_id:
         planes.publish(
             planes.table.messages.upsert({**ROW, "name": "uno"}, transaction_id=transaction_id)
         )

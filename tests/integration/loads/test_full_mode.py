@@ -14,6 +14,7 @@ from tests.integration.feeds.followed_table import (
     FollowedTable,
     SourceTable,
     following,
+    following_new_tables,
 )
 from tools.processes.postgres_server import PostgresServer
 from tools.processes.sidecar_process import SidecarFigures
@@ -26,13 +27,7 @@ HITS = [("hit", name) for name in NAMES.values()]
 @pytest.fixture(scope="module")
 def unused(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[list[FollowedTable]]:
     """Tables that one sidecar holds in full and no test has used."""
-    database = postgres_server.new_database()
-    names = [f"{database.name}_{number}" for number in range(4)]  # topics of this run only
-    tables = [SourceTable(name, database, kafka.address) for name in names]
-    for table in tables:
-        table.create()
-    dimensions = {table.name: table.dimension(cache=FULL) for table in tables}
-    with following(tables, dimensions) as planes:
+    with following_new_tables(postgres_server, kafka.address, 4, cache=FULL) as planes:
         yield planes
 
 
@@ -60,19 +55,6 @@ def test_row_events_are_applied(planes: FollowedTable) -> None:
         *(("hit", "uno"), HITS[1], ("missing", None), ("hit", "four"))
     ]
     assert queries(planes) == 0
-
-
-def test_row_told_again_is_fetched(planes: FollowedTable) -> None:
-    """If a connector repeats an earlier event, the current row is fetched."""
-    placed = planes.table.messages.placed
-    former = placed(planes.table.rename(1, "uno"), 10)
-    planes.publish(former, placed(planes.table.rename(1, "eins"), 20))
-    applied = planes.look_up(1)
-    planes.publish(former)
-
-    repeated = planes.look_up(1) + planes.look_up(1)
-
-    assert (applied, repeated) == ([("hit", "eins")], [("fetched", "eins"), ("hit", "eins")])
 
 
 def test_start_ends_with_the_load(postgres_server: PostgresServer, kafka: KafkaBroker) -> None:

@@ -1,16 +1,10 @@
 """Snapshots of lookups: which transactions a fetch has seen, on a real server (H1)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import asyncpg
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pytest
 
 from lookup_core.dimension.dimension_events import FetchedRows
-from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
@@ -19,8 +13,9 @@ from service.connectors.postgres.queries import (
     scanning_query,
 )
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.lookups.tables import PATIENCE_S, described
-from tests.integration.lookups.test_plans import as_sent, nodes_of
+from service.connectors.postgres.table import PostgresTable
+from tests.integration.lookups.tables import PATIENCE_S, changing, described
+from tests.integration.lookups.test_plans import plans_of
 from tools.processes.postgres_server import Database
 
 ROWS = 3000
@@ -55,20 +50,10 @@ def sees(fetched: FetchedRows, transaction_id: int) -> bool:
     return bool(fetched.snapshot.sees(ids)[0])
 
 
-@contextmanager
-def update_in_progress(database: Database) -> Iterator[int]:
-    """An update of row 1 that commits at the end of the block; yields its transaction id."""
-    with psycopg.connect(database.dsn()) as connection:
-        connection.execute("UPDATE small SET name = 'new' WHERE id = 1")
-        found = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
-        assert found is not None
-        yield int(found[0])
-
-
 @pytest.mark.parametrize("key_count", SIZES)
 async def test_transaction_in_progress_is_not_seen(table: Database, key_count: int) -> None:
     """A snapshot excludes a transaction until it commits, for found and missing keys."""
-    with update_in_progress(table) as transaction_id:
+    with changing(table, "UPDATE small SET name = 'new' WHERE id = 1") as transaction_id:
         before = await fetched_of(table, key_count)
         missing = await fetched_of(table, key_count, first=2 * ROWS)
     after = await fetched_of(table, key_count)
@@ -84,22 +69,14 @@ async def test_snapshot_keeps_the_plan(table: Database, mode: str, *, has_index:
     """Returning the snapshot adds one row and leaves the plan of the lookup unchanged."""
     if not has_index:
         table.execute("ALTER TABLE small DROP CONSTRAINT small_pkey")
-    connection = await asyncpg.connect(table.dsn())
-    plans = []
-    try:
-        settings = PostgresSettings(table.dsn(), "small", ("id",))
-        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
-        await connection.execute(f"SET plan_cache_mode = {mode}")
+
+    def queries_of(found: PostgresTable) -> list[str]:
         query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
-        for text in (
-            *(query, query_with_snapshot(found, query)),
-            *(blocks_query(found, query), blocks_query_with_snapshot(found, query)),
-        ):
-            statement = await connection.prepare(text)
-            plan = await statement.explain(as_sent(tuple(range(500))))
-            plans.append(nodes_of(plan[0]["Plan"]))
-    finally:
-        await connection.close()
+        queries = [query, query_with_snapshot(found, query)]
+        return [*queries, blocks_query(found, query), blocks_query_with_snapshot(found, query)]
+
+    settings = PostgresSettings(table.dsn(), "small", ("id",))
+    plans = await plans_of(settings, queries_of, mode=mode, keys=[tuple(range(500))])
 
     added = {"Append", "Result", "Subquery Scan"}
     plain, with_snapshot, blocks, blocks_with_snapshot = plans

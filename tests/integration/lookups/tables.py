@@ -1,9 +1,10 @@
 """Builders of lookup tests on a real PostgreSQL: tables, backends and dimensions over them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
+import psycopg
 import pyarrow as pa
 
 from lookup_core.settings import DimensionSettings
@@ -48,6 +49,16 @@ def put_table(
     return PostgresSettings(database.dsn(), f'public."{name}"', tuple(key))
 
 
+@contextmanager
+def changing(database: Database, statement: str) -> Iterator[int]:
+    """Execute a statement, commit at the end of the block; yield the id of the transaction."""
+    with psycopg.connect(database.dsn()) as connection:
+        connection.execute(statement.encode())
+        row = connection.execute(b"SELECT pg_current_xact_id()::text::int8").fetchone()
+        assert row is not None
+        yield row[0]
+
+
 def create_reader(database: Database, *, table: str = "dimension") -> str:
     """Create a role that may only read the table; return its DSN."""
     role = f"reader_of_{database.name}"
@@ -61,6 +72,14 @@ async def described(settings: PostgresSettings) -> AsyncIterator[PostgresBackend
     async with PostgresBackend(settings) as backend:
         await backend.describe(timeout_s=PATIENCE_S)
         yield backend
+
+
+async def names_of(backend: PostgresBackend, *ids: int, timeout_s: float = PATIENCE_S) -> list[str]:
+    """The names in the rows of the keys."""
+    keys = pa.record_batch({"id": pa.array(ids)})
+    fetched = await backend.fetch(keys, timeout_s=timeout_s)
+    names: list[str] = fetched.rows["name"].to_pylist()
+    return names
 
 
 @asynccontextmanager

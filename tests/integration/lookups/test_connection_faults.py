@@ -17,7 +17,7 @@ from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups import tables
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, put_table, serving
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, names_of, put_table, serving
 from tests.service.engine.running import lookup, start, until
 from tools.processes.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 
@@ -54,21 +54,14 @@ def proxied(settings: PostgresSettings, database: Database, proxy: FaultProxy) -
 async def warm(settings: PostgresSettings) -> AsyncIterator[PostgresBackend]:
     """A backend with an open connection whose statement is prepared."""
     async with asyncio.timeout(3 * PATIENCE_S), tables.described(settings) as backend:
-        assert await names(backend) == ["two"]
+        assert await names_of(backend, 2) == ["two"]
         yield backend
-
-
-async def names(backend: PostgresBackend, *, timeout_s: float = PATIENCE_S) -> list[str]:
-    """The names in the rows that are fetched."""
-    fetched = await backend.fetch(KEYS, timeout_s=timeout_s)
-    result: list[str] = fetched.rows["name"].to_pylist()
-    return result
 
 
 async def failure_of(backend: PostgresBackend, *, timeout_s: float = PATIENCE_S) -> BackendError:
     """The error of a fetch."""
     with pytest.raises(BackendError) as caught:
-        await names(backend, timeout_s=timeout_s)
+        await names_of(backend, 2, timeout_s=timeout_s)
     return caught.value
 
 
@@ -93,7 +86,7 @@ async def test_black_hole_ends_at_the_deadline(
 
             assert (fetch.code, fetch.is_retryable) == (ErrorCode.TIMEOUT, True)
             assert description.value.is_retryable
-            assert await names(backend) == ["two"]
+            assert await names_of(backend, 2) == ["two"]
         await until(lambda: tasks_of_backend() <= before)
         proxy.hold()  # closing does not wait for the server, either
 
@@ -103,7 +96,7 @@ async def test_warm_fetch_is_one_round_trip(proxied: PostgresSettings, proxy: Fa
     async with warm(proxied) as backend:
         before = proxy.requests_total
 
-        await names(backend)
+        await names_of(backend, 2)
 
         assert proxy.requests_total - before == 1
 
@@ -125,7 +118,7 @@ async def test_interrupted_query_is_a_lost_connection(
             failure = await task
 
         assert (failure.code, failure.is_retryable) == (ErrorCode.CONNECTION_LOST, True)
-        assert await names(backend) == ["two"]
+        assert await names_of(backend, 2) == ["two"]
     assert proxy.connections_total == 2
 
 
@@ -158,7 +151,7 @@ async def test_expired_connections_are_not_used(
             database.execute(TERMINATE_BLOCKED)
             await queries
 
-        assert await asyncio.gather(*(names(backend) for _ in range(3))) == [["two"]] * 3
+        assert await asyncio.gather(*(names_of(backend, 2) for _ in range(3))) == [["two"]] * 3
         await database.wait_for(f"NOT EXISTS ({SESSIONS} AND pid IN ({before}))")
     assert before.count(",") == 2
 
@@ -246,7 +239,7 @@ async def test_failed_probe_expires_connections(
         proxy.release()
 
         assert caught.value.code is ErrorCode.TIMEOUT
-        assert await names(backend) == ["two"]
+        assert await names_of(backend, 2) == ["two"]
 
 
 async def test_server_ends_long_queries(
@@ -258,7 +251,7 @@ async def test_server_ends_long_queries(
             failure = await failure_of(backend)
 
         assert failure.code is ErrorCode.TIMEOUT
-        assert await names(backend) == ["two"]
+        assert await names_of(backend, 2) == ["two"]
     assert proxy.connections_total == 1
 
 
@@ -268,14 +261,14 @@ async def test_cancelled_fetch_leaves_no_query(
     """A cancelled fetch ends while its query is blocked, and the server ends the query (H19)."""
     async with warm(settings) as backend:
         with database.locked("dimension"):
-            task = asyncio.ensure_future(names(backend))
+            task = asyncio.ensure_future(names_of(backend, 2))
             await database.wait_for(IS_BLOCKED)
             task.cancel()
             await asyncio.wait([task])
 
             assert task.cancelled()
             await database.wait_for(IS_ALONE)
-        assert await names(backend) == ["two"]
+        assert await names_of(backend, 2) == ["two"]
 
 
 async def test_closing_ends_running_queries(settings: PostgresSettings, database: Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
-from tests.integration.lookups.tables import PATIENCE_S, described, put_table
+from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
 from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer
 from tools.processes.postgres_server import IS_BLOCKED, Database
 from tools.processes.until import until
@@ -31,19 +31,12 @@ async def backend(database: Database, bouncer: PgBouncer) -> AsyncIterator[Postg
         yield backend
 
 
-async def names(backend: PostgresBackend, *ids: int, timeout_s: float = PATIENCE_S) -> list[str]:
-    """The names in the rows of the keys."""
-    fetched = await backend.fetch(pa.record_batch({"id": pa.array(ids)}), timeout_s=timeout_s)
-    result: list[str] = fetched.rows["name"].to_pylist()
-    return result
-
-
 async def name_after_recovery(backend: PostgresBackend) -> list[str]:
     """The name of row 7, fetched until the failure is not retryable or none."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                return await names(backend, 7)
+                return await names_of(backend, 7)
             except BackendError as error:
                 if not error.is_retryable:
                     raise
@@ -53,7 +46,7 @@ async def name_after_recovery(backend: PostgresBackend) -> list[str]:
 async def test_lookups_share_few_sessions(backend: PostgresBackend, bouncer: PgBouncer) -> None:
     """Concurrent lookups share fewer sessions; the server of their rows is unknown."""
     await backend.probe(timeout_s=PATIENCE_S)
-    found = await asyncio.gather(*(names(backend, number) for number in range(40)))
+    found = await asyncio.gather(*(names_of(backend, number) for number in range(40)))
 
     assert found == [[f"row {number}"] for number in range(40)]
     fetched = await backend.fetch(pa.record_batch({"id": [7]}), timeout_s=PATIENCE_S)
@@ -63,7 +56,7 @@ async def test_lookups_share_few_sessions(backend: PostgresBackend, bouncer: PgB
 
 async def test_sessions_keep_no_state(backend: PostgresBackend, bouncer: PgBouncer) -> None:
     """A session returns to the pooler without prepared statements and changed settings."""
-    await asyncio.gather(*(names(backend, number) for number in range(8)))
+    await asyncio.gather(*(names_of(backend, number) for number in range(8)))
 
     states = [await asyncio.to_thread(session_state, bouncer) for _ in range(4)]
 
@@ -75,7 +68,7 @@ async def test_query_killed_behind_the_pooler_is_lost(
 ) -> None:
     """A session that ends during its query is a lost connection."""
     with database.locked("dimension"):
-        task = asyncio.ensure_future(names(backend, 7))
+        task = asyncio.ensure_future(names_of(backend, 7))
         await database.wait_for(IS_BLOCKED)
         await asyncio.to_thread(database.execute, TERMINATE_BLOCKED)
         with pytest.raises(BackendError) as caught:
@@ -90,9 +83,9 @@ async def test_cancelled_query_answers_no_other(
 ) -> None:
     """After a query times out behind a pooler, later queries receive their own rows."""
     with database.locked("dimension"), pytest.raises(BackendError) as caught:
-        await names(backend, 1, timeout_s=0.1)
+        await names_of(backend, 1, timeout_s=0.1)
 
-    found = await asyncio.gather(*(names(backend, number) for number in range(20)))
+    found = await asyncio.gather(*(names_of(backend, number) for number in range(20)))
 
     assert caught.value.code is ErrorCode.TIMEOUT
     assert found == [[f"row {number}"] for number in range(20)]

@@ -1,5 +1,6 @@
 """Query plans of lookups: the index on the key is used (D22)."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
 from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table import PostgresTable
 from tests.integration.lookups.tables import PATIENCE_S, described
 from tools.processes.postgres_server import Database, PostgresServer
 
@@ -66,26 +68,40 @@ def as_sent(keys: tuple[Any, ...]) -> list[Any] | str:
     return f"{{{str([*keys])[1:-1]}}}" if type(keys[0]) is int else [*keys]
 
 
+async def plans_of(
+    settings: PostgresSettings,
+    queries_of: Callable[[PostgresTable], list[str]],
+    *,
+    mode: str,
+    keys: Sequence[tuple[Any, ...]],
+) -> list[list[str]]:
+    """The plans of queries with these columns of keys."""
+    connection = await asyncpg.connect(settings.dsn)
+    try:
+        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        statements = [await connection.prepare(query) for query in queries_of(found)]
+        plans = [await statement.explain(*map(as_sent, keys)) for statement in statements]
+    finally:
+        await connection.close()
+    return [nodes_of(plan[0]["Plan"]) for plan in plans]
+
+
 async def plan_of(
     database: Database, table: str, *, mode: str, key_count: int, has_index: bool = True
 ) -> list[str]:
     """The plan of a lookup of `key_count` keys; from 1,000 keys on, rows arrive in blocks."""
     key = tuple(TABLES.get(table, ("id",))[0].split(","))
-    connection = await asyncpg.connect(database.dsn())
-    try:
-        settings = PostgresSettings(database.dsn(), table, key)
-        found = await read_table(lambda query, values: connection.fetch(query, *values), settings)
-        texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
-        rows = await connection.fetch(f"SELECT {texts} FROM {table} LIMIT {key_count}")
-        await connection.execute(f"SET plan_cache_mode = {mode}")
-        make_query = lookup_query if has_index else scanning_query
-        query = make_query(found, is_ordered=False)
-        is_in_blocks = key_count >= 1000
-        statement = await connection.prepare(blocks_query(found, query) if is_in_blocks else query)
-        plan = await statement.explain(*map(as_sent, zip(*rows, strict=True)))
-    finally:
-        await connection.close()
-    return nodes_of(plan[0]["Plan"])
+    texts = ", ".join(f"{part}::text" for part in key) if len(key) > 1 else key[0]
+    rows = database.query(f"SELECT {texts} FROM {table} LIMIT {key_count}")
+    settings = PostgresSettings(database.dsn(), table, key)
+
+    def query_of(found: PostgresTable) -> list[str]:
+        query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
+        return [query if key_count < 1000 else blocks_query(found, query)]
+
+    (plan,) = await plans_of(settings, query_of, mode=mode, keys=list(zip(*rows, strict=True)))
+    return plan
 
 
 @pytest.mark.parametrize("key_count", [500, 20_000])

@@ -13,7 +13,7 @@ from service.connectors.postgres.notifications_source import PostgresNotificatio
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.lookups.tables import described
+from tests.integration.lookups.tables import changing, described
 from tests.integration.notifications.notified_changes import (
     IS_LISTENING,
     PATIENCE_S,
@@ -89,19 +89,16 @@ async def test_changes_have_keys_and_transactions(
 ) -> None:
     """A change has its keys, its transaction and no row; a truncation concerns the table."""
     async with reading(settings, schema_of(database)) as reader:
-        with psycopg.connect(database.dsn()) as writer:
-            writer.execute("INSERT INTO t VALUES (1), (2)")
-            row = writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
-            writer.commit()
+        with changing(database, "INSERT INTO t VALUES (1), (2)") as transaction_id:
+            pass
         piece = (await read_until(reader, lambda piece: bool(piece.changes)))[-1]
         database.execute("TRUNCATE t")
         (truncation,) = await changes_of(reader)
 
-    assert row is not None
     (change,) = piece.changes
     assert isinstance(change, RowChanges)
     assert sorted(ids(change)) == [1, 2]
-    assert change.transaction_ids.tolist() == [row[0], row[0]]
+    assert change.transaction_ids.tolist() == [transaction_id] * 2
     assert not change.has_row.any()
     assert not change.is_gone.any()
     assert (piece.split_id, piece.position) == ("notifications", 1)

@@ -18,6 +18,11 @@ CONNECTIONS = 2_000
 KEYS = 10  # of each lookup of a load
 PATIENCE_S = 60.0  # a test that waits longer has failed
 PAUSE_S = 0.02  # between the lookups of a caller, so that immediate errors do not become a flood
+POOL = 4  # connections of the sidecar
+UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
+HAS_POOL = f"""(SELECT count(*) <= {POOL} AND bool_and(state !~ '^idle in transaction')
+    FROM pg_stat_activity
+    WHERE application_name = 'sidelook' AND datname = current_database())"""
 UNREACHABLE = {"backend_unavailable", "connection_lost", "timeout"}
 _UNANSWERED = frozenset({"error", "timeout"})
 

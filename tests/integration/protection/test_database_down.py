@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.protection.callers import (
     ABSENT,
+    HAS_POOL,
+    UNCACHED,
     UNREACHABLE,
     Answer,
     callers_of,
@@ -19,17 +21,12 @@ from tools.processes.postgres_server import Database, PostgresServer
 
 RESTARTS = 10
 CALLERS = 20
-POOL = 4  # connections
 TIMEOUT_MS = 500
 LONG_CACHED = {"cache": {"ttl": "1h", "negative_ttl": "1h"}}
 STALE_IF_ERROR = {"cache": {"ttl": "200ms", "stale_if_error": "1h"}}
-UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
 MIN_AGE_MS = 180  # the TTL of 200 ms less its jitter
 CUSTOMER, ADA = {"name": "customer 1"}, {"name": "Ada"}
 TO_ADA = "UPDATE customers SET name = 'Ada' WHERE id = 1"
-HAS_POOL = f"""(SELECT count(*) <= {POOL} AND bool_and(state !~ '^idle in transaction')
-    FROM pg_stat_activity
-    WHERE application_name = 'sidelook' AND datname = current_database())"""
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.protection.callers import (
+    HAS_POOL,
+    UNCACHED,
     UNREACHABLE,
     Callers,
     callers_of,
@@ -19,11 +21,7 @@ from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.sidecar_process import SidecarFigures
 
 CALLERS = 20
-POOL = 4  # connections
 TIMEOUT_MS = 500
-UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
-HAS_POOL = f"""(SELECT count(*) <= {POOL} FROM pg_stat_activity
-    WHERE application_name = 'sidelook' AND datname = current_database())"""
 
 
 @dataclass(frozen=True, slots=True)
