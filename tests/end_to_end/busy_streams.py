@@ -1,4 +1,4 @@
-"""A load of lookups with event times: `python busy_streams.py ENDPOINT DIMENSION…`."""
+"""A load of lookups with event times; its arguments are an endpoint and dimensions."""
 
 import random
 import sys

@@ -4,16 +4,20 @@ Prints the jobs whose rows differ from Spark's own join.
 """
 
 import json
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+import psutil
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from tests.end_to_end.first_attempt import FirstAttempt, fail, lose_executor
 from tests.end_to_end.sidecars import CUSTOMERS
 from tests.end_to_end.spark_frames import fingerprint
 from tools.processes.spark_cluster import BatchGate, cluster_session
@@ -53,6 +57,43 @@ def _jobs(enriched: DataFrame, folder: Path) -> dict[str, DataFrame]:
         "tried again": FirstAttempt(folder, [fail, lose_executor]),
     }
     return {name: enriched.mapInArrow(each, enriched.schema) for name, each in functions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAttempt:
+    """A `mapInArrow` function that ends the first attempt of each partition after some rows.
+
+    The way of each end is the name of a file that it leaves.
+    """
+
+    folder: Path
+    ends: Sequence[Callable[[], NoReturn]]  # by partition
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, unchanged."""
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            yield batch
+            if context.attemptNumber() == 0:
+                end = self.ends[context.partitionId()]
+                (self.folder / end.__name__).touch()
+                end()
+
+
+def fail() -> NoReturn:
+    """Fail the task."""
+    raise RuntimeError("the first attempt fails")
+
+
+def lose_executor() -> NoReturn:
+    """Kill the JVM of the executor, as on a lost node."""
+    daemon = psutil.Process().parent()
+    executor = None if daemon is None else daemon.parent()
+    assert executor is not None
+    executor.kill()
+    while True:  # until Spark's daemon reads its broken pipe
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
-"""Two streaming queries after a lookup join: all rows, and counts by event-time windows."""
+"""Two streaming queries after a lookup join: all rows, and counts by event-time windows.
 
+As a program, a driver that runs them from their checkpoints until it is killed.
+"""
+
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_client import Sidecar
+from tests.spark_session import local_session
 
 FILES = 8
 FILES_OF_A_BATCH = 2
@@ -123,3 +128,13 @@ class _HeldBatches:
 def _sorted(frame: DataFrame) -> pa.Table:
     table = frame.toArrow().flatten()
     return table.sort_by([(name, "ascending") for name in table.column_names])
+
+
+def main(url: str, events: str, folder: str, held_from: str) -> None:
+    """Run the queries; from batch `held_from` on, the rows block forever."""
+    queries = RestartQueries(url, Path(events), Path(folder), int(held_from))
+    queries.run(local_session(queries.folder, batch_rows=1000))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,14 @@ import pyarrow.parquet as pq
 from service.tls.server_certificate import CertificateFiles
 from tests.service.tls.certificates import Authority, authority
 from tools.processes.postgres_server import Database
-from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ, free_port
+from tools.processes.sidecar_process import (
+    ROOT,
+    SERVE,
+    Reply,
+    SidecarProcess,
+    clean_environ,
+    free_port,
+)
 
 CUSTOMERS = pa.table(
     {
@@ -37,6 +45,7 @@ PLACES = pa.table(
 )
 TIERS = pa.table({"tier": pa.array(range(5), pa.int32()), "label": list("abcde")})
 HOST = "localhost"
+PROGRAM_TIMEOUT_S = 60.0
 THROTTLE_PERIOD_S = 0.1  # the kernel's own, of CPU limits
 
 
@@ -60,6 +69,12 @@ def parquet(folder: Path, name: str, rows: pa.Table, key: str, **settings: objec
     pq.write_table(rows, folder / f"{name}.parquet")
     source = {"kind": "parquet", "path": f"{name}.parquet"}
     return {"source": source, "key": key.split(","), **settings}
+
+
+def postgres(dsn: str, table: str, **settings: object) -> dict[str, object]:
+    """Settings of a dimension of a PostgreSQL table with the key `id`."""
+    source = {"kind": "postgres", "dsn": dsn, "table": table}
+    return {"source": source, "key": ["id"], **settings}
 
 
 def customers_sidecar(folder: Path, **settings: Any) -> SidecarProcess:  # noqa: ANN401  # any YAML
@@ -91,15 +106,37 @@ def locked_sidecar(
             f"INSERT INTO {table} SELECT n, 'c' || n FROM generate_series(1, 100) AS n"
             " ON CONFLICT DO NOTHING",
         )
-        source = {"kind": "postgres", "dsn": database.dsn(), "table": table}
         uncached = {"timeout": "30s", "cache": {"mode": "none"}}
-        dimensions[table] = {"source": source, "key": ["id"], **uncached}
+        dimensions[table] = postgres(database.dsn(), table, **uncached)
     return configured(folder, dimensions, environ=environ)
+
+
+def ended(
+    command: Sequence[str], environ: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program of the checkout to its end; without `environ`, with a clean environment."""
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environ or clean_environ(),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
 
 
 def url_of(sidecar: SidecarProcess) -> str:
     """The URL of its Unix socket."""
     return f"unix://{os.fspath(sidecar.socket)}"
+
+
+def lookup(
+    sidecar: SidecarProcess, dimension: str, timeout_ms: int, keys: Sequence[int] = (7,)
+) -> Reply:
+    """Look up keys on a connection of its own."""
+    body = {"keys": list(keys), "timeout_ms": timeout_ms}
+    return sidecar.post(f"/v1/dimensions/{dimension}/lookup", body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +173,17 @@ def secure_sidecar(folder: Path) -> Iterator[SecureSidecar]:
     )
     with process.running():
         yield SecureSidecar(process, port, signer, token, caller)
+
+
+@contextmanager
+def running_load(*program: str) -> Iterator[None]:
+    """Run a Python program of this folder during the block, at whose end it must still run."""
+    with subprocess.Popen((sys.executable, "-m", *program), cwd=ROOT) as process:
+        try:
+            yield
+            assert process.poll() is None, "the load ended early"
+        finally:
+            process.kill()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A Spark driver in a process of its own, which can be killed with its JVM.
 
-The programs are the modules `…_program`; each prints its result as a line of JSON.
+The programs are modules of this folder; each prints its result as a line of JSON.
 """
 
 import json

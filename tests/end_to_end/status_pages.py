@@ -1,8 +1,5 @@
 """The status page for tests: its sidecars, the actions of people and networks, and its checks."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect
 
-from tests.end_to_end.sidecars import configured, parquet, url_of
+from tests.end_to_end.sidecars import configured, parquet, postgres, running_load, url_of
 from tools.processes.postgres_server import PostgresServer, running_postgres
-from tools.processes.sidecar_process import ROOT, SidecarProcess, free_port
+from tools.processes.sidecar_process import SidecarProcess, free_port
 
 PATIENCE_MS = 30_000
 WIDE: ViewportSize = {"width": 1280, "height": 900}
@@ -49,18 +46,19 @@ class Busy:
 @contextmanager
 def busy_service(folder: Path) -> Iterator[Busy]:
     """A running sidecar under load."""
-    with running_postgres() as postgres:
-        database = postgres.new_database()
+    with running_postgres() as server:
+        database = server.new_database()
         database.execute(
             "CREATE TABLE customers (id bigint PRIMARY KEY, name text)",
             "INSERT INTO customers SELECT id, 'name ' || id FROM generate_series(0, 40) id",
         )
-        source = {"kind": "postgres", "table": "public.customers", "dsn": database.dsn()}
-        customers = {"source": source, "key": ["id"], "timeout": "1s", "retry": {"max_retries": 0}}
+        hasty = {"timeout": "1s", "retry": {"max_retries": 0}}
+        customers = postgres(database.dsn(), "public.customers", **hasty)
         places = parquet(folder, "places", _PLACES, "id", timeout="20s")
         watched = _watched(folder, {"customers": customers, "places": places})
-        with watched.sidecar.running(), _load(url_of(watched.sidecar)):
-            yield Busy(watched, postgres)
+        load = ("tests.end_to_end.page_load", url_of(watched.sidecar), str(CHANNELS))
+        with watched.sidecar.running(), running_load(*load):
+            yield Busy(watched, server)
 
 
 def quiet_service(folder: Path) -> Watched:
@@ -77,17 +75,6 @@ def _watched(folder: Path, dimensions: dict[str, object], **settings: object) ->
     environ = {"SIDELOOK_LISTEN__HTTP": address}
     sidecar = configured(folder, dimensions, environ=environ, **settings)
     return Watched(sidecar, f"http://{address}/")
-
-
-@contextmanager
-def _load(endpoint: str) -> Iterator[None]:
-    program = (sys.executable, "-m", "tests.end_to_end.page_load", endpoint, str(CHANNELS))
-    with subprocess.Popen(program, cwd=ROOT) as process:
-        try:
-            yield
-            assert process.poll() is None, "the load ended early"
-        finally:
-            process.send_signal(signal.SIGKILL)
 
 
 @contextmanager

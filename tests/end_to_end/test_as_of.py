@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from demo.flights import write_flights
-from lookup_core.errors import InvalidRequest
 from spark_client import Sidecar
 from tests.end_to_end.sidecars import configured, parquet, url_of
 from tests.end_to_end.spark_frames import written
@@ -230,23 +229,3 @@ def test_stream_output_is_that_of_a_range_join(
     output = written(stream.transform(join), tmp_path)
 
     assert_same(output, range_join(flights, versions).where("seats IS NOT NULL"))
-
-
-def test_outcome_of_no_version_is_missing(sidecar: Sidecar, flights: DataFrame) -> None:
-    """A plane without a valid version is missing; without `columns` all columns are added."""
-    join = sidecar.lookup_join("planes", on="tailnum", as_of="ts", status_column="_s")
-
-    enriched = flights.transform(join)
-
-    times = [("valid_from", "timestamp"), ("valid_to", "timestamp")]
-    assert enriched.dtypes[3:7] == [*times, ("seats", "int"), ("livery", "string")]
-    outcomes = enriched.groupBy("_s.outcome", F.isnull("_s.age_ms")).count().collect()
-    assert {(row[0] == "missing", row[1]) for row in outcomes} == {(True, True), (False, False)}
-
-
-def test_versions_need_a_time(sidecar: Sidecar, flights: DataFrame) -> None:
-    """A dimension with versions refuses joins without a time, and functions."""
-    with pytest.raises(InvalidRequest, match=r"lookup_join\(as_of=…\)"):
-        flights.transform(sidecar.lookup_join("planes", on="tailnum"))
-    with pytest.raises(InvalidRequest, match=r"lookup_join\(as_of=…\)"):
-        sidecar.lookup_udf("planes")

@@ -76,7 +76,6 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
     assert [line for line in shown if not line.endswith(" flights")] == ["stopped"]
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("libraries")
 def test_ctrl_c_ends_a_live_run(folder: Path) -> None:
     """An interrupted live run ends Kafka, Debezium and all other processes."""

@@ -4,7 +4,6 @@ import http.client
 import os
 import signal
 import stat
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,8 +20,11 @@ from spark_client.transport.connections import Address, Connections
 from tests.end_to_end.sidecars import (
     configured,
     customers_sidecar,
+    ended,
     frozen,
     locked_sidecar,
+    lookup,
+    postgres,
     throttled,
     url_of,
 )
@@ -83,12 +85,6 @@ def test_short_grace_loses_nothing(folder: Path, database: Database) -> None:
         assert (name_for(quick), name_for(stuck)) == ("c9", "c7")
 
 
-def lookup(sidecar: SidecarProcess, dimension: str, timeout_ms: int = TIMEOUT_MS) -> Reply:
-    """Look up one key."""
-    body = {"keys": [7], "timeout_ms": timeout_ms}
-    return sidecar.post(f"/v1/dimensions/{dimension}/lookup", body)
-
-
 def outcome_of(reply: Reply) -> str:
     """The outcome of the key, or the code of the whole request."""
     body = reply.json()
@@ -100,14 +96,14 @@ def test_throttled_sidecar_keeps_its_deadlines(folder: Path, database: Database)
     sidecar = locked_sidecar(folder, database, environ={"SIDELOOK_LIMITS__CONNECTIONS": "8"})
 
     def outcomes() -> set[str]:
-        return {outcome_of(lookup(sidecar, "slow")) for _ in range(REQUESTS)}
+        return {outcome_of(lookup(sidecar, "slow", TIMEOUT_MS)) for _ in range(REQUESTS)}
 
     with sidecar.running() as process, ThreadPoolExecutor(CALLERS) as callers:
         with database.locked("slow"), throttled(process, share=0.1):
             asking = [callers.submit(outcomes) for _ in range(CALLERS)]
             probes = {sidecar.health("/livez").status for _ in range(REQUESTS)}
             found = {each for asked in asking for each in asked.result()}
-        until(lambda: outcome_of(lookup(sidecar, "slow")) == "fetched")
+        until(lambda: outcome_of(lookup(sidecar, "slow", TIMEOUT_MS)) == "fetched")
 
     assert {"timeout", "overloaded"} <= found <= {"timeout", "overloaded", *FAILED}
     assert probes == {200}
@@ -120,18 +116,12 @@ def test_unwritable_socket_folder_stops_the_start(folder: Path, *, has_folder: b
     if has_folder:
         socket_folder.mkdir(mode=0o755)
         os.chown(socket_folder, OTHER_UID, OTHER_GID)
-    ended = subprocess.run(
-        (*WITHOUT_RIGHTS, *sidecar.command),
-        cwd=sidecar.code,
-        env={**sidecar.whole_environ, "SIDELOOK_LISTEN__UNIX": str(socket_folder / "s.sock")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    listen = {"SIDELOOK_LISTEN__UNIX": str(socket_folder / "s.sock")}
 
-    assert ended.returncode == 78, ended.stderr
-    assert f"uid {os.getuid()}, gid {os.getgid()}" in ended.stderr
+    refused = ended((*WITHOUT_RIGHTS, *sidecar.command), {**sidecar.whole_environ, **listen})
+
+    assert refused.returncode == 78, refused.stderr
+    assert f"uid {os.getuid()}, gid {os.getgid()}" in refused.stderr
 
 
 def test_folder_of_the_group_is_enough(folder: Path) -> None:
@@ -210,9 +200,9 @@ def test_woken_sidecar_distrusts_its_cache(folder: Path, database: Database) -> 
         "INSERT INTO followed VALUES (7, 'c7')",
     )
     make_triggers(database, "followed", ["id"])
-    source = {"kind": "postgres", "dsn": database.dsn(), "table": "followed"}
     listen = {"channel": CHANNEL, "max_staleness": f"{MAX_STALENESS_S:g}s"}
-    followed = {"source": source, "key": ["id"], "refresh": {"listen": listen}, "timeout": "20s"}
+    settings: dict[str, object] = {"refresh": {"listen": listen}, "timeout": "20s"}
+    followed = postgres(database.dsn(), "followed", **settings)
     sidecar = configured(folder, {"followed": followed})
 
     def name() -> str:

@@ -2,19 +2,16 @@
 
 import math
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.end_to_end import busy_streams
 from tests.end_to_end.prometheus_process import PrometheusProcess
-from tests.end_to_end.sidecars import configured, parquet, url_of
+from tests.end_to_end.sidecars import configured, ended, parquet, postgres, running_load, url_of
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
 from tests.monitoring.rule_file import alerts, plain_rules, promtool, records, rules
@@ -47,7 +44,8 @@ def watched(module_folder: Path) -> Iterator[Watched]:
         sidecar = sidecar_of(module_folder, server)
         targets = {sidecar.health_port: LABELS}
         prometheus = PrometheusProcess(module_folder, targets, in_seconds(plain_rules()))
-        with sidecar.running(), load(sidecar), prometheus.running():
+        load = ("tests.end_to_end.busy_streams", url_of(sidecar), *DIMENSIONS)
+        with sidecar.running(), running_load(*load), prometheus.running():
             yield Watched(sidecar, prometheus, server)
 
 
@@ -62,10 +60,7 @@ def sidecar_of(folder: Path, server: PostgresServer) -> SidecarProcess:
     make_triggers(database, "customers", ["id"])
     authority(folder).issue()
     rows = pa.table({"id": pa.array(range(ROWS), pa.int64()), "name": ["row"] * ROWS})
-    customers, orders = (
-        {"source": {"kind": "postgres", "dsn": database.dsn(), "table": table}, "key": ["id"]}
-        for table in TABLES
-    )
+    customers, orders = (postgres(database.dsn(), table) for table in TABLES)
     listen, reload = {"listen": {"channel": CHANNEL}}, {"reload": {"every": "1h"}}
     dimensions = {
         # The timeout is that of the commands; the streams have one of their own.
@@ -86,58 +81,33 @@ def in_seconds(plain: str) -> str:
     return re.sub(r"for: \d+m", "for: 2s", brief)
 
 
-@contextmanager
-def load(sidecar: SidecarProcess) -> Iterator[None]:
-    """Streams look up keys of all dimensions during the block."""
-    command = [sys.executable, busy_streams.__file__, url_of(sidecar), *DIMENSIONS]
-    process = subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
-    try:
-        yield
-        assert process.poll() is None, "the client has ended"
-    finally:
-        process.kill()
-        process.wait()
-
-
 def without_data(prometheus: PrometheusProcess, expressions: Sequence[str]) -> list[str]:
     """The expressions without a finite value; raises AssertionError for an invalid one."""
     return [each for each in expressions if not any(map(math.isfinite, prometheus.values(each)))]
 
 
-def check_data(prometheus: PrometheusProcess, expressions: Sequence[str]) -> None:
-    """Wait until each has data; the failure lists those without."""
+@pytest.mark.real_path
+@pytest.mark.parametrize(
+    "expressions",
+    [
+        dashboard_expressions(rate_window=WINDOW),
+        [text for rule in records() for text in (rule.name, rule.expression)],
+        [alert.value for alert in alerts()],
+    ],
+    ids=["panels", "records", "alerts"],
+)
+def test_every_expression_has_data(watched: Watched, expressions: Sequence[str]) -> None:
+    """Panels, recording rules and values of alerts have data for all kinds of dimensions."""
     left = list(expressions)
 
     def have_all_data() -> bool:
-        left[:] = without_data(prometheus, left)
+        left[:] = without_data(watched.prometheus, left)
         return not left
 
     try:
         until(have_all_data, within_s=DATA_WITHIN_S)
     except AssertionError:
         pytest.fail("no data:\n" + "\n".join(left))
-
-
-@pytest.mark.real_path
-def test_every_panel_has_data(watched: Watched) -> None:
-    """Each panel of the dashboard has data for a sidecar with all kinds of dimensions."""
-    check_data(watched.prometheus, dashboard_expressions(rate_window=WINDOW))
-
-
-def test_every_record_has_data(watched: Watched) -> None:
-    """Each recording rule has data, by its name and by its expression."""
-    named = [rule.name for rule in records()]
-
-    check_data(watched.prometheus, named + [rule.expression for rule in records()])
-
-
-@pytest.mark.real_path
-def test_every_alert_has_data(watched: Watched) -> None:
-    """The value of each alert has data without a fault, and its comparison is valid."""
-    check_data(watched.prometheus, [alert.value for alert in alerts()])
-
-    for alert in alerts():
-        watched.prometheus.values(alert.expression)
 
 
 @pytest.mark.real_path
@@ -171,7 +141,7 @@ def test_commands_of_runbooks_answer(command: str, watched: Watched) -> None:
     endpoint = ["--endpoint", url_of(watched.sidecar)]
     program = [sys.executable, "-m", "service", *command.split(), *endpoint]
 
-    answered = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    answered = ended(program)
 
     written = re.compile(rf"python -m service {command} *(#.*)?$", re.MULTILINE)
     assert any(written.search(page.read_text()) for page in pages)

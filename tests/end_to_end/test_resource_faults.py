@@ -8,16 +8,24 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from tests.end_to_end.sidecars import configured, customers_sidecar, parquet, processor_s
-from tools.processes.sidecar_process import Reply, SidecarProcess
+from tests.end_to_end.sidecars import (
+    configured,
+    customers_sidecar,
+    ended,
+    lookup,
+    parquet,
+    processor_s,
+)
+from tools.processes.sidecar_process import SidecarProcess
 from tools.processes.until import until
 
 MIB = 1024 * 1024
@@ -36,30 +44,10 @@ NO_THREADS = (
 )
 
 
-def ask(sidecar: SidecarProcess, keys: Sequence[int], dimension: str = "customers") -> Reply:
-    """Look up keys on a connection of its own."""
-    return sidecar.post(
-        f"/v1/dimensions/{dimension}/lookup", {"keys": list(keys), "timeout_ms": TIMEOUT_MS}
-    )
-
-
 def resident_bytes(process: "subprocess.Popen[bytes]") -> int:
     """The resident memory of the process."""
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize()
-
-
-@dataclass(slots=True)
-class Rest:
-    """Finds when the memory of a process is constant."""
-
-    process: "subprocess.Popen[bytes]"
-    seen: list[int] = field(default_factory=list)
-
-    def is_reached(self) -> bool:
-        """Whether the last 25 readings are equal."""
-        self.seen.append(resident_bytes(self.process))
-        return len(self.seen) > 25 and len(set(self.seen[-25:])) == 1
 
 
 def test_memory_stays_within_its_limit(tmp_path: Path) -> None:
@@ -69,15 +57,21 @@ def test_memory_stays_within_its_limit(tmp_path: Path) -> None:
     limits = {"memory": f"{MEMORY_BYTES // MIB}MiB"}
     sidecar = configured(tmp_path, {"wide": wide}, limits=limits)
     with sidecar.running() as process, ThreadPoolExecutor(CALLERS) as callers:
-        until(Rest(process).is_reached)
-        base_bytes = resident_bytes(process)
+        seen: deque[int] = deque(maxlen=25)
+
+        def is_at_rest() -> bool:
+            seen.append(resident_bytes(process))
+            return len(seen) == 25 and len(set(seen)) == 1
+
+        until(is_at_rest)
+        base_bytes = seen[-1]
         asking = [callers.submit(ask_for_wide_rows, sidecar, seed) for seed in range(CALLERS)]
         grown_bytes = 0
         while not all(caller.done() for caller in asking):
             grown_bytes = max(grown_bytes, resident_bytes(process) - base_bytes)
         statuses = {status for caller in asking for status in caller.result()}
-        whole = ask(sidecar, range(WIDE_ROWS), "wide")
-        after = ask(sidecar, range(100), "wide")
+        whole = lookup(sidecar, "wide", TIMEOUT_MS, range(WIDE_ROWS))
+        after = lookup(sidecar, "wide", TIMEOUT_MS, range(100))
 
     assert grown_bytes < MEMORY_BYTES + PASSING_BYTES, f"{grown_bytes / MIB:.0f} MiB"
     assert statuses <= {200, 503}
@@ -87,7 +81,8 @@ def test_memory_stays_within_its_limit(tmp_path: Path) -> None:
 def ask_for_wide_rows(sidecar: SidecarProcess, seed: int) -> set[int]:
     """The statuses of fifty lookups of a hundred keys."""
     chosen = random.Random(seed)  # noqa: S311  # no secret
-    return {ask(sidecar, chosen.choices(range(WIDE_ROWS), k=100), "wide").status for _ in range(50)}
+    batches = [chosen.choices(range(WIDE_ROWS), k=100) for _ in range(50)]
+    return {lookup(sidecar, "wide", TIMEOUT_MS, keys).status for keys in batches}
 
 
 def test_descriptors_run_out_and_come_back(tmp_path: Path) -> None:
@@ -145,7 +140,9 @@ def test_full_disk_of_the_log_does_no_harm(tmp_path: Path) -> None:
     """A sidecar whose log cannot be written starts, answers and stops."""
     sidecar = logging_to(Path("/dev/full"), customers_sidecar(tmp_path))
     with sidecar.running():
-        assert ask(sidecar, [7]).json()["rows"] == [{"name": "customer 7", "tier": 2}]
+        assert lookup(sidecar, "customers", TIMEOUT_MS).json()["rows"] == [
+            {"name": "customer 7", "tier": 2}
+        ]
 
 
 def test_stuck_reader_of_the_log_does_no_harm(tmp_path: Path) -> None:
@@ -156,7 +153,7 @@ def test_stuck_reader_of_the_log_does_no_harm(tmp_path: Path) -> None:
     reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
     fill(reader)
     with sidecar.running():
-        answered = ask(sidecar, [7]).status
+        answered = lookup(sidecar, "customers", TIMEOUT_MS).status
         os.read(reader, 1 << 20)
     logged = json.loads(os.read(reader, 1 << 20).splitlines()[0])
     os.close(reader)
@@ -184,15 +181,8 @@ def test_too_few_threads_refuse_the_start(tmp_path: Path) -> None:
     """The process exits with 78 before it serves, and names the threads that it needs."""
     sidecar = customers_sidecar(tmp_path)
     arguments = sidecar.command[sidecar.command.index("serve") :]
-    ended = subprocess.run(
-        (sys.executable, "-c", NO_THREADS, *arguments),
-        cwd=sidecar.code,
-        env=sidecar.whole_environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
-    assert ended.returncode == 78
-    assert re.match(r"threads: the sidecar needs \d+ ", ended.stderr)
+    refused = ended((sys.executable, "-c", NO_THREADS, *arguments), sidecar.whole_environ)
+
+    assert refused.returncode == 78
+    assert re.match(r"threads: the sidecar needs \d+ ", refused.stderr)

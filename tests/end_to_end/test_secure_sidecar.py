@@ -14,12 +14,11 @@ from pyspark.sql import SparkSession
 
 from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
-from tests.end_to_end.sidecars import SecureSidecar, secure_sidecar
+from tests.end_to_end.sidecars import SecureSidecar, ended, secure_sidecar
 from tests.service.tls.certificates import authority, yesterday
 from tools.processes.sidecar_process import ROOT, clean_environ, free_port
 from tools.processes.until import until
 
-COMMAND_TIMEOUT_S = 60.0
 PATIENCE_S = 30.0
 HASTE_S = 0.5  # the first timeout, doubled after each attempt
 NOT_HEARD = ("timed out", "did not answer in time", "no answer yet")
@@ -205,7 +204,7 @@ def test_page_can_be_typed_in(tmp_path: Path) -> None:
     environ = {"PATH": path, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
 
     with (tmp_path / "errors").open("wb") as errors:
-        ended = subprocess.run(
+        typed_in = subprocess.run(
             ["/bin/bash", "-c", f"{script}python ../../job.py\n"],
             cwd=tmp_path,
             env={**clean_environ(), **environ},
@@ -215,23 +214,15 @@ def test_page_can_be_typed_in(tmp_path: Path) -> None:
             check=False,
         )
 
-    assert ended.returncode == 0, (tmp_path / "errors").read_text()
-    assert ended.stdout.decode().count("John F Kennedy Intl") == 4
+    assert typed_in.returncode == 0, (tmp_path / "errors").read_text()
+    assert typed_in.stdout.decode().count("John F Kennedy Intl") == 4
 
 
 def answered(secure: SecureSidecar, *options: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a lookup on the command line."""
     given = ("--endpoint", secure.url, "--token-file", str(secure.token_file), *options)
-    ended = subprocess.run(
-        [sys.executable, "-m", "service", "lookup", "customers", "7", *given],
-        cwd=ROOT,
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )
-    return ended.returncode, ended.stdout, ended.stderr
+    printed = ended((sys.executable, "-m", "service", "lookup", "customers", "7", *given))
+    return printed.returncode, printed.stdout, printed.stderr
 
 
 def test_command_connects_over_tls(secure: SecureSidecar) -> None:

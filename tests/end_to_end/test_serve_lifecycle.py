@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,13 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.end_to_end.sidecars import configured, parquet
+from tests.end_to_end.sidecars import configured, lookup, parquet, postgres
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
 from tools.processes.sidecar_process import (
-    Reply,
     SidecarProcess,
     UnixConnection,
-    free_port,
 )
 
 pytestmark = pytest.mark.real_path
@@ -34,15 +31,9 @@ def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
     rows = pa.table({"id": pa.array([7], pa.int64()), "name": ["Ada"]})
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         dsn = f"postgresql://user:secret@127.0.0.1:{server.getsockname()[1]}/shop"
-        orders = {"source": {"kind": "postgres", "dsn": dsn, "table": "orders"}, "key": ["id"]}
-        dimensions = {"customers": parquet(tmp_path, "customers", rows, "id"), "orders": orders}
+        customers, orders = parquet(tmp_path, "customers", rows, "id"), postgres(dsn, "orders")
+        dimensions = {"customers": customers, "orders": orders}
         yield configured(tmp_path, dimensions, allow_inline_secrets=True)
-
-
-def lookup(sidecar: SidecarProcess, dimension: str, timeout_ms: int) -> Reply:
-    """Look up one key through the Unix socket."""
-    body = {"keys": [7], "timeout_ms": timeout_ms}
-    return sidecar.post(f"/v1/dimensions/{dimension}/lookup", body)
 
 
 def test_serves_until_told_to_stop(sidecar: SidecarProcess) -> None:
@@ -70,29 +61,6 @@ def test_probes_outlast_the_database(sidecar: SidecarProcess) -> None:
         *(503, "backend_unavailable", True),
     )
     assert "secret" not in reply.text
-
-
-def test_second_sidecar_is_refused(sidecar: SidecarProcess) -> None:
-    """A served socket is not taken over: the second sidecar exits with 78."""
-    second = SidecarProcess(
-        sidecar.folder, sidecar.command, sidecar.environ, health_port=free_port()
-    )
-    with sidecar.running(until="/livez"):
-        ended = subprocess.run(
-            second.command, cwd=second.code, env=second.whole_environ, check=False, timeout=60
-        )
-        answer = lookup(sidecar, "customers", 5000)
-
-    assert (ended.returncode, answer.status) == (78, 200)
-
-
-def test_stale_socket_is_replaced(sidecar: SidecarProcess) -> None:
-    """The next sidecar serves in place of a socket that a crash has left."""
-    with socket.socket(socket.AF_UNIX) as crashed:
-        crashed.bind(str(sidecar.socket))
-
-    with sidecar.running(until="/livez"):
-        assert lookup(sidecar, "customers", 5000).status == 200
 
 
 def test_request_under_way_is_answered(sidecar: SidecarProcess) -> None:

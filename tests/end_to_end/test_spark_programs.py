@@ -96,7 +96,7 @@ def kill_in_mid_batch(queries: RestartQueries, *, committed: int) -> None:
     def is_writing() -> bool:
         return queries.committed_batches() >= committed and queries.stray_files() > strays
 
-    with SparkProgram("restart_program", arguments).running() as driver:
+    with SparkProgram("restart_queries", arguments).running() as driver:
         until(lambda: is_writing() or driver.poll() is not None, within_s=START_TIMEOUT_S)
     assert is_writing(), "the batch was over before the kill"
 

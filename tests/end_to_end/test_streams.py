@@ -68,21 +68,3 @@ def test_windows_close_after_a_lookup_join(
     rows = output.groupBy("window.start").agg(F.sum("count").alias("records")).collect()
     assert {row["records"] for row in rows} == {ROWS}
     assert len(rows) >= FILES - 1  # the last window stays open
-
-
-def test_repartitioned_stream_is_enriched(
-    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
-) -> None:
-    """A stream that is repartitioned by key has each key in one partition, and all its rows."""
-    sidecar = Sidecar(url_of(sidecar_process))
-    keys = events.select((F.col("id") % 40).alias("id"))
-    divided = keys.transform(sidecar.repartition_for("customers", partitions=4))
-    joined = divided.transform(sidecar.lookup_join("customers", on="id", mode="key_ordered"))
-
-    rows = written(joined.withColumn("partition", F.spark_partition_id()), tmp_path).collect()
-
-    places = {(row["id"], row["partition"]) for row in rows}
-    assert len(rows) == FILES * ROWS
-    assert all(row["name"] == f"customer {row['id']}" for row in rows)
-    assert len(places) == 40
-    assert {partition for _, partition in places} == {0, 1, 2, 3}

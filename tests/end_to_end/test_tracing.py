@@ -1,9 +1,6 @@
 """Tracing of a sidecar process: the spans of a Spark job, and no imports without tracing."""
 
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,26 +9,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pyspark.sql import SparkSession
 
 from spark_client import Sidecar
-from tests.end_to_end.sidecars import customers_sidecar, url_of
-from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
+from tests.end_to_end.sidecars import customers_sidecar, ended, url_of
+from tests.otlp_collector import otlp_collector
 from tools.processes.sidecar_process import SidecarProcess, free_port
 from tools.processes.until import until
 
 TRACE = "a" * 32
-TRACEPARENT = f"00-{TRACE}-{'b' * 16}-01"
 
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> SidecarProcess:
     """A sidecar without tracing, not started."""
     return customers_sidecar(tmp_path)
-
-
-@pytest.fixture
-def collector() -> Iterator[OtlpCollector]:
-    """A collector of spans."""
-    with otlp_collector() as made:
-        yield made
 
 
 def tracing(sidecar: SidecarProcess, url: str) -> SidecarProcess:
@@ -41,43 +30,23 @@ def tracing(sidecar: SidecarProcess, url: str) -> SidecarProcess:
     return replace(sidecar, environ={**sidecar.environ, **environ})
 
 
-@contextmanager
-def local_properties(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Set properties of the jobs in the block."""
-    for name, text in properties.items():
-        session.sparkContext.setLocalProperty(name, text)
-    try:
-        yield
-    finally:
-        for name in properties:
-            session.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
-
-
 def test_spans_of_a_job_are_in_its_trace(
-    sidecar: SidecarProcess, collector: OtlpCollector, spark_session: SparkSession
+    sidecar: SidecarProcess, spark_session: SparkSession
 ) -> None:
     """The property `traceparent` of a Spark job is the parent of all of its lookups."""
-    with tracing(sidecar, collector.url).running():
+    context, records = spark_session.sparkContext, spark_session.range(300).repartition(2)
+    with otlp_collector() as collector, tracing(sidecar, collector.url).running():
         join = Sidecar(url_of(sidecar)).lookup_join("customers", on="id", columns=["name"])
-        records = spark_session.range(300).repartition(2)
-        with local_properties(spark_session, {"traceparent": TRACEPARENT}):
+        context.setLocalProperty("traceparent", f"00-{TRACE}-{'b' * 16}-01")
+        try:
             assert records.transform(join).count() == 300
+        finally:
+            context.setLocalProperty("traceparent", None)  # type: ignore[arg-type]
         assert records.transform(join).count() == 300  # without a trace
-        until(lambda: _traced_keys(collector) >= 300)
+        until(collector.spans)
 
-    assert {span.trace_id.hex() for span in _lookups(collector)} == {TRACE}
-    assert _traced_keys(collector) == 300
-
-
-def _lookups(collector: OtlpCollector) -> list[Span]:
-    # By id: spans without a confirmation are sent again.
-    spans = {each.span_id: each for each in collector.spans()}
-    return [each for each in spans.values() if each.kind == Span.SPAN_KIND_SERVER]
-
-
-def _traced_keys(collector: OtlpCollector) -> int:
-    keys = [attributes(span.attributes)["sidelook.keys"] for span in _lookups(collector)]
-    return sum(map(int, map(str, keys)))
+    lookups = [each for each in collector.spans() if each.kind == Span.SPAN_KIND_SERVER]
+    assert {span.trace_id.hex() for span in lookups} == {TRACE}
 
 
 @pytest.mark.parametrize("is_on", [False, True])
@@ -97,15 +66,9 @@ def test_missing_package_stops_the_start(sidecar: SidecarProcess) -> None:
     hidden = "import sys; sys.modules['opentelemetry'] = None"
     start = f"{hidden}; from service.commands.application import run; sys.exit(run(sys.argv[1:]))"
     arguments = sidecar.command[sidecar.command.index("serve") :]
-    ended = subprocess.run(
-        (sys.executable, "-c", start, *arguments),
-        cwd=sidecar.code,
-        env=tracing(sidecar, "http://127.0.0.1:4318").whole_environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = tracing(sidecar, "http://127.0.0.1:4318").whole_environ
 
-    assert ended.returncode == 78
-    assert "pip install 'sidelook[tracing]'" in ended.stderr
+    refused = ended((sys.executable, "-c", start, *arguments), environ)
+
+    assert refused.returncode == 78
+    assert "pip install 'sidelook[tracing]'" in refused.stderr

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client import Sidecar
-from tests.end_to_end.sidecars import configured, url_of
+from tests.end_to_end.sidecars import configured, postgres, url_of
 from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess, clean_environ
 from tools.processes.until import until
@@ -27,7 +27,7 @@ SOON = dt.timedelta(seconds=10)  # a heartbeat does
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A database and a running sidecar; the dimension `hasty` is `customers` without a wait."""
+    """A database and a running sidecar."""
 
     database: Database
     sidecar: SidecarProcess
@@ -51,16 +51,11 @@ def world(database: Database, module_folder: Path) -> Iterator[World]:
         "CREATE TABLE customers (id int PRIMARY KEY, name text)",
         "CREATE TABLE tariffs (id int, since timestamptz, tariff text, PRIMARY KEY (id, since))",
     )
-
-    def dimension(table: str, **settings: object) -> dict[str, object]:
-        source = {"kind": "postgres", "table": f"public.{table}", "dsn": database.dsn()}
-        return {"source": source, "key": ["id"], "timeout": "15m", **settings}
-
-    waiting = {"refresh": {"listen": {}}, "wait_for_dimension": WAIT}
+    waiting = {"timeout": "15m", "refresh": {"listen": {}}, "wait_for_dimension": WAIT}
+    since: dict[str, object] = {"versions": {"valid_from": "since"}}
     dimensions = {
-        "customers": dimension("customers", **waiting),
-        "hasty": dimension("customers"),
-        "tariffs": dimension("tariffs", **waiting, versions={"valid_from": "since"}),
+        "customers": postgres(database.dsn(), "public.customers", **waiting),
+        "tariffs": postgres(database.dsn(), "public.tariffs", **waiting, **since),
     }
     sidecar = configured(module_folder, dimensions)
     for name in FOLLOWED:
@@ -103,20 +98,6 @@ def test_fact_waits_for_its_customer(spark_session: SparkSession, world: World) 
         inserted.result()
 
     assert rows == [(1, "Ada", "fetched"), (2, "Bert", "fetched")] * 2
-
-
-@pytest.mark.parametrize(
-    ("dimension", "options"), [("hasty", {"event_time": "at"}), ("customers", {})]
-)
-def test_fact_misses_its_customer_without_a_wait(
-    spark_session: SparkSession, world: World, dimension: str, options: dict[str, str]
-) -> None:
-    """A dimension without a wait, or a record without event time, gives `missing`."""
-    records = facts(spark_session, now() + AHEAD, 3)
-
-    rows = enriched(world, records, dimension, columns=["name"], **options)
-
-    assert rows == [(3, None, "missing")] * 2
 
 
 def test_fact_waits_for_its_version(spark_session: SparkSession, world: World) -> None:
