@@ -57,6 +57,19 @@ def test_row_events_are_applied(planes: FollowedTable) -> None:
     assert queries(planes) == 0
 
 
+def test_row_told_again_is_fetched(planes: FollowedTable) -> None:
+    """If a connector repeats an earlier event, the current row is fetched."""
+    placed = planes.table.messages.placed
+    former = placed(planes.table.rename(1, "uno"), 10)
+    planes.publish(former, placed(planes.table.rename(1, "eins"), 20))
+    applied = planes.look_up(1)
+    planes.publish(former)
+
+    repeated = planes.look_up(1) + planes.look_up(1)
+
+    assert (applied, repeated) == ([("hit", "eins")], [("fetched", "eins"), ("hit", "eins")])
+
+
 def test_start_ends_with_the_load(postgres_server: PostgresServer, kafka: KafkaBroker) -> None:
     """Until the first load, /startupz states the reason and lookups wait for the load."""
     table = SourceTable("late", postgres_server.new_database(), kafka.address)
