@@ -30,6 +30,13 @@ class TableMessages:
         """A row that was inserted, updated or read, by `operation`."""
         return self._event(operation, row["id"], after=row, transaction_id=transaction_id)
 
+    @staticmethod
+    def placed(message: Message, place: int) -> Message:
+        """The message with a position in the server's log."""
+        event = json.loads(message.value or b"")
+        event["source"]["sequence"] = f'["{place}","{place + 1}"]'
+        return Message(message.key, json.dumps(event).encode())
+
     def deletion(self, key: int, *, transaction_id: int | None) -> Message:
         """A deleted row."""
         return self._event("d", key, after=None, transaction_id=transaction_id)
