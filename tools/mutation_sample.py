@@ -256,7 +256,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=OUT, help="also as .md")
     parser.add_argument("--before", type=Path, help="results to compare with")
     parser.add_argument("--cache", type=Path, default=HERE.parent / ".cache" / "mutants")
-    parser.add_argument("--markers", default="unit or conformance", help="which tests count")
+    parser.add_argument("--markers", default="check", help="which tests count")
     parser.add_argument(
         "--only", nargs="*", default=(), metavar="ID", help="run these mutants again"
     )
