@@ -96,6 +96,8 @@ def _run(arguments: argparse.Namespace, sample: list[Mutant], copy: Path) -> Non
     print(
         f"{len(record.seconds)} tests pass; omitted because they fail: {record.failed}", flush=True
     )
+    if not record.seconds:
+        raise SystemExit("no test passes without a mutant; check --markers")
     judge = Judge(copy, record, Moves(arguments.moves))
     results = _read(arguments.results, key) if arguments.results.is_file() else {}
     before = _read(arguments.before) if arguments.before else {}
