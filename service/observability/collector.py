@@ -1,6 +1,6 @@
 """Prometheus collector of totals and levels: reads all statistics at each scrape."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -38,6 +38,8 @@ Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float]]  # (label values, v
 _Dimensions: TypeAlias = Mapping[str, DimensionStatistics]
 _Refreshes: TypeAlias = Mapping[str, RefreshStatistics]
 Kind = TypeVar("Kind", bound=Enum)
+Source = TypeVar("Source")
+_Readers: TypeAlias = Sequence[tuple[Metric, Callable[[Source], float | None]]]  # None: no sample
 
 
 class HeldCertificate(Protocol):
@@ -101,7 +103,12 @@ def _known(values: Mapping[str, float | None]) -> Samples:
     return [((name,), value) for name, value in values.items() if value is not None]
 
 
-_OF_DIMENSIONS: tuple[tuple[Metric, Callable[[DimensionStatistics], float]], ...] = (
+def _read_families(readers: _Readers[Source], sources: Mapping[str, Source]) -> Iterator[Family]:
+    for metric, read in readers:
+        yield sampled_family(metric, _known({name: read(each) for name, each in sources.items()}))
+
+
+_OF_DIMENSIONS: _Readers[DimensionStatistics] = (
     (metrics.COALESCED_KEYS, lambda statistics: statistics.coalesced_keys),
     (metrics.RETRIES, lambda statistics: statistics.retries),
     (metrics.FENCED_KEYS, lambda statistics: statistics.fenced_keys),
@@ -117,8 +124,7 @@ _OF_DIMENSIONS: tuple[tuple[Metric, Callable[[DimensionStatistics], float]], ...
 
 
 def _dimension_families(dimensions: _Dimensions) -> Iterator[Family]:
-    for metric, read in _OF_DIMENSIONS:
-        yield sampled_family(metric, [((name,), read(each)) for name, each in dimensions.items()])
+    yield from _read_families(_OF_DIMENSIONS, dimensions)
     outcomes = {name: each.outcomes for name, each in dimensions.items()}
     yield sampled_family(metrics.LOOKUPS, _by_kind(outcomes, Outcome))
     evictions = {name: each.cache.evictions for name, each in dimensions.items()}
@@ -136,16 +142,16 @@ def _by_kind(counts: Mapping[str, Mapping[Kind, float]], kinds: Iterable[Kind]) 
             yield (name, label), own.get(kind, 0)
 
 
-_OF_REFRESHES: tuple[tuple[Metric, Callable[[RefreshStatistics], float | None]], ...] = (
+_OF_REFRESHES: _Readers[RefreshStatistics] = (
     (metrics.DIMENSION_STALENESS_SECONDS, lambda refresh: refresh.staleness_s),
     (metrics.DIMENSION_STALENESS_LIMIT_SECONDS, lambda refresh: refresh.staleness_limit_s),
 )
-_OF_FEEDS: tuple[tuple[Metric, Callable[[FeedStatistics], float | None]], ...] = (
+_OF_FEEDS: _Readers[FeedStatistics] = (
     (metrics.DIMENSION_WATERMARK_SECONDS, lambda feed: _seconds(feed.watermark_ms)),
     (metrics.DIMENSION_FEED_LIVE, lambda feed: feed.state is FeedState.LIVE),
     (metrics.DIMENSION_FEED_BACKLOG, lambda feed: sum(map(_unread, feed.splits))),
 )
-_OF_LOADS: tuple[tuple[Metric, Callable[[LoadStatistics], float | None]], ...] = (
+_OF_LOADS: _Readers[LoadStatistics] = (
     (metrics.DIMENSION_WHOLE, lambda load: load.is_whole),
     (metrics.DIMENSION_LOADING, lambda load: load.is_loading),
     (metrics.DIMENSION_LOAD_ROWS, lambda load: load.rows),
@@ -156,33 +162,22 @@ _OF_LOADS: tuple[tuple[Metric, Callable[[LoadStatistics], float | None]], ...] =
 def _refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     feeds = {name: each.feed for name, each in refreshes.items() if each.feed is not None}
     loads = {name: each.load for name, each in refreshes.items() if each.load is not None}
-    for metric, of_refresh in _OF_REFRESHES:
-        values = {name: of_refresh(each) for name, each in refreshes.items()}
-        yield sampled_family(metric, _known(values))
-    for metric, of_feed in _OF_FEEDS:
-        yield sampled_family(metric, _known({name: of_feed(each) for name, each in feeds.items()}))
+    yield from _read_families(_OF_REFRESHES, refreshes)
+    yield from _read_families(_OF_FEEDS, feeds)
     unused = {name: each.unused_messages for name, each in feeds.items()}
     messages = _by_kind(unused, UnusedMessage)
     yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, messages)
-    for metric, of_load in _OF_LOADS:
-        yield sampled_family(metric, _known({name: of_load(each) for name, each in loads.items()}))
+    yield from _read_families(_OF_LOADS, loads)
     results = {name: each.counts for name, each in loads.items()}
     yield sampled_family(metrics.DIMENSION_LOADS, _by_kind(results, LoadResult))
-    parts = {
-        name: [part for part in (each.feed, each.load) if part] for name, each in refreshes.items()
-    }
-    states = {
-        name: Counter(split.state for part in own for split in part.splits)
-        for name, own in parts.items()
-        if own
-    }
-    yield sampled_family(metrics.DIMENSION_SPLITS, _by_kind(states, SplitState))
+    states: dict[str, Counter[SplitState]] = defaultdict(Counter)
     # Two series, because each restarts at zero: Prometheus would misread a partial reset of a sum.
-    failures = [
-        ((name, kind.value), sum(split.failures_total for split in each.splits))
-        for kind, own in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads))
-        for name, each in own.items()
-    ]
+    failures: list[tuple[tuple[str, str], int]] = []
+    for kind, own in ((SourceKind.FEED, feeds), (SourceKind.LOAD, loads)):
+        for name, each in own.items():
+            states[name].update(split.state for split in each.splits)
+            failures.append(((name, kind.value), sum(one.failures_total for one in each.splits)))
+    yield sampled_family(metrics.DIMENSION_SPLITS, _by_kind(states, SplitState))
     yield sampled_family(metrics.DIMENSION_SPLIT_FAILURES, failures)
 
 
