@@ -12,16 +12,16 @@ from lookup_core.changelog.format import DECODERS
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
-from service.adapter_settings import (
+from service.config.dimension import DimensionConfig
+from service.config.refresh import Changelog
+from service.config.source import ParquetSource, PostgresSource
+from service.connector_settings import (
     kafka_settings,
     notifications_settings,
     postgres_settings,
     trigger_script,
     version_columns,
 )
-from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog
-from service.config.source import ParquetSource, PostgresSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups

@@ -32,11 +32,11 @@ ALLOWED = {
     "service.stream": ("service.engine",),
     "service.http": ("service.engine", FILE_IDENTITY),
     "service.resources": (),
-    "service.adapter_settings": ("service.config", "service.connectors"),
+    "service.connector_settings": ("service.config", "service.connectors"),
     # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
         *("service.config", "service.connectors", "service.resources"),
-        *("service.adapter_settings", "service.version"),
+        *("service.connector_settings", "service.version"),
     ),
     "service.app": ("service",),
     "service.dimension_parts": ("service",),

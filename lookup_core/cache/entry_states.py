@@ -1,4 +1,4 @@
-"""Entry states of a cache (read time, kind, visits) in four bytes each, and their lifetimes."""
+"""Entry states of a cache in four bytes each, and the TTLs of rows and of negative entries."""
 
 import math
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Row cache of one dimension: rows and negative entries by key, bounded in bytes.
 
-Decides what is fresh, stale or expired; `eviction` frees room, `flight_table` fetches.
+Looks up, stores and removes entries; `entry_states` decides their TTL, `eviction` frees room.
 """
 
 from collections.abc import Sequence

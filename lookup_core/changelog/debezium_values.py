@@ -1,4 +1,4 @@
-"""Debezium value encodings of PostgreSQL types, converted to the forms of `json_keys`."""
+"""Debezium encodings of decimals, dates, times and bytes, converted to the forms of `json_keys`."""
 
 import base64
 import re

@@ -1,6 +1,6 @@
 """Query table: the queries of one dimension, at the backend or parked for a retry.
 
-Decides which query goes next and whether a failed one is retried; sends nothing.
+Decides which query goes next, and whether and when a failed one is retried; sends nothing.
 """
 
 from collections.abc import Set as AbstractSet

@@ -1,1 +1,1 @@
-"""Lookup operator: watermarks, element queues, and records with their pending answers."""
+"""Core of the Spark client's lookup operator: watermarks, element queues and pending answers."""

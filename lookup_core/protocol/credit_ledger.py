@@ -2,7 +2,7 @@
 
 The pool bounds the memory of waiting lookups. Each open channel has an exclusive share. The rest,
 except for the shares of half of the channels that may still open, is floating: channels with a
-backlog borrow it, and return it as their lookups end when others need it.
+backlog borrow it, and give it back to the pool as their lookups end when others need it.
 
 After Flink's credit-based flow control. A channel may borrow as much as stays free: Choudhury and
 Hahne, "Dynamic queue length thresholds" (1998).

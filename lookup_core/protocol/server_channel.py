@@ -1,4 +1,4 @@
-"""Service side of one channel: credit, open lookups and watermark; and the ping rate limit."""
+"""Service side of one channel: open lookups, watermark, and the credit it grants as they end."""
 
 from collections import deque
 from collections.abc import Iterable

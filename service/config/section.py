@@ -1,4 +1,4 @@
-"""Base class of all configuration sections: frozen, without unknown keys and shown values."""
+"""Base class of all configuration sections: frozen, rejects unknown keys, prints no values."""
 
 from dataclasses import fields
 from typing import Any, TypeVar

@@ -84,25 +84,25 @@ class SplitBuffer(Generic[Parcel]):
         return parcel
 
 
-Adapter = TypeVar("Adapter")
+Port = TypeVar("Port")
 
 
 @asynccontextmanager
-async def opened_adapter(adapter: AbstractAsyncContextManager[Adapter]) -> AsyncIterator[Adapter]:
+async def opened_port(port: AbstractAsyncContextManager[Port]) -> AsyncIterator[Port]:
     """The reader or enumerator, open until the block ends; BackendError if it cannot be opened.
 
     An error at its end is logged only: everything is read by then.
     """
-    opened = await backend_call(adapter.__aenter__(), timeout_s=OPENING_TIMEOUT_S)
+    opened = await backend_call(port.__aenter__(), timeout_s=OPENING_TIMEOUT_S)
     try:
         yield opened
     finally:
-        await _close(adapter)
+        await _close(port)
 
 
-async def _close(adapter: AbstractAsyncContextManager[Any]) -> None:
+async def _close(port: AbstractAsyncContextManager[Any]) -> None:
     try:
-        await backend_call(adapter.__aexit__(None, None, None), timeout_s=_CLOSING_TIMEOUT_S)
+        await backend_call(port.__aexit__(None, None, None), timeout_s=_CLOSING_TIMEOUT_S)
     except BackendError as error:
         log.warning("source.unclosed", code=error.code, detail=error.detail)
 
@@ -143,7 +143,7 @@ class SplitReading:
         Cancellation closes the reader; pieces that are not in the buffer yet are lost.
         """
         try:
-            async with opened_adapter(self._parts.source.reader(self._parts.schema)) as reader:
+            async with opened_port(self._parts.source.reader(self._parts.schema)) as reader:
                 await self._read_all(reader)
         except BackendError as error:
             fault = ReadingFault(frozenset(self._split_ids), error)
@@ -221,7 +221,7 @@ class SplitDiscovery:
         """Discover until cancelled, or until it gives up; then closes the enumerator."""
         while not self.has_given_up:
             try:
-                async with opened_adapter(self._source.enumerator(self._schema)) as enumerator:
+                async with opened_port(self._source.enumerator(self._schema)) as enumerator:
                     await self._discover(enumerator)
             except BackendError as error:
                 await self._pause_after(error)

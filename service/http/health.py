@@ -1,6 +1,6 @@
-"""Health of the dimensions and of the sidecar: a state and its reasons.
+"""Health of the dimensions and of the sidecar: `healthy`, `degraded` or `shutting_down`, and why.
 
-The status page and the command `status` show these results; they judge nothing themselves.
+The status page and the command `status` only show these results.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Limits of HTTP requests, and the byte budgets of request bodies and answers."""
+"""Limits of HTTP requests (keys, bytes, deadlines), and byte budgets of bodies and answers."""
 
 from dataclasses import dataclass
 

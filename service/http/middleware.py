@@ -1,4 +1,4 @@
-"""Request middleware: admission, access, errors as RFC 9457 problems, delivery."""
+"""Request middleware: memory admission, access, errors as RFC 9457 problems, delivery."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

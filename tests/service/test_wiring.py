@@ -12,16 +12,16 @@ from structlog.testing import capture_logs
 from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.statistics import InvalidationOrigin
-from service.adapter_settings import (
+from service.config.dimension import DimensionConfig
+from service.config.refresh import Changelog, Notifications
+from service.config.settings import Settings
+from service.config.source import PostgresSource
+from service.connector_settings import (
     kafka_settings,
     notifications_settings,
     postgres_settings,
     trigger_script,
 )
-from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog, Notifications
-from service.config.settings import Settings
-from service.config.source import PostgresSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
@@ -72,7 +72,7 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
 
 
 def test_table_is_queried_as_configured() -> None:
-    """Every setting of the adapter comes from the configuration."""
+    """Every setting of the connector comes from the configuration."""
     config = table(
         source=ADDRESS,
         key=["id"],
@@ -121,7 +121,7 @@ def test_changes_come_from_the_feed() -> None:
 
 
 def test_notifications_know_their_triggers() -> None:
-    """Channel, table and the command that prints the triggers reach the adapter."""
+    """Channel, table and the command that prints the triggers reach the connector."""
     file = Path("/etc/a b.yaml")
     customers = table(refresh={"listen": {"channel": "shop"}})
     changes = refresh_sources("customers", customers, file=file).changes

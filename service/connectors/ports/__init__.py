@@ -1,1 +1,1 @@
-"""Connector ports, and the code that several connectors share."""
+"""Connector ports: the interfaces of backends and sources, and code that connectors share."""

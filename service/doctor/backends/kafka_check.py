@@ -8,9 +8,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.adapter_settings import kafka_settings
 from service.config.quantity import duration_text
 from service.config.refresh import Changelog
+from service.connector_settings import kafka_settings
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.settings import KafkaSettings

@@ -11,9 +11,9 @@ import asyncpg
 
 from lookup_core.errors import BackendError
 from lookup_core.settings import CacheMode
-from service.adapter_settings import postgres_settings
 from service.config.dimension import DimensionConfig
 from service.config.source import PostgresSource
+from service.connector_settings import postgres_settings
 from service.connectors.postgres.connections import close_session
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings

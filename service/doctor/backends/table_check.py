@@ -1,4 +1,4 @@
-"""Table check: columns, index, rights, size and a trial notification; schema of a Parquet file."""
+"""Table check: columns, index, role's permissions, size, trial notification; Parquet schema."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -11,11 +11,11 @@ import pyarrow as pa
 from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import CacheMode
-from service.adapter_settings import notifications_settings, postgres_settings, trigger_script
 from service.config.cache import Cache
 from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
+from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import PostgresConnections, Records

@@ -1,4 +1,4 @@
-"""Backends that hang, fail over or are away: the border of adapters, probes, recent errors."""
+"""Backends that hang, fail over or are away: the border of connectors, probes, recent errors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from service.connectors.memory.source import FakeSource
 from service.engine.backend_call import backend_call
 from service.engine.dimension import Dimension
 from service.engine.recent_errors import EPISODE_S, MOST, RecentError, RecentErrors
-from service.engine.split_reading import opened_adapter
+from service.engine.split_reading import opened_port
 from tests.hand_clock import HandClock
 from tests.service.engine.running import (
     ONE_BY_ONE,
@@ -32,7 +32,7 @@ from tests.service.engine.running import (
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 
 
-# One call to an adapter
+# One call to a connector
 
 
 async def failing(error: BaseException) -> NoReturn:
@@ -55,7 +55,7 @@ async def never() -> NoReturn:
     ],
 )
 async def test_foreign_error_is_mapped(error: BaseException, code: ErrorCode) -> None:
-    """Any other exception of an adapter becomes a BackendError with its cause."""
+    """Any other exception of a connector becomes a BackendError with its cause."""
     with pytest.raises(BackendError) as caught:
         await backend_call(failing(error), timeout_s=1.0)
 
@@ -79,7 +79,7 @@ async def test_fault_in_closing_is_logged() -> None:
     source.fail_next("close", DOWN)
 
     with capture_logs() as logs:
-        async with opened_adapter(source.reader(SCHEMA)):
+        async with opened_port(source.reader(SCHEMA)):
             assert source.open_readers == 1
 
     assert [(line["event"], line["detail"]) for line in logs] == [("source.unclosed", DOWN.detail)]
