@@ -82,6 +82,17 @@ def test_failures_may_be_limited(
     assert [split.state for split in ledger.progress()] == [state]
 
 
+def test_position_goes_back_on_request() -> None:
+    """A lower position is a repetition and ignored, unless the reader goes back on purpose."""
+    ledger = ledger_of(A, assigned=1)
+    positions = []
+    for position, options in ((100, {}), (40, {}), (3, {"may_go_back": True})):
+        ledger.on_progress("a", position, **options)
+        positions.append(ledger.progress()[0].position)
+
+    assert positions == [100, 100, 3]
+
+
 def test_all_splits_must_catch_up() -> None:
     """A ledger is caught up when each split is caught up or finished; a failure ends that."""
     ledger = ledger_of(A, assigned=1)

@@ -23,6 +23,7 @@ from service.observability.span_export import (
 from tests.otlp_collector import otlp_collector
 from tests.service.tls.certificates import authority
 from tools.processes.sidecar_process import free_port
+from tools.processes.until import until
 
 PATH = "/v1/traces"
 PATIENCE_S = 20.0
@@ -199,9 +200,12 @@ class TestSession:
 
 
 async def traced(
-    endpoint: str, count: int, headers: Callable[[], Mapping[str, str]] = dict
+    endpoint: str, count: int, headers: Callable[[], Mapping[str, str]] = dict, *, logged: str = ""
 ) -> list[str]:
-    """Trace this many LOOKUPs; returns the logged texts of unsent spans."""
+    """Trace this many LOOKUPs; returns the logged texts of unsent spans.
+
+    `logged`: a text of the log that the end of the tracer awaits.
+    """
     settings = SpanExportSettings(endpoint, 1.0, "lookups", "1.2.3", headers)
     with capture_logs() as logs:
         async with asyncio.timeout(PATIENCE_S), exporting_tracer(settings, {}) as tracer:
@@ -209,6 +213,7 @@ async def traced(
                 span = tracer.begin_lookup("customers", keys=1, parent=None)
                 assert span is not None
                 span.end()
+            await asyncio.to_thread(until, lambda: not logged or logged in str(logs))
     return [event["text"] for event in logs if event["event"] == "tracing.not_sent"]
 
 
@@ -243,7 +248,8 @@ class TestExport:
     @pytest.mark.full
     async def test_absent_collector_is_logged_once(self) -> None:
         """The service ends, and the log has one line instead of one for each batch."""
-        texts = await traced(f"http://127.0.0.1:{free_port()}{PATH}", 5_000)
+        url = f"http://127.0.0.1:{free_port()}{PATH}"
+        texts = await traced(url, 5_000, logged="refused")
 
         assert sum("refused" in text for text in texts) == 1
 
