@@ -42,17 +42,14 @@ def show_progress(
         while not has_ended:
             check()
             has_ended = bool(query.awaitTermination(LOOK_INTERVAL_S))
-            reached = _records_read(query)
+            # Spark may report a micro-batch twice.
+            read = {report.batchId: report.numInputRows for report in query.recentProgress}
+            reached = sum(read.values())
             bar.update(task, completed=reached)
             if reached != shown and not console.is_terminal:
                 console.print(f"  {reached:,} of {total:,} flights")
             shown = reached
     return time.monotonic() - started_s
-
-
-def _records_read(query: StreamingQuery) -> int:
-    # Spark may report a micro-batch twice.
-    return sum({report.batchId: report.numInputRows for report in query.recentProgress}.values())
 
 
 def _bar(console: Console) -> rich.progress.Progress:

@@ -77,6 +77,11 @@ class DimensionSchema:
     columns: pa.Schema
     origin: TableOrigin | None = None  # None: no changelog
 
+    @property
+    def key_text(self) -> str:
+        """The key for people, such as `id int64, region string`."""
+        return ", ".join(f"{field.name} {field.type}" for field in self.key)
+
     def select(self, names: Sequence[str] | None) -> pa.Schema:
         """The requested columns in the requested order; all columns for None.
 

@@ -29,6 +29,8 @@ def bind_fault(setting: str, where: str, error: OSError) -> ConfigurationError:
     reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     if error.errno == errno.EADDRINUSE:
         reason += f"; another process listens there: stop it, or set {setting} to another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        reason += f"; set {setting} to an address of this machine"
     return ConfigurationError([f"{setting}: {where}: {reason}"])
 
 

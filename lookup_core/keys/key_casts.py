@@ -104,10 +104,6 @@ def _null_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _as_it_is(column: pa.Array, _: pa.Field) -> pa.Array:
-    return column
-
-
 def _widened(column: pa.Array, field: pa.Field) -> pa.Array:
     return column.cast(field.type)
 
@@ -178,7 +174,7 @@ def _are_timestamps_alike(given: pa.DataType, field: pa.Field) -> bool:
 _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
     (lambda given, field: field.metadata == UUID_FIELD and _is_text(given), _uuid_from_text),
     (lambda given, field: field.metadata == NO_NUL_FIELD and _is_text(given), _text_without_nul),
-    (lambda given, field: given == field.type, _as_it_is),
+    (lambda given, field: given == field.type, lambda column, _: column),
     (_is_wider_integer, _widened),
     (lambda given, field: types.is_integer(given) and types.is_integer(field.type), _narrowed),
     (lambda given, field: _is_text(given) and _is_text(field.type), _widened),

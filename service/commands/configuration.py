@@ -27,7 +27,10 @@ def check_config(
         Path, typer.Argument(metavar="FILE", help="YAML file; SIDELOOK_ variables override it.")
     ],
 ) -> None:
-    """Check a configuration and list all its faults."""
+    """Check a configuration and list its faults.
+
+    Parquet files are read once the keys have no faults.
+    """
     settings = load_settings(file, os.environ)
     if faults := list(_file_faults(settings)):
         raise ConfigurationError(faults)

@@ -107,7 +107,7 @@ async def invalidate(
     auth.admin_token_file.
     """
     if bool(keys) == drops_all:
-        raise typer.BadParameter("give keys or --all, not both")
+        raise typer.BadParameter("give keys or --all" + (", not both" if keys else ""))
     body: dict[str, object] = {"all": True}
     if keys:
         fields = await client.key_fields(dimension)

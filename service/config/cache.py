@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from lookup_core.settings import CacheMode, CacheSettings, FullSettings, WhileLoading
-from service.config.quantity import duration, size
+from service.config.quantity import duration, factor, size
 from service.config.section import Section, copied, written
 
 _DEFAULTS = CacheSettings(ttl_jitter=0.1)
@@ -25,10 +25,8 @@ class Cache(Section):
     max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
     negative_ttl_s: Annotated[float, duration()] = written("5s", alias="negative_ttl")
-    ttl_jitter: float = Field(
+    ttl_jitter: Annotated[float, factor(0, 0.5)] = Field(
         default=_DEFAULTS.ttl_jitter,
-        ge=0.0,
-        le=0.5,
         description="random share by which each time to live is shortened, at most this",
     )
     stale_while_revalidate_s: Annotated[float, duration()] = written(
@@ -60,5 +58,5 @@ class Cache(Section):
             if getattr(self, name) != getattr(_DEFAULTS, name)
         ]
         if self.mode is CacheMode.FULL and ineffective:
-            raise ValueError(f"{', '.join(ineffective)}: no effect in mode full: no row expires")
+            raise ValueError(f"no row expires in mode full; remove {', '.join(ineffective)}")
         return self

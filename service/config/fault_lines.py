@@ -74,7 +74,7 @@ def _text(details: ErrorDetails, place: _Place) -> str:
             return "kind is missing; set 'postgres' or 'parquet'"
         case "union_tag_invalid":
             return f"kind must be one of {context['expected_tags']}"
-        case "enum":
+        case "enum" | "literal_error":
             meant = _nearest(str(details["input"]), re.findall("'(.*?)'", context["expected"]))
             return f"must be {context['expected']}{meant}"
         case kind:

@@ -85,8 +85,8 @@ class Number(GroupedMetadata):
     """Type of a field: a whole number or any number, from `minimum` to `maximum`."""
 
     kind: Literal["integer", "number"]
-    minimum: int
-    maximum: int
+    minimum: float
+    maximum: float
 
     def parse(self, value: object) -> float:
         """Return the value; raises ValueError naming form and range."""
@@ -123,6 +123,6 @@ def count(minimum: int, maximum: int) -> Number:
     return Number("integer", minimum=minimum, maximum=maximum)
 
 
-def factor(minimum: int, maximum: int) -> Number:
+def factor(minimum: float, maximum: float) -> Number:
     """Return the type of a number with a fraction."""
     return Number("number", minimum=minimum, maximum=maximum)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from lookup_core.backoff import Backoff
+from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import WhileLoading
 from lookup_core.statistics import LoadResult, LoadStatistics
@@ -90,12 +90,10 @@ class Loading:
 
     async def _wait_until_due(self) -> None:
         # Polls: a flush of the table is not reported.
-        state = self._runner.state
-        while state.is_whole and not self._is_requested.is_set() and not self._is_due():
+        state, clock = self._runner.state, self._runner.clock
+        due_at = NEVER if self._due_at is None else self._due_at
+        while state.is_whole and not self._is_requested.is_set() and clock() < due_at:
             await pause(self._is_requested, _POLL_S)
-
-    def _is_due(self) -> bool:
-        return self._due_at is not None and self._runner.clock() >= self._due_at
 
     async def _load(self) -> None:
         began_at = self._runner.clock()

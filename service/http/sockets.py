@@ -90,9 +90,8 @@ def _lock(path: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise ConfigurationError(
-            [f"listen.unix: {path}: already running in another process"]
-        ) from error
+        fault = f"listen.unix: {path}: another process listens there; stop it, or set another path"
+        raise ConfigurationError([fault]) from error
     finally:
         os.close(handle)
 

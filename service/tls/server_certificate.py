@@ -92,7 +92,8 @@ def _trust(context: ssl.SSLContext, pem: str, path: Path, *, remedy: str) -> Non
 
 def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
-        context.load_cert_chain(files.cert_file, files.key_file, password=_refuse_password)
+        # Without a password the library would prompt for it at the terminal.
+        context.load_cert_chain(files.cert_file, files.key_file, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ValueError(
@@ -108,10 +109,6 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
 
 def _reason(error: ssl.SSLError) -> str:
     return (error.reason or "unreadable").replace("_", " ").lower()
-
-
-def _refuse_password() -> str:
-    return ""  # otherwise the library would prompt at the terminal
 
 
 def _checked(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> Mapping[str, Any]:

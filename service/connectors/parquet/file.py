@@ -160,7 +160,9 @@ def _plain_schema(
     )
     for field in schema.key:
         if not is_key_type(field.type):
-            raise _unavailable(path, f"{field.name} is {field.type}, which cannot be a key")
+            raise _unavailable(
+                path, f"{field.name} is {field.type}, which cannot be a key; use another column"
+            )
     return schema
 
 

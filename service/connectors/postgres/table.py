@@ -66,12 +66,12 @@ def column_reading(kind: PostgresType) -> ColumnReading:
 def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     """How keys of the type are sent, or the reason why the type cannot be a key."""
     if not kind.has_exact_equality:
-        return "its collation treats different texts as equal"
+        return "its collation treats different texts as equal; use one that is deterministic"
     decimal = _decimal(kind)
     if decimal is not None:
         return KeySending(pa.field(name, decimal), "numeric")
     if not kind.is_builtin or kind.name not in _KEY_TYPES:
-        return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key')}"
+        return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key; use another column')}"
     if kind.name == "uuid":
         return KeySending(pa.field(name, pa.binary(16), metadata=UUID_FIELD), "uuid")
     if kind.name in {"text", "varchar"}:
@@ -128,9 +128,9 @@ _KEY_TYPES = frozenset(
 _KEY_REFUSALS = {
     "bpchar": "cannot be a key: char(n) ignores trailing blanks; use varchar or text",
     "citext": "cannot be a key: it ignores case; use text",
-    "float4": "cannot be a key: floating point has no exact equality",
-    "float8": "cannot be a key: floating point has no exact equality",
-    "numeric": "cannot be a key without a precision of at most 38 and a scale within it",
+    "float4": "cannot be a key: floating point has no exact equality; use another column",
+    "float8": "cannot be a key: floating point has no exact equality; use another column",
+    "numeric": "cannot be a key; use numeric(p,s) with p of at most 38 and s of at most p",
 }
 
 

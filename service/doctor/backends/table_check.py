@@ -149,8 +149,7 @@ async def _read_table(
 
 def table_finding(subject: Subject, table: PostgresTable) -> Finding:
     """Return the table's name and key."""
-    key = ", ".join(f"{field.name} {field.type}" for field in table.schema.key)
-    return subject.ok(f"{table.sql_name} can be looked up by {key}")
+    return subject.ok(f"{table.sql_name} can be looked up by {table.schema.key_text}")
 
 
 def index_finding(

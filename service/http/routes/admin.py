@@ -50,5 +50,6 @@ class Admin:
         if keys.faults:
             # Without an error the operator would take the stale row for dropped.
             position, code = min(keys.faults.items())
-            raise InvalidRequest(ErrorCode.KEY_TYPE, f"keys.{position}: {code.value}")
+            detail = f"keys.{position} is not valid ({code.value}); a key is {schema.key_text}"
+            raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
         return keys

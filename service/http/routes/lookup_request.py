@@ -83,7 +83,10 @@ def refuse_query(query_string: str) -> None:
 
 def _faults(error: ValidationError) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [f"{_path(fault['loc'])}: {fault['msg']}" for fault in faults[:MAX_FAULTS]]
+    texts = [
+        f"{_path(fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}"
+        for fault in faults[:MAX_FAULTS]
+    ]
     more = len(faults) - len(texts)
     return "; ".join([*texts, f"and {more} more"] if more else texts)
 

@@ -72,8 +72,7 @@ def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
 
 
 def _refused(code: ErrorCode, schema: DimensionSchema) -> InvalidRequest:
-    key = ", ".join(f"{field.name}: {field.type}" for field in schema.key)
-    return InvalidRequest(code, f"the path has no valid key ({key})")
+    return InvalidRequest(code, f"not a valid key; a key is {schema.key_text}")
 
 
 _HIT = Outcome.HIT.label

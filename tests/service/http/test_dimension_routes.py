@@ -241,7 +241,10 @@ async def test_unclear_invalidation_is_refused(service: Served) -> None:
     empty = await service.post("invalidate", "{}")
     arrow = await service.post("invalidate", b"", **ARROW_TYPE)
 
-    assert (wrong.problem, wrong.json["detail"]) == ((422, "key_type"), "keys.1: type")
+    assert (wrong.problem, wrong.json["detail"]) == (
+        (422, "key_type"),
+        "keys.1 is not valid (type); a key is id int64",
+    )
     assert empty.problem == (422, "bad_request")
     assert arrow.problem == (415, "unsupported_media_type")
 

@@ -290,7 +290,7 @@ async def test_wrong_number_of_parts_is_refused(service: Served, key: str) -> No
     reply = await service.get(f"/v1/dimensions/weather/rows/{key}")
 
     assert reply.problem == (400, "type")
-    assert "origin: string, hour: timestamp[us, tz=UTC]" in reply.json["detail"]
+    assert "origin string, hour timestamp[us, tz=UTC]" in reply.json["detail"]
 
 
 async def test_row_without_answer_has_its_status(service: Served) -> None:

@@ -215,7 +215,10 @@ def test_live_socket_is_not_replaced(path: Path) -> None:
     leave_behind(path)
     with unix_socket(path) as first, socket.socket(socket.AF_UNIX) as client:
         first.listen()
-        assert refusal(path) == f"listen.unix: {path}: already running in another process"
+        assert (
+            refusal(path)
+            == f"listen.unix: {path}: another process listens there; stop it, or set another path"
+        )
         client.connect(str(path))
     gone = not path.exists()
     with pytest.raises(ZeroDivisionError), unix_socket(path):

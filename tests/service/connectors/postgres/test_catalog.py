@@ -352,7 +352,7 @@ def test_keys_have_the_columns_type(
         (builtin("bpchar"), "char(n) ignores trailing blanks"),
         (PostgresType("citext", is_builtin=False), "ignores case"),
         *((builtin(name), "no exact equality") for name in FLOATS),
-        *((kind, "without a precision") for kind in (builtin("numeric"), numeric(39, 0))),
+        *((kind, "numeric(p,s)") for kind in (builtin("numeric"), numeric(39, 0))),
         (builtin("jsonb"), "jsonb cannot be a key"),
         (MOOD, "mood cannot be a key"),
         (PostgresType("text", is_builtin=True, has_exact_equality=False), "collation"),
