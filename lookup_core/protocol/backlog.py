@@ -69,9 +69,9 @@ class Backlog:
         self._entries.append(entry)
         self.records += _records(entry)
 
-    def add_fitting(self, asked: SentKeys, max_bytes: int) -> list[ChannelAnswer]:
+    def add_fitting(self, keys: SentKeys, max_bytes: int) -> list[ChannelAnswer]:
         """Add keys, except those whose payload exceeds `max_bytes`; returns answers to these."""
-        refused, fitting = _without_too_large(asked, max_bytes)
+        refused, fitting = _without_too_large(keys, max_bytes)
         for entry in fitting:
             self.add(entry)
         return refused

@@ -192,24 +192,24 @@ class ClientChannel:
 
         Raises ProtocolViolation for a payload that does not answer the lookup.
         """
-        asked = self._sent.get(result.sequence)
-        if asked is None:
+        keys = self._sent.get(result.sequence)
+        if keys is None:
             return None
         answer = self._decoded(result)
         _check_outcomes(answer)
         self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
-        return ChannelAnswer(asked.question, answer.moved(asked.start))
+        return ChannelAnswer(keys.question, answer.moved(keys.start))
 
-    def ask(self, asked: SentKeys, *, now_s: float) -> list[Frame]:
+    def look_up(self, keys: SentKeys, *, now_s: float) -> list[Frame]:
         """Look up distinct keys, now or when there is credit.
 
         Keys that are too large for the channel are answered by `pop_refused`.
         """
         self._is_idle = False
         if self._state is _State.OPEN:
-            self._refused += self._backlog.add_fitting(asked, self._credit.exclusive_bytes)
+            self._refused += self._backlog.add_fitting(keys, self._credit.exclusive_bytes)
         else:  # the limit is unknown before OPENED
-            self._backlog.add(asked)
+            self._backlog.add(keys)
         return self.resume(now_s=now_s)
 
     def mark(self, watermark_ms: int, *, now_s: float) -> list[Frame]:
@@ -219,7 +219,7 @@ class ClientChannel:
         return self.resume(now_s=now_s)
 
     def on_silence(self, *, now_s: float) -> list[Frame]:
-        """Report the channel idle, behind the backlog, until the next `ask` or `mark`.
+        """Report the channel idle, behind the backlog, until the next `look_up` or `mark`.
 
         A no-op if repeated; a new connection gets the report again.
         """

@@ -44,11 +44,11 @@ class SentWatermark:
 class _SentLookup:
     """One LOOKUP frame; all of its positions are open at first."""
 
-    def __init__(self, asked: SentKeys, payload_bytes: int) -> None:
-        self.asked = asked
+    def __init__(self, keys: SentKeys, payload_bytes: int) -> None:
+        self.keys = keys
         self.payload_bytes = payload_bytes
-        self._is_open = np.ones(asked.count, np.bool_)
-        self._open_count = asked.count
+        self._is_open = np.ones(keys.count, np.bool_)
+        self._open_count = keys.count
 
     def take(self, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
         """Close positions; raises ProtocolViolation, before any change, if they are not open."""
@@ -83,12 +83,12 @@ class SentLookups:
         self._log: deque[int | SentWatermark] = deque()  # sequences and watermarks as sent
         self._passed: SentWatermark | None = None  # the last that no unanswered lookup precedes
 
-    def add(self, asked: SentKeys, payload_bytes: int) -> int:
+    def add(self, keys: SentKeys, payload_bytes: int) -> int:
         """Add a lookup; returns its sequence."""
         self._sequence += 1
-        self._unanswered[self._sequence] = _SentLookup(asked, payload_bytes)
+        self._unanswered[self._sequence] = _SentLookup(keys, payload_bytes)
         self._log.append(self._sequence)
-        self.records += asked.count
+        self.records += keys.count
         self.payload_bytes += payload_bytes
         return self._sequence
 
@@ -100,7 +100,7 @@ class SentLookups:
     def get(self, sequence: int) -> SentKeys | None:
         """The keys of an unanswered lookup; None for any other sequence."""
         found = self._unanswered.get(sequence)
-        return None if found is None else found.asked
+        return None if found is None else found.keys
 
     def on_answer(self, sequence: int, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
         """Answer some keys of an unanswered lookup.
@@ -115,7 +115,7 @@ class SentLookups:
     def remove(self, sequence: int) -> None:
         """Remove an unanswered lookup."""
         removed = self._unanswered.pop(sequence)
-        self.records -= removed.asked.count
+        self.records -= removed.keys.count
         self.payload_bytes -= removed.payload_bytes
         self._trim()
 
@@ -124,7 +124,7 @@ class SentLookups:
         return [
             sequence
             for sequence, sent in self._unanswered.items()
-            if question is None or sent.asked.question == question
+            if question is None or sent.keys.question == question
         ]
 
     def restart(self) -> list[SentKeys | SentWatermark]:
@@ -134,7 +134,7 @@ class SentLookups:
             if isinstance(entry, SentWatermark):
                 again.append(entry)
             elif entry in self._unanswered:
-                again.append(self._unanswered[entry].asked)
+                again.append(self._unanswered[entry].keys)
         self._passed = None
         self._sequence = self.records = self.payload_bytes = 0
         self._unanswered.clear()
@@ -148,7 +148,7 @@ class SentLookups:
         assert set(self._unanswered) <= set(sequences)
         assert not self._log or self._log[0] in self._unanswered
         unanswered = self._unanswered.values()
-        assert self.records == sum(sent.asked.count for sent in unanswered)
+        assert self.records == sum(sent.keys.count for sent in unanswered)
         assert self.payload_bytes == sum(sent.payload_bytes for sent in unanswered)
 
     def _trim(self) -> None:

@@ -71,7 +71,7 @@ class ChannelSession:
     def look_up(self, keys: SentKeys) -> None:
         """See `LookupChannel`."""
         with self._changed:
-            self._wire.send(self.channel.ask(keys, now_s=self._wire.clock()))
+            self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
 
     def mark(self, watermark_ms: int) -> None:

@@ -20,7 +20,7 @@ COLUMNS = pa.schema({"name": pa.utf8()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)
 
 
-def asked(question: int, *values: str, deadline_s: float = 9.0) -> SentKeys:
+def sent_keys(question: int, *values: str, deadline_s: float = 9.0) -> SentKeys:
     """The keys of a question."""
     keys = pa.record_batch([pa.array(values, pa.utf8())], KEY)
     return SentKeys(QuestionId(question), keys, deadline_s)

@@ -21,11 +21,11 @@ from lookup_core.protocol.server_channel import ServerChannel
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 from tests.lookup_core.protocol.channel_frames import (
     REQUEST,
-    asked,
     fetched,
     key_values,
     opened,
     result,
+    sent_keys,
 )
 
 CHANNELS = 3
@@ -101,11 +101,11 @@ class Line:
             assert set(refused.answer.errors.values()) == {ErrorCode.KEY_TOO_LARGE}
             self.unanswered[refused.question] -= set(refused.answer.positions.tolist())
 
-    def ask(self, question: int, numbers: range, sizes: list[int]) -> None:
+    def look_up(self, question: int, numbers: range, sizes: list[int]) -> None:
         """Look up keys of these numbers; the first of them have these sizes."""
         self.numbers[question], self.unanswered[question] = numbers, set(range(len(numbers)))
         keys = map(key_of, numbers, [*sizes, *[8] * len(numbers)])
-        self.send(self.client.ask(asked(question, *keys), now_s=0.0))
+        self.send(self.client.look_up(sent_keys(question, *keys), now_s=0.0))
 
     def arrive(self) -> None:
         """The server takes the oldest frame."""
@@ -227,12 +227,12 @@ class ChannelModel(RuleBasedStateMachine):
         self.questions = self.now = 0
 
     @rule(line=lines, count=st.integers(1, 300), sizes=st.lists(st.sampled_from(SIZES), max_size=4))
-    def ask(self, line: int, count: int, sizes: list[int]) -> None:
+    def look_up(self, line: int, count: int, sizes: list[int]) -> None:
         """A client looks up some large keys and many small ones."""
         self.questions += 1
         numbers = range(self.now, self.now + count)
         self.now += count
-        self.lines[line].ask(self.questions, numbers, sizes)
+        self.lines[line].look_up(self.questions, numbers, sizes)
 
     @rule(line=lines)
     def mark(self, line: int) -> None:

@@ -19,12 +19,12 @@ from tests.lookup_core.protocol.channel_frames import (
     COLUMNS,
     KEY,
     REQUEST,
-    asked,
     fetched,
     missing,
     open_channel,
     opened,
     result,
+    sent_keys,
     summary,
 )
 
@@ -51,7 +51,7 @@ def test_frames_wait_for_opened() -> None:
     """Keys and watermarks of a channel that is not open wait, and leave in their order."""
     channel = ClientChannel(1, REQUEST)
 
-    before = [channel.open(), *channel.ask(asked(1, "7", "8"), now_s=0.0)]
+    before = [channel.open(), *channel.look_up(sent_keys(1, "7", "8"), now_s=0.0)]
     before += channel.mark(5, now_s=0.0)
     levels = channel.statistics()
     sent = channel.on_opened(opened(), now_s=0.0)
@@ -65,7 +65,7 @@ def test_frames_wait_for_opened() -> None:
 def test_silent_input_is_reported_once(channel: ClientChannel) -> None:
     """A silent input makes the channel idle; the next frame follows an active status."""
     sent = [channel.on_silence(now_s=0.0), channel.on_silence(now_s=1.0)]
-    sent += [summary(channel.ask(asked(1, "7"), now_s=2.0)), channel.mark(5, now_s=2.0)]
+    sent += [summary(channel.look_up(sent_keys(1, "7"), now_s=2.0)), channel.mark(5, now_s=2.0)]
     sent += [channel.on_silence(now_s=3.0), channel.mark(5, now_s=4.0)]
 
     assert sent == [[IDLE], [], [ACTIVE, (1, ["7"])], [MARK], [IDLE], [ACTIVE, MARK]]
@@ -74,7 +74,7 @@ def test_silent_input_is_reported_once(channel: ClientChannel) -> None:
 def test_backlog_precedes_idle_status() -> None:
     """A channel that waits for credit becomes idle when its backlog is sent."""
     channel = open_channel(records=1)
-    channel.ask(asked(1, "7", "8"), now_s=0.0)
+    channel.look_up(sent_keys(1, "7", "8"), now_s=0.0)
     channel.mark(5, now_s=0.0)
 
     assert channel.on_silence(now_s=0.0) == []
@@ -113,7 +113,9 @@ def test_repeated_open_repeats_no_watermark(channel: ClientChannel) -> None:
 )
 def test_lookup_has_remaining_time(deadline_s: float, now_s: float, timeout_ms: int) -> None:
     """The remaining time is rounded up, at least 1 ms and at most what fits the field."""
-    (lookup,) = lookups(open_channel().ask(asked(1, "1", deadline_s=deadline_s), now_s=now_s))
+    (lookup,) = lookups(
+        open_channel().look_up(sent_keys(1, "1", deadline_s=deadline_s), now_s=now_s)
+    )
 
     assert lookup.timeout_ms == timeout_ms
 
@@ -122,7 +124,7 @@ def test_credit_splits_a_question() -> None:
     """Keys beyond the credit wait; answers have the positions of the question."""
     channel = open_channel(records=2)
 
-    (first,) = lookups(channel.ask(asked(1, "10", "11", "12"), now_s=0.0))
+    (first,) = lookups(channel.look_up(sent_keys(1, "10", "11", "12"), now_s=0.0))
     levels = channel.statistics()
     (second,) = lookups(channel.on_credit(frames.Credit(1, 2, 500), now_s=0.0))
     faulty = rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
@@ -138,11 +140,11 @@ def test_credit_splits_a_question() -> None:
 
 def test_payload_fits_byte_credit() -> None:
     """The payload of a lookup uses much of the credit in bytes and never exceeds it."""
-    question = asked(1, *map(str, range(1000)))
+    question = sent_keys(1, *map(str, range(1000)))
     whole = len(encode_batch(question.keys))
     channel = open_channel(records=5000, size=whole // 2)
 
-    (lookup,) = lookups(channel.ask(question, now_s=0.0))
+    (lookup,) = lookups(channel.look_up(question, now_s=0.0))
 
     assert whole // 3 < len(lookup.payload) <= whole // 2
     channel.check_invariants()
@@ -152,12 +154,12 @@ def test_too_large_keys_are_answered() -> None:
     """A key that exceeds the exclusive credit has an error; the other keys are sent."""
     channel = ClientChannel(1, REQUEST)
     channel.open()
-    channel.ask(asked(4, "a", "b" * 9000, "c"), now_s=0.0)
+    channel.look_up(sent_keys(4, "a", "b" * 9000, "c"), now_s=0.0)
     refused = [channel.pop_refused()]  # the credit is not known before OPENED
 
     sent = channel.on_opened(opened(size=8000), now_s=0.0)
     refused += [channel.pop_refused(), channel.pop_refused()]
-    sent += channel.ask(asked(5, "d" * 9000), now_s=0.0)
+    sent += channel.look_up(sent_keys(5, "d" * 9000), now_s=0.0)
     refused += [channel.pop_refused()]
 
     assert summary(sent) == [(1, ["a"]), (2, ["c"])]
@@ -169,8 +171,8 @@ def test_too_large_keys_are_answered() -> None:
 def test_ended_lookup_releases_sliver() -> None:
     """A small rest of the credit is used when no lookup is left to wait for."""
     channel = open_channel(records=10)
-    channel.ask(asked(1, *NUMBERS), now_s=0.0)
-    held_back = channel.ask(asked(2, *NUMBERS), now_s=0.0)
+    channel.look_up(sent_keys(1, *NUMBERS), now_s=0.0)
+    held_back = channel.look_up(sent_keys(2, *NUMBERS), now_s=0.0)
 
     channel.on_result(result(1, missing(*range(9))))
 
@@ -179,13 +181,13 @@ def test_ended_lookup_releases_sliver() -> None:
 
 def test_replay_precedes_backlog(channel: ClientChannel) -> None:
     """After a connection loss, lookups without their last answer leave before the backlog."""
-    channel.ask(asked(1, "1"), now_s=0.0)
-    channel.ask(asked(2, "2"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1"), now_s=0.0)
+    channel.look_up(sent_keys(2, "2"), now_s=0.0)
     channel.mark(5, now_s=0.0)
     channel.on_result(result(1, missing(0)))
 
     channel.open()
-    channel.ask(asked(3, "3"), now_s=0.0)
+    channel.look_up(sent_keys(3, "3"), now_s=0.0)
 
     assert summary(channel.on_opened(opened(), now_s=0.0)) == [(1, ["2"]), MARK, (2, ["3"])]
     channel.check_invariants()
@@ -194,7 +196,7 @@ def test_replay_precedes_backlog(channel: ClientChannel) -> None:
 def test_abandoned_question_is_cancelled() -> None:
     """Sent keys of an abandoned question are cancelled, waiting keys dropped; the rest leaves."""
     channel = open_channel(records=2)
-    channel.ask(asked(1, *NUMBERS), now_s=0.0)
+    channel.look_up(sent_keys(1, *NUMBERS), now_s=0.0)
     channel.mark(5, now_s=0.0)
 
     sent = channel.abandon(QuestionId(1), now_s=0.0)
@@ -206,7 +208,7 @@ def test_abandoned_question_is_cancelled() -> None:
 
 def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
     """A lost channel is quiet, and sends no CANCEL for its abandoned lookups."""
-    channel.ask(asked(1, "1"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1"), now_s=0.0)
 
     channel.on_lost()
     channel.pause()  # GOAWAY of the lost connection
@@ -219,7 +221,7 @@ def test_opened_behind_goaway_sends_nothing() -> None:
     """OPENED behind GOAWAY gives the columns, and no credit."""
     channel = ClientChannel(1, REQUEST)
     channel.open()
-    channel.ask(asked(1, "1"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1"), now_s=0.0)
     channel.pause()
 
     assert channel.on_opened(opened(), now_s=0.0) == []
@@ -230,7 +232,7 @@ def test_opened_behind_goaway_sends_nothing() -> None:
 def test_opened_without_open_is_refused() -> None:
     """OPENED without OPEN is a violation, and no lookup is sent."""
     channel = ClientChannel(1, REQUEST)
-    channel.ask(asked(1, "1"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1"), now_s=0.0)
 
     with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
         channel.on_opened(opened(), now_s=0.0)
@@ -241,10 +243,10 @@ def test_opened_without_open_is_refused() -> None:
 
 def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
     """A paused channel takes answers, queues lookups and ignores credit."""
-    channel.ask(asked(1, "1"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1"), now_s=0.0)
 
     channel.pause()
-    sent = channel.ask(asked(2, "2"), now_s=0.0)
+    sent = channel.look_up(sent_keys(2, "2"), now_s=0.0)
     sent += channel.on_credit(frames.Credit(1, 5, 500), now_s=0.0)
     quiet = [channel.is_quiet]
     answered = channel.on_result(result(1, missing(0)))
@@ -256,8 +258,8 @@ def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
 
 def test_close_cancels_unanswered_lookups(channel: ClientChannel) -> None:
     """Closing cancels unanswered lookups and drops the backlog; a second close sends nothing."""
-    channel.ask(asked(1, "7"), now_s=0.0)
-    channel.ask(asked(2, *map(str, range(200))), now_s=0.0)
+    channel.look_up(sent_keys(1, "7"), now_s=0.0)
+    channel.look_up(sent_keys(2, *map(str, range(200))), now_s=0.0)
 
     sent = [channel.close(), channel.close(), ClientChannel(1, REQUEST).close()]
 
@@ -286,7 +288,7 @@ def test_each_position_is_answered_once(
     channel: ClientChannel, answers: list[tuple[Answer, bool]], detail: str
 ) -> None:
     """Answers name each position of the lookup once; rows and outcomes agree."""
-    channel.ask(asked(1, "1", "2", "3"), now_s=0.0)
+    channel.look_up(sent_keys(1, "1", "2", "3"), now_s=0.0)
     *first, (answer, is_last) = answers
     for part, _ in first:
         channel.on_result(result(1, part, is_last=False))
@@ -328,7 +330,7 @@ def test_event_time_depends_on_service() -> None:
     channel = ClientChannel(1, REQUEST)
     channel.open()
     channel.on_opened(OPENED_WITH_VERSIONS, now_s=0.0)
-    sent = [channel.ask(replace(asked(1, "7", "8"), event_time_ms=5), now_s=0.0)]
+    sent = [channel.look_up(replace(sent_keys(1, "7", "8"), event_time_ms=5), now_s=0.0)]
     channel.open()
     sent += [channel.on_opened(OPENED_WITH_VERSIONS, now_s=0.0)]
     sent += [channel.on_credit(frames.Credit(1, 1, 1000), now_s=0.0)]
@@ -351,7 +353,7 @@ def test_event_time_depends_on_service() -> None:
 )
 def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: list[int]) -> None:
     """Unanswered lookups and the watermarks that count are replayed in their order, once."""
-    sent, entries = SentLookups(), {1: asked(1, "a"), 2: asked(2, "b")}
+    sent, entries = SentLookups(), {1: sent_keys(1, "a"), 2: sent_keys(2, "b")}
     for watermark_ms, question in ((10, 1), (20, 2)):
         sent.mark(SentWatermark(watermark_ms))
         sent.add(entries[question], 0)
@@ -362,7 +364,7 @@ def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: lis
     sent.check_invariants()
 
     assert sent.restart() == [entries.get(each, SentWatermark(each)) for each in again]
-    assert (sent.restart(), sent.records, sent.add(asked(3), 0)) == ([], 0, 1)
+    assert (sent.restart(), sent.records, sent.add(sent_keys(3), 0)) == ([], 0, 1)
 
 
 @pytest.mark.parametrize(
