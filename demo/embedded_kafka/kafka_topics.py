@@ -14,14 +14,14 @@ _POLL_INTERVAL_S = 0.01
 
 async def create_topic(brokers: str, topic: str, *, partitions: int = 1) -> None:
     """Create an empty topic; raises KafkaError if it exists."""
-    async with _operator(brokers) as operator:
+    async with operating(brokers) as operator:
         _check(await _creation_errors(operator, NewTopic(topic, partitions, 1)))
         await _until(operator, lambda counts: counts.get(topic) == partitions)
 
 
 async def delete_topic(brokers: str, topic: str) -> None:
     """Delete the topic and its records."""
-    async with _operator(brokers) as operator:
+    async with operating(brokers) as operator:
         reply = await operator.delete_topics([topic])
         _check(reply.topic_error_codes)
         await _until(operator, lambda counts: topic not in counts)
@@ -29,7 +29,7 @@ async def delete_topic(brokers: str, topic: str) -> None:
 
 async def enlarge_topic(brokers: str, topic: str, *, partitions: int) -> None:
     """Add partitions to the topic, up to `partitions`."""
-    async with _operator(brokers) as operator:
+    async with operating(brokers) as operator:
         reply = await operator.create_partitions({topic: NewPartitions(partitions)})
         _check(reply.topic_errors)
         await _until(operator, lambda counts: counts.get(topic) == partitions)
@@ -38,7 +38,7 @@ async def enlarge_topic(brokers: str, topic: str, *, partitions: int) -> None:
 async def delete_records(brokers: str, topic: str, *, before: int) -> None:
     """Delete the records of the first partition before an offset, as retention does."""
     partition = TopicPartition(topic, 0)
-    async with _operator(brokers) as operator:
+    async with operating(brokers) as operator:
         await operator.delete_records({partition: RecordsToDelete(before)})
 
 
@@ -49,7 +49,7 @@ async def has_controller(brokers: str) -> bool:
 
 
 @asynccontextmanager
-async def _operator(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
+async def operating(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """Connect a client once the cluster has a controller, which the library does not wait for.
 
     A broker that was frozen has none for a moment.

@@ -8,7 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
-from demo.embedded_kafka.kafka_topics import create_topic
+from demo.embedded_kafka.kafka_topics import create_topic, operating
 from service.config.refresh import Changelog
 from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.kafka_check import check_kafka
@@ -16,7 +16,7 @@ from service.doctor.check_runner import Check, run_checks
 from service.doctor.finding import Finding, Severity, Subject
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.kafka_reading import PATIENCE_S, POLL_INTERVAL_S
-from tests.integration.feeds.kafka_rights import allow_reading, operating
+from tests.integration.feeds.kafka_rights import allow_reading
 
 
 async def findings(brokers: str, topic: str, **more: object) -> list[Finding]:

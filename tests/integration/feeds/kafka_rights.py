@@ -1,26 +1,13 @@
 """Access rights of Kafka users, changed by protocol requests that aiokafka has no calls for."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
+from demo.embedded_kafka.kafka_topics import operating
 from tests.integration.feeds.kafka_reading import POLL_INTERVAL_S
 
 _TOPIC, _LITERAL, _READ, _DESCRIBE, _ANY, _ALLOW = 2, 3, 3, 8, 1, 3  # numbers of the protocol
-
-
-@asynccontextmanager
-async def operating(brokers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A client for administration."""
-    operator = AIOKafkaAdminClient(bootstrap_servers=brokers)
-    await operator.start()
-    try:
-        yield operator
-    finally:
-        await operator.close()
 
 
 async def allow_reading(brokers: str, user: str, topic: str) -> None:
