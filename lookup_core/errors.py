@@ -53,6 +53,11 @@ class ErrorCode(StrEnum):
         return self in _RETRYABLE
 
     @property
+    def heals_by_itself(self) -> bool:
+        """Whether the cause may pass without a change of configuration, database or rights."""
+        return self in _RETRYABLE - _MENDED_BY_PEOPLE
+
+    @property
     def meaning(self) -> str:
         """The meaning of a key's error, for people."""
         return _MEANINGS.get(self, "see the log of the sidecar")
@@ -85,6 +90,7 @@ _RETRYABLE = frozenset(
         ErrorCode.DRAINING,
     }
 )
+_MENDED_BY_PEOPLE = frozenset({ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE})
 
 
 class SidelookError(Exception):
@@ -123,7 +129,19 @@ class Overloaded(SidelookError):
 
 
 class BackendError(SidelookError):
-    """The backend failed, or refused a query; never a missing row."""
+    """The backend failed, or refused a query; never a missing row.
+
+    `is_permanent`: only another configuration or another table helps, so callers do not wait.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str, *, is_permanent: bool = False) -> None:
+        super().__init__(code, detail)
+        self.is_permanent = is_permanent
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the caller may retry."""
+        return self.code.is_retryable and not self.is_permanent
 
 
 class ProtocolViolation(SidelookError):

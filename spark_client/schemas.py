@@ -153,7 +153,8 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
 
 
 def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
-    channel = connections.to(address).open(request)
+    # A person waits for the driver: what a person must mend is reported at once.
+    channel = connections.to(address).open(request, is_patient=False)
     channel.close()
     return channel  # has the schema
 

@@ -111,4 +111,4 @@ def _as_written(value: float) -> str:
 
 
 def _unfit(reason: str) -> BackendError:
-    return BackendError(ErrorCode.TABLE_UNAVAILABLE, f"default: {reason}")
+    return BackendError(ErrorCode.TABLE_UNAVAILABLE, f"default: {reason}", is_permanent=True)

@@ -167,7 +167,7 @@ class SplitLedger:
     def _is_final(self, entry: _Entry, error: BackendError) -> bool:
         if self._most_failures is None:
             return False
-        return not error.is_retryable or entry.backoff.failures >= self._most_failures
+        return not error.code.is_retryable or entry.backoff.failures >= self._most_failures
 
 
 def _in_state(states: dict[str, SplitState], wanted: SplitState) -> list[str]:

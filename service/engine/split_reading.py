@@ -244,7 +244,7 @@ class SplitDiscovery:
         self.fault = error
         if self._most_failures is not None:
             is_last = self._backoff.failures >= self._most_failures
-            self.has_given_up = is_last or not error.is_retryable
+            self.has_given_up = is_last or not error.code.is_retryable
         self._on_fault(error)
         if not self.has_given_up:
             await asyncio.sleep(pause_s)

@@ -125,7 +125,8 @@ def problem_of_error(error: SidelookError) -> Problem:
     """The problem of one of Sidelook's errors; an `Overloaded` brings its own delay."""
     if isinstance(error, Overloaded):
         return Problem.of(503, error.code, error.detail, retry_after_s=error.retry_after_s)
-    return problem_of_code(error.code, error.detail)
+    problem = problem_of_code(error.code, error.detail)
+    return problem.model_copy(update={"retryable": error.is_retryable})
 
 
 def problem_of_http(error: web.HTTPException) -> Problem:

@@ -40,13 +40,17 @@ class Wire:
 class ChannelSession:
     """A `LookupChannel`; made by `Connection.open`."""
 
-    def __init__(self, channel: ClientChannel, wire: Wire, *, backoff: Backoff) -> None:
+    def __init__(
+        self, channel: ClientChannel, wire: Wire, *, backoff: Backoff, is_patient: bool = True
+    ) -> None:
+        """Without `is_patient`, only refusals that heal by themselves are retried."""
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a retriable refusal
         self.refusal: SidelookError | None = None  # the last one, until OPENED
         self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
+        self._is_patient = is_patient
         self._changed = threading.Condition(wire.lock)
         self._failure: SidelookError | None = None
         self._results: deque[frames.Result] = deque()  # bounded by the credit
@@ -156,7 +160,7 @@ class ChannelSession:
         self.channel.on_lost()
         now_s = self._wire.clock()
         delay_s = NEVER
-        if refusal.is_retryable:
+        if refusal.is_retryable and (self._is_patient or refusal.code.heals_by_itself):
             delay_s = self._backoff.on_failure(jitter, now=now_s)
         if delay_s == NEVER:
             self.fail(refusal)

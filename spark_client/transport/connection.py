@@ -68,15 +68,19 @@ class Connection:
         self._idle_since_s = 0.0
         self._outage: SidecarUnreachable | None = None  # since the last WELCOME
 
-    def open(self, request: ChannelRequest) -> ChannelSession:
+    def open(self, request: ChannelRequest, *, is_patient: bool = True) -> ChannelSession:
         """An open channel; waits at most about the connect timeout.
 
-        Raises SidecarUnreachable, or the refusal of the service: InvalidRequest or BackendError.
+        Raises SidecarUnreachable, or the refusal of the service: InvalidRequest or BackendError. A
+        permanent refusal is raised at once; without `is_patient`, also one that does not heal by
+        itself.
         """
         wire = Wire(self._lock, self._send, self._release, self._timing.clock)
         with self._lock:
             channel = ClientChannel(next(self._numbers), request)
-            session = ChannelSession(channel, wire, backoff=self._new_backoff())
+            session = ChannelSession(
+                channel, wire, backoff=self._new_backoff(), is_patient=is_patient
+            )
             self._sessions[channel.number] = session
             if self._transport is not None and not self._is_leaving:
                 session.reopen()
@@ -279,5 +283,5 @@ def _error_of(failure: frames.Failure) -> SidelookError:
     known = {str(code): code for code in ErrorCode}
     code = known.get(failure.code, ErrorCode.INTERNAL)
     if code.is_retryable or code is ErrorCode.INTERNAL:
-        return BackendError(code, failure.detail)
+        return BackendError(code, failure.detail, is_permanent=not failure.is_retryable)
     return InvalidRequest(code, failure.detail)

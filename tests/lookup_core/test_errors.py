@@ -73,6 +73,9 @@ def test_codes_are_distinct_words() -> None:
         *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
         *(ErrorCode.OVERLOADED, ErrorCode.DRAINING),
     }
+    assert {code for code in ErrorCode if code.is_retryable and not code.heals_by_itself} == {
+        *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
+    }
     assert ErrorCode.TIMEOUT.meaning == "no answer before the deadline"
     assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"
 

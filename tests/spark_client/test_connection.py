@@ -49,9 +49,11 @@ from tests.spark_client.fake_server import FakeServer
 CONTENDED = Behaviour(credit_records=10, returns_credit=False)
 
 
-def refusal(code: ErrorCode = ErrorCode.OVERLOADED, channel: int = 1) -> frames.Failure:
-    """A retriable ERROR."""
-    return frames.Failure(channel, code, "full", is_retryable=True)
+def refusal(
+    code: ErrorCode = ErrorCode.OVERLOADED, channel: int = 1, *, is_retryable: bool = True
+) -> frames.Failure:
+    """An ERROR, retriable by default."""
+    return frames.Failure(channel, code, "full", is_retryable=is_retryable)
 
 
 def test_connects_with_the_first_channel(sidecar: FakeSidecar, connection: Connection) -> None:
@@ -154,6 +156,38 @@ def test_retriable_refusals_are_retried(sidecar: FakeSidecar, connection: Connec
     assert is_served(connection.open(REQUEST))
     assert len(received(sidecar, frames.Open)) == 3
     assert sidecar.connection_count == 1
+
+
+UNAVAILABLE = ErrorCode.TABLE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_patient"),
+    [
+        (refusal(UNAVAILABLE, is_retryable=False), True),
+        (refusal(UNAVAILABLE), False),
+        (refusal(ErrorCode.BACKEND_AUTH), False),
+    ],
+)
+def test_lasting_refusal_fails_at_once(
+    sidecar: FakeSidecar, connection: Connection, sent: frames.Failure, *, is_patient: bool
+) -> None:
+    """A permanent refusal ends any OPEN; the driver's also one that a person must mend."""
+    sidecar.memory.refusals.append(sent)
+
+    with pytest.raises(BackendError, match=f"{sent.code}: full") as caught:
+        connection.open(REQUEST, is_patient=is_patient)
+
+    assert caught.value.is_permanent is not sent.is_retryable
+    assert len(received(sidecar, frames.Open)) == 1
+
+
+def test_driver_waits_for_what_heals(sidecar: FakeSidecar, connection: Connection) -> None:
+    """An outage of the database or an overload is retried, also by the driver."""
+    sidecar.memory.refusals += [refusal(), refusal(ErrorCode.BACKEND_UNAVAILABLE)]
+
+    assert is_served(connection.open(REQUEST, is_patient=False))
+    assert len(received(sidecar, frames.Open)) == 3
 
 
 def test_long_waits_are_logged(sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture) -> None:

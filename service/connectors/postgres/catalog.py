@@ -172,7 +172,8 @@ def _refuse_unreadable(
 ) -> None:
     for name in names:
         if name not in columns:
-            raise _unavailable(settings, f"no column {name}{nearest_name(name, list(columns))}")
+            detail = f"{settings.table}: no column {name}{nearest_name(name, list(columns))}"
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
         if not columns[name]["may_be_read"]:
             detail = f"{settings.table}: the role of the DSN may not read column {name}"
             raise BackendError(ErrorCode.FORBIDDEN, detail)
@@ -203,7 +204,9 @@ def _type(column: CatalogRow) -> PostgresType:
 
 
 def _unavailable(settings: PostgresSettings, reason: str) -> BackendError:
-    return BackendError(ErrorCode.TABLE_UNAVAILABLE, f"{settings.table}: {reason}")
+    """The refusal of a table that exists and does not suit the configuration."""
+    detail = f"{settings.table}: {reason}"
+    return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)
 
 
 _EXACT_TYPES = frozenset(

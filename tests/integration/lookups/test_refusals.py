@@ -140,6 +140,26 @@ async def test_unsuitable_tables_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("statement", "is_permanent"),
+    [
+        ("CREATE TABLE things (id jsonb PRIMARY KEY, n int4)", True),
+        ("CREATE TABLE things (id int4 PRIMARY KEY)", True),
+        ("CREATE TABLE things (ids int4 PRIMARY KEY, n int4)", False),
+        ("CREATE TABLE thing (id int4 PRIMARY KEY, n int4)", False),
+    ],
+)
+async def test_refusal_that_may_heal_is_not_permanent(
+    database: Database, statement: str, *, is_permanent: bool
+) -> None:
+    """A missing table or column may come; another key needs another configuration or table."""
+    database.execute(statement)
+
+    refusal = await refusal_of(things(database.dsn()))
+
+    assert (refusal.is_permanent, refusal.is_retryable) == (is_permanent, not is_permanent)
+
+
+@pytest.mark.parametrize(
     ("statement", "table", "code"),
     [
         ("ALTER TABLE things ENABLE ROW LEVEL SECURITY", "things", ErrorCode.TABLE_UNAVAILABLE),

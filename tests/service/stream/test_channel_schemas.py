@@ -106,6 +106,21 @@ async def test_restored_column_is_served_again(changing: Streaming) -> None:
     assert await peer.answer(await peer.look_up(2, 7)) in (ADA, {0: "hit Ada"})
 
 
+@pytest.mark.parametrize("is_permanent", [False, True])
+async def test_refusal_states_its_permanence(changing: Streaming, *, is_permanent: bool) -> None:
+    """ERROR is not retryable if only another table or configuration helps."""
+    peer = await peer_of(changing)
+    gone = BackendError(ErrorCode.TABLE_UNAVAILABLE, "customers: a view", is_permanent=is_permanent)
+    changing.customers.describe_error = gone
+    changing.customers.fail_next(1, gone)
+    await peer.answers(7)
+
+    await peer.send(open_frame(2))
+    assert await peer.receive(frames.Failure) == frames.Failure(
+        2, ErrorCode.TABLE_UNAVAILABLE, gone.detail, is_retryable=not is_permanent
+    )
+
+
 async def test_unfit_table_fails_lookups_and_new_channels(changing: Streaming) -> None:
     """While a table is forbidden, its lookups fail and new channels are refused."""
     peer = await peer_of(changing)
