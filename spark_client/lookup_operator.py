@@ -43,6 +43,9 @@ _QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]]
     OutputMode.KEY_ORDERED: KeyOrderedQueue,
 }
 _LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
+_KEYS_SHOWN = 3  # of a failed lookup, in its error
+_MAX_SHOWN_CHARACTERS = 60  # of each value of a key
+_MAX_SHOWN_VALUES = 8  # of a composite key
 _POOLED = 8  # at most this part of `max_bytes` is read ahead
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -196,14 +199,38 @@ class LookupOperator:
             raise LookupFailed(
                 failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
                 f"{failed.records} lookups of {self._plan.dimension!r} {how}"
-                f" ({_reasons(failed.codes)}); {option} is 'fail'",
+                f" ({_reasons(failed.codes)}){self._failed_keys(failed)}; {option} is 'fail':"
+                f' {option}="null" keeps these records, with nulls; with lookup_join,'
+                " status_column adds the reason to each record",
             )
+
+    def _failed_keys(self, failed: Failed) -> str:
+        if not self._settings.show_keys:
+            return ""
+        records = self._in_flight.failed_records(failed, most=_KEYS_SHOWN + 1)
+        columns = [records.column(index).to_pylist() for index in self._plan.key_columns]
+        keys = [_shown(key) for key in zip(*columns, strict=True)]
+        more = ", …" if len(keys) > _KEYS_SHOWN else ""
+        return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
 def _latest_ms(as_of: AsOf | None, times_ms: EventTimes | None, rows: Rows) -> int | None:
     if as_of is not None:
         return as_of.event_time_ms
     return None if times_ms is None else latest_event_time(times_ms[rows.start : rows.stop])
+
+
+def _shown(key: tuple[object, ...]) -> str:
+    """A key for people: one value, or all values of a composite key in parentheses."""
+    texts = [repr(value) if isinstance(value, (str, bytes)) else str(value) for value in key]
+    shortened = [
+        text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+        for text in texts[:_MAX_SHOWN_VALUES]
+    ]
+    if len(texts) == 1:
+        return shortened[0]
+    more = ", …" if len(texts) > _MAX_SHOWN_VALUES else ""
+    return f"({', '.join(shortened)}{more})"
 
 
 def _reasons(codes: Sequence[ErrorCode]) -> str:

@@ -42,6 +42,7 @@ class LookupSettings:
     watermark_interval_ms: int | None = None  # None: watermarks at the ends of batches only
     as_of: int | None = None  # position in the input of the time of each record's version
     trace: TraceParent | None = None  # None: the job's
+    show_keys: bool = True  # in the errors of failed lookups
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:

@@ -89,6 +89,7 @@ class Sidecar:
         status_column: str | None = None,
         schema: str | StructType | None = None,
         traceparent: str | None = None,
+        show_keys: bool = True,
     ) -> LookupJoin:
         """Enrich a DataFrame with a dimension's columns: `events.transform(…lookup_join(…))`.
 
@@ -117,6 +118,8 @@ class Sidecar:
         the answers are cast to it exactly.
         `traceparent`: W3C trace context of the lookups; default the job's local property
         `traceparent`.
+        `show_keys`: whether LookupFailed names up to three of the keys that failed. False where
+        keys are personal data: errors of tasks are in Spark's logs and its web page.
 
         Cancelling the task, or reading only part of its output, cancels its open lookups.
 
@@ -138,6 +141,7 @@ class Sidecar:
             as_of=as_of,
             settings=replace(
                 _settings(timeout, on_timeout, on_error, traceparent=traceparent),
+                show_keys=show_keys,
                 mode=_chosen(OutputMode, "mode", mode),
                 capacity=capacity,
                 is_inner=_chosen(_JoinType, "how", how) is _JoinType.INNER,
@@ -156,6 +160,7 @@ class Sidecar:
         on_error: Literal["fail", "null"] = "fail",
         schema: str | StructType | None = None,
         traceparent: str | None = None,
+        show_keys: bool = True,
     ) -> LookupFunction:
         """A function from the key's columns, in the dimension's order, to a struct column.
 
@@ -170,7 +175,9 @@ class Sidecar:
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        settings = _settings(timeout, on_timeout, on_error, traceparent=traceparent)
+        settings = replace(
+            _settings(timeout, on_timeout, on_error, traceparent=traceparent), show_keys=show_keys
+        )
         if schema is None:
             described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
             offered = dimension_columns(described)

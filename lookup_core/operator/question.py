@@ -174,6 +174,12 @@ class Question:
         codes = {code for key, code in self._errors.items() if self._outcomes[key] == outcome}
         return sorted(codes)
 
+    def first_rows_with(self, outcome: Outcome, *, most: int) -> Positions:
+        """The first row of each key with this outcome, of at most `most` keys, ascending."""
+        keys = np.flatnonzero(self._outcomes == outcome)[:most]
+        rows = [np.flatnonzero(self._codes == key)[0] for key in keys]
+        return np.array(rows, np.intp)
+
     def pieces(self, rows: Positions, *, max_bytes: int) -> list[Positions]:
         """Split rows into parts whose columns take at most `max_bytes`, or of a single row.
 

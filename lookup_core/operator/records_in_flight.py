@@ -130,6 +130,13 @@ class RecordsInFlight:
         questions = {self._origins[each.slot][0] for each in self._queue.expire(now_s)}
         return [self._give_up(question_id) for question_id in sorted(questions)]
 
+    def failed_records(self, failed: Failed, *, most: int) -> pa.RecordBatch:
+        """A record of each key that failed, of at most `most` keys; before the records leave."""
+        pending = self._pending[failed.question]
+        return pending.records.take(
+            pa.array(pending.question.first_rows_with(failed.outcome, most=most))
+        )
+
     def next_deadline(self) -> float | None:
         """The earliest deadline of an unanswered record."""
         return self._queue.next_deadline()

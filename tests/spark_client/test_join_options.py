@@ -58,6 +58,7 @@ def test_options_are_carried_over() -> None:
         prefix="p_",
         status_column="_s",
         schema="x string",
+        show_keys=False,
         traceparent=TRACEPARENT,
     )
 
@@ -81,6 +82,7 @@ def test_options_are_carried_over() -> None:
             watermark_delay_ms=10_000,
             watermark_interval_ms=60_000,
             trace=TraceParent(TRACEPARENT),
+            show_keys=False,
         ),
     )
 

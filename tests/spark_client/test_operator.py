@@ -91,15 +91,50 @@ def test_timeouts_fail_the_task() -> None:
 
 
 def test_errors_fail_the_task() -> None:
-    """The error has the count, the code and its meaning, and never the key."""
+    """The error has the count, the code and its meaning, the key and the way out."""
     with pytest.raises(LookupFailed) as caught:
         Partition(FakeSidecar(FAILING)).rows(batch(1, 3, 3))
 
     assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
         "2 lookups of 'customers' failed"
-        " (backend_unavailable: the database cannot be reached); on_error is 'fail'"
+        " (backend_unavailable: the database cannot be reached): key 3; on_error is 'fail':"
+        ' on_error="null" keeps these records, with nulls; with lookup_join, status_column adds'
+        " the reason to each record"
     )
+
+
+def failure_of(
+    columns: dict[str, list[object]], settings: LookupSettings, *keys: str
+) -> LookupFailed:
+    """The error of a partition with these records, whose keys all fail, the first excepted."""
+    records = pa.record_batch(columns)
+    table = pa.table({**columns, "name": ["n"] * records.num_rows})
+    failing = list(zip(*columns.values(), strict=True))[1:]
+    dimension = FakeDimension(table, keys, dict.fromkeys(failing, ErrorCode.TYPE))
+    sidecar = FakeSidecar({"customers": dimension})
+    with pytest.raises(LookupFailed) as caught:
+        Partition(sidecar, settings, columns=("name",), keys=keys).rows(records)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ({"id": [0, 1, 2, 3]}, ": keys 1, 2, 3;"),
+        ({"id": [0, 1, 1, 2, 3, 4]}, ": keys 1, 2, 3, …;"),
+        ({"id": ["", "it's", "x" * 500]}, f""": keys "it's", '{"x" * 59}…;"""),
+        ({"a": [0, 1, 2], "b": ["x", "y", "z"]}, ": keys (1, 'y'), (2, 'z');"),
+        ({chr(97 + n): [0, 1] for n in range(9)}, ": key (1, 1, 1, 1, 1, 1, 1, 1, …);"),
+    ],
+)
+def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: str) -> None:
+    """Distinct keys in the order of the records, each one shortened; `show_keys` hides them."""
+    error = failure_of(columns, LookupSettings(), *columns)
+    silent = failure_of(columns, LookupSettings(show_keys=False), *columns)
+
+    assert f"out of range){shown} on_error is 'fail'" in error.detail
+    assert "out of range); on_error is 'fail'" in silent.detail
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def enrich(events: DataFrame) -> DataFrame:
         status_column="_lookup",
         schema="name string, segment string, tier int",
         traceparent=None,
+        show_keys=False,
     )
     shortest = sidecar.lookup_join("customers", on="customer_id")
     composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())

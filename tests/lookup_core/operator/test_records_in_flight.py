@@ -156,6 +156,18 @@ def test_expired_records_are_counted_once() -> None:
     assert left(flight) == [[7, 8, 8]]
 
 
+def test_failed_keys_have_a_record_each() -> None:
+    """The first record of each failed key is found, up to a bound, while the records are there."""
+    flight = in_flight(10)
+    question = put(flight, records(7, 8, 8, 9, 9))
+    flight.answer(question, missing(0))
+
+    (expired,) = flight.expire(9.0)
+
+    found = [flight.failed_records(expired, most=most).column(0).to_pylist() for most in (1, 4)]
+    assert found == [[8], [8, 9]]
+
+
 def test_half_of_capacity_is_worth_a_lookup() -> None:
     """Rows wait until half of the capacity is free, or all that is left of the batch fits."""
     flight, intake = in_flight(4), BatchIntake(20, [])
