@@ -76,10 +76,10 @@ def cold(folder: Path, *, is_quick: bool) -> Section:
     workload = Workload(folder, size.events, size.rows)
     workload.write()
     with (
-        workload_postgres(folder / "postgres", workload) as dsn,
+        workload_postgres(workload) as dsn,
         spark_session(folder / "spark.log") as session,
     ):
-        race = _ColdRace(size, workload, dsn, session, postmaster(folder / "postgres"))
+        race = _ColdRace(size, workload, dsn, session, postmaster(dsn))
         with sidecar_under_test(dsn, folder, batch={"max_keys": DISTINCT_MAX_KEYS}) as sidecar:
             timings, spent, faults = race.distinct(sidecar)
         began = _transactions(dsn)

@@ -42,7 +42,7 @@ def fairness(folder: Path, *, is_quick: bool) -> Section:
     """Measure the phases in turn."""
     lookups, rounds = QUICK if is_quick else FULL
     latencies: Latencies = {name: [] for name in NEIGHBOURS}
-    with customers_postgres(folder / "postgres", rows=ROWS) as dsn:
+    with customers_postgres(rows=ROWS) as dsn:
         customers = {
             "source": {"kind": "postgres", "dsn": dsn, "table": "public.customers"},
             "key": ["id"],

@@ -139,7 +139,7 @@ class Peak:
 def memory(folder: Path, *, is_quick: bool) -> Section:
     """Measure the peak of each phase."""
     with (
-        _postgres(folder / "postgres") as dsn,
+        _postgres() as dsn,
         running_sidecar(_settings(dsn), folder) as sidecar,
     ):
         process = Path("/proc") / str(listener(sidecar.socket).pid)
@@ -269,13 +269,12 @@ def _table(peaks: Sequence[Peak]) -> FigureTable:
 
 
 @contextmanager
-def _postgres(folder: Path) -> Iterator[str]:
+def _postgres() -> Iterator[str]:
     with (
-        customers_postgres(folder, rows=ROWS) as dsn,
+        customers_postgres(rows=ROWS) as dsn,
         psycopg.connect(dsn, autocommit=True) as admin,
     ):
         for texts in (_DOCUMENTS, _ARTICLES, _SCANS):
-            admin.execute(f"DROP TABLE IF EXISTS {texts.table}".encode())
             admin.execute(_MAKE_TABLE.format(**asdict(texts)).encode())
             admin.execute(f"ALTER TABLE {texts.table} ADD PRIMARY KEY (id)".encode())
         admin.execute(b"ANALYZE")

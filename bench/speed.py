@@ -99,12 +99,12 @@ def speed(folder: Path, *, is_quick: bool) -> Section:
     workload = Workload(folder, size.events, size.rows)
     workload.write()
     with (
-        workload_postgres(folder / "postgres", workload) as dsn,
+        workload_postgres(workload) as dsn,
         sidecar_under_test(dsn, folder) as tested,
         spark_session(folder / "spark.log") as session,
     ):
         compared = contenders(workload, endpoint=tested.sidecar.endpoint, dsn=dsn)
-        server = postmaster(folder / "postgres")
+        server = postmaster(dsn)
         race = _Race(size, workload, session, tested, compared, server)
         rates = {keys: race.rates(keys) for keys in KEYS}
     fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import psycopg
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,12 @@ def seconds_of(run: Callable[[], object], *, postgres: psutil.Process) -> Second
     return {kind: after[kind] - before[kind] for kind in KINDS}
 
 
-def postmaster(folder: Path) -> psutil.Process:
-    """Return the main process of the server in this folder; raises OSError if none runs."""
-    return psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+def postmaster(dsn: str) -> psutil.Process:
+    """Return the main process of the server on this machine."""
+    with psycopg.connect(dsn) as connection:
+        parent = psutil.Process(connection.info.backend_pid).parent()
+    assert parent is not None  # it accepted the connection
+    return parent
 
 
 def _spent(postgres: psutil.Process) -> Seconds:

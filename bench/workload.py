@@ -1,6 +1,5 @@
 """Workload: events with Zipf or uniform keys, and their dimension in Parquet and PostgreSQL."""
 
-import hashlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
-from psycopg import sql
 
-from demo.postgres import EmbeddedPostgres, embedded_postgres
+from demo.postgres import embedded_postgres
 from demo.stream import CORES
 
 SEED = 20_130_101
@@ -98,7 +96,6 @@ def _events(keys: npt.NDArray[np.int64]) -> pa.Table:
 
 
 _GENERATE = (
-    "DROP TABLE IF EXISTS customers",
     """CREATE TABLE customers AS SELECT id::bigint AS id, 'customer ' || id AS name,
         'segment ' || id %% 4 AS segment FROM generate_series(0, %(rows)s - 1) AS id""",
     "ALTER TABLE customers ADD PRIMARY KEY (id)",
@@ -107,9 +104,9 @@ _GENERATE = (
 
 
 @contextmanager
-def customers_postgres(folder: Path, *, rows: int) -> Iterator[str]:
+def customers_postgres(*, rows: int) -> Iterator[str]:
     """Start a server with `rows` generated customers, ids from 0, and yield its DSN."""
-    with embedded_postgres(folder) as server:
+    with embedded_postgres() as server:
         dsn = server.get_uri()
         # CREATE TABLE AS takes no bound parameters: the client puts the values in.
         with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as admin:
@@ -121,41 +118,26 @@ def customers_postgres(folder: Path, *, rows: int) -> Iterator[str]:
 _COLUMNS = ["id", "name", "segment", "tier"]
 _CREATE = "CREATE TABLE customers (id bigint, name text, segment text, tier integer)"
 _LOAD = f"COPY customers ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT csv)"
-_FINGERPRINT = "SELECT obj_description(to_regclass('customers'))"
 
 
 @contextmanager
-def workload_postgres(folder: Path, workload: Workload) -> Iterator[str]:
+def workload_postgres(workload: Workload) -> Iterator[str]:
     """Start a server whose table `customers` is the dimension, and yield its DSN."""
-    with embedded_postgres(folder) as server:
-        dsn = _database_dsn(server, f"customers_{workload.rows}")
+    with embedded_postgres() as server:
+        dsn = server.get_uri()
         _load_customers(dsn, workload.dimension)
         yield dsn
 
 
 def _load_customers(dsn: str, dimension: Path) -> None:
-    """Load the Parquet file into the table, unless the table already has its rows."""
-    wanted = hashlib.sha256(dimension.read_bytes()).hexdigest()
+    """Load the Parquet file into the table."""
     with psycopg.connect(dsn) as connection:
-        if connection.execute(_FINGERPRINT).fetchone() == (wanted,):
-            return
-        connection.execute("DROP TABLE IF EXISTS customers")
         connection.execute(_CREATE)
         with connection.cursor().copy(_LOAD) as copy:
             copy.write(_as_csv(dimension))
         connection.execute("ALTER TABLE customers ADD PRIMARY KEY (id)")
-        comment = sql.SQL("COMMENT ON TABLE customers IS {}").format(sql.Literal(wanted))
-        connection.execute(comment)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("VACUUM (ANALYZE) customers")  # else the first queries set hint bits
-
-
-def _database_dsn(server: EmbeddedPostgres, name: str) -> str:
-    with psycopg.connect(server.get_uri(), autocommit=True) as admin:
-        known = admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
-        if known is None:
-            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server.get_uri(name)
 
 
 def _as_csv(dimension: Path) -> bytes:

