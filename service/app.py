@@ -16,6 +16,7 @@ import structlog
 
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from lookup_core.settings import CacheMode
+from service.bound_sockets import BoundSockets
 from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.dimension_parts import dimension_backend, refresh_sources
@@ -44,11 +45,10 @@ _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
-async def run(settings: Settings, *, file: Path | None = None) -> None:
+async def run(settings: Settings, sockets: BoundSockets, *, file: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then drain: accepted lookups are answered within 10 s.
 
-    `file` is the configuration file. Raises ConfigurationError, in a group, if a socket cannot be
-    bound.
+    `file` is the configuration file. Raises ConfigurationError if a certificate cannot be read.
     """
     sink = configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
@@ -69,7 +69,7 @@ async def run(settings: Settings, *, file: Path | None = None) -> None:
         runs = [lag.run, watchdog.run, guard.run, bars.run]
         runs += [*(each.run for each in dimensions.values()), streams.run]
         tasks = [running.create_task(each()) for each in runs]
-        async with listeners(settings, parts, certificate):
+        async with listeners(settings, parts, sockets, certificate=certificate):
             unix, http = settings.listen.unix, settings.listen.http
             log.info(
                 "service.listening",

@@ -1,37 +1,23 @@
-"""Listeners: binds, serves and closes the sockets of `listen`."""
+"""Listeners: serve the bound sockets of `listen`."""
 
 import asyncio
-import errno
-import os
 import socket
-from collections.abc import AsyncIterator, Container, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Container, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
-from service.config.host_port import HostPort
+from service.bound_sockets import BACKLOG, BoundSockets
 from service.config.settings import Settings
 from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
-from service.http.sockets import BACKLOG, SecureAcceptor, listener, tcp_sockets, unix_socket
+from service.http.sockets import SecureAcceptor, listener
 from service.tls.server_certificate import CertificateRotation
 
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
-
-
-def bind_fault(setting: str, where: str, error: OSError) -> ConfigurationError:
-    """The error for an address that cannot be bound, with the remedy if it is known."""
-    number = error.errno or 0  # negative for names that do not resolve
-    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-    if error.errno == errno.EADDRINUSE:
-        reason += f"; another process listens there: stop it, or set {setting} to another port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        reason += f"; set {setting} to an address of this machine"
-    return ConfigurationError([f"{setting}: {where}: {reason}"])
 
 
 def certificate_rotation(settings: Settings) -> CertificateRotation | None:
@@ -58,42 +44,28 @@ class _KnownHosts:
 
 @asynccontextmanager
 async def listeners(
-    settings: Settings, parts: ServiceParts, certificate: CertificateRotation | None = None
+    settings: Settings,
+    parts: ServiceParts,
+    sockets: BoundSockets,
+    *,
+    certificate: CertificateRotation | None = None,
 ) -> AsyncIterator[None]:
-    """Serve each address of `listen` until the block ends, `http` by TLS if there is a certificate.
+    """Serve the sockets of `listen` until the block ends, `http` by TLS if there is a certificate.
 
-    Raises ConfigurationError for an address that cannot be bound.
+    Sockets of a listener that is closed are empty.
     """
     listen, limits = settings.listen, parts.limits
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
-            sockets = [stack.enter_context(unix_socket(listen.unix))]
             app = application(parts, _access(settings, None))
-            with _bind_faults("listen.unix", listen.unix):
-                await _serve(app, limits, sockets, stack=stack)
+            await _serve(app, limits, sockets.unix, stack=stack)
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
             app = application(parts, _access(settings, hosts))
-            with _bind_faults("listen.http", listen.http):
-                bound = await _bound(listen.http, stack)
-                await _serve(app, limits, bound, certificate=certificate, stack=stack)
+            await _serve(app, limits, sockets.http, certificate=certificate, stack=stack)
         if listen.health is not None:
-            with _bind_faults("listen.health", listen.health):
-                bound = await _bound(listen.health, stack)
-                await _serve(health_application(parts), limits, bound, stack=stack)
+            await _serve(health_application(parts), limits, sockets.health, stack=stack)
         yield
-
-
-@contextmanager
-def _bind_faults(setting: str, where: Path | HostPort) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise bind_fault(setting, str(where), error) from error
-
-
-async def _bound(where: HostPort, stack: AsyncExitStack) -> Sequence[socket.socket]:
-    return await stack.enter_async_context(tcp_sockets(where.host, where.port))
 
 
 async def _serve(

@@ -28,6 +28,7 @@ ALLOWED = {
     "service.tls": (FILE_IDENTITY,),
     "service.config": (),
     "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
+    "service.bound_sockets": ("service.config",),
     "service.engine": (PORTS,),
     "service.stream": ("service.engine",),
     "service.http": ("service.engine", FILE_IDENTITY),
@@ -44,6 +45,7 @@ ALLOWED = {
     "service.listeners": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
+        "service.bound_sockets",  # before the rest is imported
         "service.connectors.parquet.file",  # check-config reads the schema
         "service.connectors.postgres.triggers",  # gen-triggers prints the SQL
         "service.observability.logs",  # serve logs before the sidecar runs

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from service.bound_sockets import bound_sockets
 from service.commands.configuration import NAME_IT, ConfigOption, chosen_settings
 from service.config.loading import EMBEDDED
 from service.resources.thread_limit import check_thread_limit, needed_threads
@@ -48,10 +49,11 @@ def serve(config: ConfigOption = None) -> None:
     settings = chosen_settings(config)
     # Before libraries start threads: their errors do not name the limit.
     check_thread_limit(needed_threads())
-    # Imported here: other commands must not wait for all connectors.
-    from service import app  # noqa: PLC0415
+    with bound_sockets(settings.listen) as sockets:
+        # Imported here: other commands must not wait for all connectors, nor a fault of a socket.
+        from service import app  # noqa: PLC0415
 
-    # Objects of modules are never garbage. Scanning them in each full collection would block the
-    # event loop for about 30 ms.
-    gc.freeze()
-    run_on_event_loop(app.run(settings, file=config))
+        # Objects of modules are never garbage. Scanning them in each full collection would block
+        # the event loop for about 30 ms.
+        gc.freeze()
+        run_on_event_loop(app.run(settings, sockets, file=config))

@@ -1,20 +1,14 @@
-"""Listening sockets: TCP, TLS, the Unix socket with its lock, and runners of applications."""
+"""Connections of the listeners: runners of applications, and handshakes of TLS."""
 
 import asyncio
-import fcntl
-import os
 import socket
 import ssl
-import stat
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 from aiohttp import web
 
-from lookup_core.errors import ConfigurationError
 from service.http.limits import Limits
 
 MAX_LINE_BYTES = 8190  # of the request line and of each header
@@ -39,85 +33,6 @@ def listener(app: web.Application, limits: Limits, *, shutdown_timeout_s: float)
         max_headers=MAX_HEADERS,
         max_line_size=MAX_LINE_BYTES,
         shutdown_timeout=shutdown_timeout_s,
-    )
-
-
-# Connections not accepted yet; the kernel may allow fewer. With aiohttp's default of 128, a burst
-# of connections is delayed by a second over TCP, and fails over a Unix socket.
-BACKLOG = 4096
-
-
-@asynccontextmanager
-async def tcp_sockets(host: str, port: int) -> AsyncIterator[list[socket.socket]]:
-    """Sockets that listen until the block ends; raises OSError if one cannot be bound."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
-    )
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(socket.create_server(address[:2], family=family, backlog=BACKLOG))
-            for family, _, _, _, address in found
-        ]
-
-
-MODE = 0o660  # owner and group: the executor shares the pod's fsGroup
-
-
-@contextmanager
-def unix_socket(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at `path`, removed when the block ends; a stale socket is replaced.
-
-    Raises ConfigurationError if another process serves it, or the folder is not writable.
-    """
-    with _lock(path):
-        bound = _bind(path)
-        try:
-            yield bound
-        finally:
-            bound.close()
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    # The lock shows whether a process serves the socket: the kernel releases it with the process.
-    try:
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigurationError([_refusal(path, error)]) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        fault = f"listen.unix: {path}: another process listens there; stop it, or set another path"
-        raise ConfigurationError([fault]) from error
-    finally:
-        os.close(handle)
-
-
-def _bind(path: Path) -> socket.socket:
-    if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
-        raise ConfigurationError(
-            [f"listen.unix: {path} is not a socket; remove it or choose another path"]
-        )
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o777 & ~MODE)  # set before the bind, so other users never have access
-    try:
-        path.unlink(missing_ok=True)
-        bound.bind(str(path))
-    except OSError as error:
-        bound.close()
-        raise ConfigurationError([_refusal(path, error)]) from error
-    finally:
-        os.umask(mask)
-    return bound
-
-
-def _refusal(path: Path, error: OSError) -> str:
-    return (
-        f"listen.unix: {path}: {error.strerror or error}; the folder must exist and be writable "
-        f"for uid {os.getuid()}, gid {os.getgid()}"
     )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lookup_core.errors import ConfigurationError
 from service import app
-from service.commands.serve import run_on_event_loop
+from service.bound_sockets import bound_sockets
 from service.config.settings import Settings
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
@@ -53,7 +51,7 @@ def settings(
 @asynccontextmanager
 async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
     """The service, and a client at its socket; it is stopped by a signal at the end."""
-    service = asyncio.ensure_future(app.run(chosen))
+    service = asyncio.ensure_future(_run(chosen))
     connector = aiohttp.UnixConnector(str(chosen.listen.unix))
     async with (
         asyncio.timeout(PATIENCE_S),
@@ -66,6 +64,11 @@ async def serving(chosen: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         assert not service.done()  # otherwise the signal would end the tests
         os.kill(os.getpid(), signal.SIGTERM)
         await service
+
+
+async def _run(chosen: Settings) -> None:
+    with bound_sockets(chosen.listen) as sockets:
+        await app.run(chosen, sockets)
 
 
 async def _answers(session: aiohttp.ClientSession, url: str = "/livez") -> bool:
@@ -152,22 +155,6 @@ async def test_open_streams_get_going_away(tmp_path: Path, dimensions: dict[str,
 
     await closing
     assert socket.close_code == aiohttp.WSCloseCode.GOING_AWAY
-
-
-def test_taken_addresses_stop_the_start(tmp_path: Path, dimensions: dict[str, Any]) -> None:
-    """A socket or port that cannot be bound is a configuration error; nothing stays behind."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        faults: list[str] = []
-        for listen in ({"unix": f"{tmp_path}/nowhere/s.sock"}, {"http": f"127.0.0.1:{port}"}):
-            with pytest.raises(ConfigurationError) as caught:
-                run_on_event_loop(app.run(settings(tmp_path, dimensions, **listen)))
-            faults += caught.value.faults
-
-    assert faults[0].startswith(f"listen.unix: {tmp_path}/nowhere/s.sock: ")
-    assert faults[1].startswith(f"listen.http: 127.0.0.1:{port}: ")
-    assert "address already in use" in faults[1].lower()
-    assert not (tmp_path / "sidelook.sock").exists()
 
 
 def no_streams() -> StreamHandler:

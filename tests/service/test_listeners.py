@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from lookup_core.errors import ConfigurationError
+from service.bound_sockets import bound_sockets
 from service.config.settings import Settings
 from service.http.limits import Limits
 from service.listeners import certificate_rotation, listeners
@@ -91,11 +92,11 @@ async def secure_listener(
     settings = Settings({"listen": listen}, MINIMAL)
     assert settings.listen.tls is not None
     certificate = CertificateRotation(settings.listen.tls.files(), check_period_s=0.02)
-    async with (
-        served(Setting(limits=limits or Limits())) as service,
-        listeners(settings, replace(service.parts, metrics=lambda: metrics), certificate),
-    ):
-        yield SecureListener(port, signer, certificate)
+    async with served(Setting(limits=limits or Limits())) as service:
+        parts = replace(service.parts, metrics=lambda: metrics)
+        with bound_sockets(settings.listen) as sockets:
+            async with listeners(settings, parts, sockets, certificate=certificate):
+                yield SecureListener(port, signer, certificate)
 
 
 async def until_refused(listener: SecureListener, context: ssl.SSLContext) -> None:
@@ -207,20 +208,6 @@ async def test_large_answers_arrive_whole(tmp_path: Path) -> None:
                 assert (await response.read(), response.status) == (b"", 200)
     with pytest.raises(ConnectionRefusedError):  # the port is free after the end
         await asyncio.open_connection("127.0.0.1", listener.port)
-
-
-async def test_unknown_host_is_a_fault() -> None:
-    """A host name without an address is a configuration error."""
-    listen = {"unix": None, "http": "127.0.0.1:0", "health": "no-such-host.invalid:1"}
-    settings = Settings({"listen": listen}, MINIMAL)
-    async with served() as service:
-        with pytest.raises(ConfigurationError) as caught:
-            async with listeners(settings, service.parts):
-                pass
-
-    (fault,) = caught.value.faults
-    assert fault.startswith("listen.health: no-such-host.invalid:1: ")
-    assert "Unknown error" not in fault
 
 
 def test_vanished_certificate_stops_the_start(tmp_path: Path) -> None:

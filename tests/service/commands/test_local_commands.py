@@ -6,6 +6,7 @@ What whole commands print stands in `transcripts/local.txt`.
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,28 @@ def test_help_names_commands_and_options(capsys: Printed) -> None:
     assert {words[0] for words in lines if len(words) > 2} >= OPTIONS_OF_DOCTOR
     assert "78: the configuration" in " ".join(of_doctor.split())
     assert capsys.readouterr() == (f"sidelook {own_version()}\n", "")
+
+
+def test_taken_port_ends_serve(tmp_path: Path, capsys: Printed) -> None:
+    """`serve` binds its addresses first; one that is taken is a fault of the configuration."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        path = tmp_path / "sidelook.yaml"
+        source = {"kind": "parquet", "path": "missing.parquet"}
+        listen = {"unix": "s.sock", "http": f"127.0.0.1:{port}", "health": None}
+        dimensions = {"customers": {"source": source, "key": ["id"]}}
+        path.write_text(json.dumps({"listen": listen, "dimensions": dimensions}))
+
+        code = run(["serve", "--config", str(path)])
+
+    assert (code, capsys.readouterr().err) == (
+        ExitCode.CONFIG,
+        (
+            f"listen.http: 127.0.0.1:{port}: Address already in use; another process listens there:"
+            f" find it (ss -ltnp 'sport = :{port}') and stop it, or set listen.http to another port\n"
+        ),
+    )
+    assert not (tmp_path / "s.sock").exists()
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

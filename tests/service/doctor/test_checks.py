@@ -23,6 +23,7 @@ import trustme
 from aiohttp import web
 
 from lookup_core.errors import SidecarUnreachable
+from service.bound_sockets import unix_socket
 from service.config.listen import ListenTls
 from service.config.refresh import Changelog
 from service.config.settings import Settings
@@ -52,7 +53,6 @@ from service.doctor.sidecar.secrets_check import (
 )
 from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
 from service.doctor.sidecar.socket_check import check_socket, read_socket
-from service.http.sockets import unix_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
 from tests.service.doctor.findings import SUBJECT, gathered, texts

@@ -1,26 +1,21 @@
-"""Sockets of the listeners: strange or slow clients, TCP, Unix sockets and TLS handshakes."""
+"""Connections of the listeners: strange or slow clients, and TLS handshakes."""
 
 import asyncio
-import os
 import socket
 import ssl
-import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.errors import ConfigurationError
 from service.http.delivery import reset
 from service.http.limits import Limits
 from service.http.sockets import (
     MAX_HANDSHAKES,
     MAX_OPEN_FACTOR,
     SecureAcceptor,
-    tcp_sockets,
-    unix_socket,
 )
 from service.tls.server_certificate import server_certificate
 from tests.service.engine.running import until
@@ -139,126 +134,6 @@ def test_reset_discards_unread_bytes() -> None:
             _drain(caller)
     reset(transport)
     assert transport.is_aborted
-
-
-# TCP sockets
-
-
-@pytest.mark.parametrize(
-    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)]
-)
-async def test_address_has_one_socket(host: str, family: socket.AddressFamily) -> None:
-    """An address has one socket, which listens until the block ends."""
-    async with tcp_sockets(host, 0) as (bound,):
-        port = bound.getsockname()[1]
-        assert (bound.family, bound.getsockname()[0]) == (family, host)
-        socket.create_connection((host, port), PATIENCE_S).close()
-
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, port), PATIENCE_S)
-
-
-async def test_name_has_a_socket_for_each_address() -> None:
-    """A name has a socket for each address; if one cannot be bound, none stays open."""
-    async with tcp_sockets("localhost", 0) as sockets:
-        addresses = {each.getsockname()[0] for each in sockets}
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(OSError, match="in use"):
-            async with tcp_sockets("localhost", port):
-                pass
-
-    socket.create_server(("127.0.0.1", port)).close()
-    assert addresses == {each[4][0] for each in socket.getaddrinfo("localhost", 0)}
-
-
-# Unix sockets
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """The path of the socket."""
-    return tmp_path / "sidelook.sock"
-
-
-@pytest.fixture(params=[0o000, 0o022, 0o777])
-def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The mask of the process, which must not change."""
-    before = os.umask(request.param)
-    yield request.param
-    assert os.umask(before) == request.param
-
-
-def refusal(path: Path) -> str:
-    """The fault of a failed bind."""
-    with pytest.raises(ConfigurationError) as caught, unix_socket(path):
-        pass
-    (fault,) = caught.value.faults
-    return fault
-
-
-def leave_behind(path: Path) -> None:
-    """The socket of a process that has ended."""
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-
-
-@pytest.mark.usefixtures("umask")
-def test_socket_is_for_owner_and_group(path: Path) -> None:
-    """The mode is 0660, whatever the mask of the process is."""
-    with unix_socket(path):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
-
-
-def test_live_socket_is_not_replaced(path: Path) -> None:
-    """A stale socket is replaced, a live one is not; after its block the path is free."""
-    leave_behind(path)
-    with unix_socket(path) as first, socket.socket(socket.AF_UNIX) as client:
-        first.listen()
-        assert (
-            refusal(path)
-            == f"listen.unix: {path}: another process listens there; stop it, or set another path"
-        )
-        client.connect(str(path))
-    gone = not path.exists()
-    with pytest.raises(ZeroDivisionError), unix_socket(path):
-        raise ZeroDivisionError
-    with unix_socket(path):
-        path.unlink()  # by another process
-
-    assert (gone, path.exists()) == (True, False)
-
-
-def link_to_a_socket(path: Path) -> None:
-    """A link to the socket of a process that has ended."""
-    leave_behind(path.with_name("other.sock"))
-    path.symlink_to(path.with_name("other.sock"))
-
-
-@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, link_to_a_socket])
-def test_other_files_are_not_replaced(path: Path, make: Callable[[Path], None]) -> None:
-    """A file, folder or link at the path is never removed."""
-    make(path)
-
-    assert refusal(path) == (
-        f"listen.unix: {path} is not a socket; remove it or choose another path"
-    )
-    assert path.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("nowhere/s.sock", "No such file or directory"), ("x" * 120, "AF_UNIX path too long")],
-)
-def test_unusable_path_is_named(tmp_path: Path, name: str, reason: str) -> None:
-    """The fault names the path, the reason and the user; the lock is free for the next attempt."""
-    path = tmp_path / name
-    expected = (
-        f"listen.unix: {path}: {reason}; the folder must exist and be writable "
-        f"for uid {os.getuid()}, gid {os.getgid()}"
-    )
-
-    assert [refusal(path), refusal(path)] == [expected] * 2
 
 
 # TLS handshakes

@@ -1,6 +1,5 @@
-"""Checks at the start: the thread limit, and addresses in use."""
+"""Checks at the start: the thread limit."""
 
-import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -8,26 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.listeners import bind_fault
 from service.resources.thread_limit import check_thread_limit, needed_threads
 
 NO_STACK_BYTES = 1 << 50  # more than any address space has: no thread starts
-IN_USE = "another process listens there: stop it, or set listen.http to another port"
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (OSError(errno.EADDRINUSE, "x"), f"{os.strerror(errno.EADDRINUSE)}; {IN_USE}"),
-        (OSError(errno.EACCES, "x"), os.strerror(errno.EACCES)),
-        (OSError("no address"), "no address"),
-    ],
-)
-def test_bind_fault_has_reason_and_remedy(error: OSError, reason: str) -> None:
-    """A listener that cannot be bound is named with setting, address and reason."""
-    fault = bind_fault("listen.http", "127.0.0.1:1", error)
-
-    assert fault.faults == (f"listen.http: 127.0.0.1:1: {reason}",)
 
 
 @pytest.fixture
