@@ -5,6 +5,8 @@ in the chained exception, for debug logs only.
 """
 
 import errno
+import re
+import shlex
 import socket
 import ssl
 from collections.abc import Iterator
@@ -25,7 +27,6 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
-    "3D": (ErrorCode.BACKEND_UNAVAILABLE, "the database of the DSN does not exist"),
     "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table does not exist"),
     "40": (ErrorCode.BACKEND_UNAVAILABLE, "the server aborted the query in favor of others"),
     "42": (ErrorCode.SCHEMA_CHANGED, "the table or a column changed since its schema was read"),
@@ -74,12 +75,16 @@ def mapped_errors(table: str) -> Iterator[None]:
         yield
     except _MAPPED as error:
         code, reason = explained(error)
-        raise BackendError(code, f"{table}: {reason}") from error
+        # A missing database needs another DSN, or a person who creates it.
+        is_permanent = isinstance(error, asyncpg.InvalidCatalogNameError)
+        raise BackendError(code, f"{table}: {reason}", is_permanent=is_permanent) from error
 
 
 def explained(error: BaseException) -> tuple[ErrorCode, str]:
     """The code and the reason of an exception of asyncpg or the network."""
     match error:
+        case asyncpg.InvalidCatalogNameError():
+            return ErrorCode.BACKEND_UNAVAILABLE, _missing_database(str(error))
         case asyncpg.PostgresError(sqlstate=str(state)):
             return _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
         case asyncpg.OutdatedSchemaCacheError():
@@ -92,3 +97,16 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)
     reason = next((reason for reason in reasons if reason), "the connection failed")
     return ErrorCode.BACKEND_UNAVAILABLE, reason
+
+
+# The message quotes the name as the server's language does; PgBouncer puts it at the end.
+_DATABASE_NAME = re.compile(r"""["«»„“]\s?([^"«»„“”]+?)\s?["«»“”]|: (\S+)$""")
+
+
+def _missing_database(message: str) -> str:
+    """The reason, with the name that the DSN has: no value of a row."""
+    found = _DATABASE_NAME.search(message)
+    name = "" if found is None else found[1] or found[2]
+    known = f"the database {name!r} of the DSN" if name else "the database of the DSN"
+    create = f"createdb {shlex.quote(name)}" if name else "createdb"
+    return f"{known} does not exist; create it ({create}), or correct the name in the DSN"

@@ -152,6 +152,20 @@ async def test_unfit_configuration_is_an_error(
     assert remedy in finding.remedy
 
 
+async def test_missing_database_has_its_remedy(shop: Database) -> None:
+    """A database that does not exist is named, with the command that creates it."""
+    missing = Database(shop.socket_folder, "nowhere")
+
+    found = await faults(settings_of(missing.dsn()))
+
+    assert {(each.message, each.remedy) for each in found if each.check == "database"} == {
+        (
+            "public.customers: the database 'nowhere' of the DSN does not exist",
+            "create it (createdb nowhere), or correct the name in the DSN",
+        )
+    }
+
+
 async def test_locked_table_fails_its_check_only(shop: Database) -> None:
     """A locked table is an error of the table, not of its server."""
     with shop.locked("customers"):

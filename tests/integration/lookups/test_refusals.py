@@ -62,7 +62,9 @@ async def test_missing_database_is_unavailable(database: Database) -> None:
     """A DSN of a database that does not exist is refused as unavailable (D6)."""
     refusal = await refusal_of(things(Database(database.socket_folder, "nowhere").dsn()))
 
-    assert (refusal.code, "database" in refusal.detail) == (ErrorCode.BACKEND_UNAVAILABLE, True)
+    assert refusal.code is ErrorCode.BACKEND_UNAVAILABLE
+    assert "'nowhere' of the DSN does not exist; create it (createdb nowhere)" in refusal.detail
+    assert refusal.is_permanent
 
 
 async def test_missing_tls_is_unavailable(

@@ -70,13 +70,9 @@ def test_taken_port_ends_serve(tmp_path: Path, capsys: Printed) -> None:
 
         code = run(["serve", "--config", str(path)])
 
-    assert (code, capsys.readouterr().err) == (
-        ExitCode.CONFIG,
-        (
-            f"listen.http: 127.0.0.1:{port}: Address already in use; another process listens there:"
-            f" find it (ss -ltnp 'sport = :{port}') and stop it, or set listen.http to another port\n"
-        ),
-    )
+    fault = f"listen.http: 127.0.0.1:{port}: Address already in use; another process listens there"
+    remedy = f"find it (ss -ltnp 'sport = :{port}') and stop it, or set listen.http to another port"
+    assert (code, capsys.readouterr().err) == (ExitCode.CONFIG, f"{fault}: {remedy}\n")
     assert not (tmp_path / "s.sock").exists()
 
 

@@ -128,6 +128,26 @@ UNREACHABLE = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ('database "shop" does not exist', "the database 'shop' of the DSN does not exist; "),
+        ("Datenbank »shop« existiert nicht", "the database 'shop' of the DSN does not exist; "),
+        ("la base de données « shop » n'existe pas", "the database 'shop' of the DSN does not"),
+        ("no such database: shop", "the database 'shop' of the DSN does not exist; "),
+        ('database "a b" does not exist', "; create it (createdb 'a b'), or correct the name in"),
+        ("shop", "the database of the DSN does not exist; create it (createdb), or correct"),
+    ],
+)
+def test_missing_database_is_named(message: str, reason: str) -> None:
+    """The name of the DSN's database is in the reason, with the remedy; waiting does not help."""
+    with pytest.raises(BackendError) as caught, mapped_errors("public.customers"):
+        raise asyncpg.PostgresError.new({"C": "3D000", "M": message})
+
+    assert reason in caught.value.detail
+    assert (caught.value.code, caught.value.is_retryable) == (ErrorCode.BACKEND_UNAVAILABLE, False)
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_text_of_the_server_stays_inside(state: str) -> None:
     """The SQLSTATE sets the code; the server's text, with values of rows, is only chained."""
