@@ -44,7 +44,6 @@ from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
 
-RECHECK_S = 60.0
 HTTP_CHANNEL = ChannelId(0)  # all HTTP requests take turns as one channel
 
 
@@ -77,7 +76,6 @@ class Dimension:
             backend,
             on_described=self._begin,
             on_unfit=self._suspend,
-            recheck_s=None if sources == RefreshSources() else RECHECK_S,  # no query shows these
             clock=clock,
         )
         self._parts = RunnerParts(

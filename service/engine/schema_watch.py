@@ -20,6 +20,8 @@ from service.engine.pause import jitter, pause
 log = structlog.get_logger()
 
 _DESCRIBE_TIMEOUT_S = 5.0
+RECHECK_S = 60.0
+_INDEX_RECHECK_S = 30.0  # while keys are found by scans: an index may have been created
 _REST_S = 1.0  # after a description that changed nothing
 _AWAY = frozenset({ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT})
 _UNFIT = frozenset({ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN})
@@ -30,7 +32,7 @@ class SchemaWatch:
 
     `on_described` gets each description first, and raises BackendError for an unusable one.
     `on_unfit` is called when a known schema is lost. The table is described again every
-    `recheck_s` (None: never), for changes that no refused query shows.
+    `recheck_s`, or sooner without an index, for changes that no refused query shows.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class SchemaWatch:
         *,
         on_described: Callable[[DimensionSchema], None],
         on_unfit: Callable[[ErrorCode], None],
-        recheck_s: float | None = None,
+        recheck_s: float = RECHECK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dimension = dimension
@@ -98,7 +100,7 @@ class SchemaWatch:
             checks, self._checks = self._checks, []
             fault = await self._describe_once(checks)
             if fault is None:
-                await pause(self._is_requested, self._recheck_s)
+                await pause(self._is_requested, self._until_recheck_s())
             else:
                 await self._pause(self.delay_s(fault, jitter=jitter()), result=False)
 
@@ -109,6 +111,10 @@ class SchemaWatch:
             backoff, other = other, backoff
         other.on_success()
         return backoff.on_failure(jitter)
+
+    def _until_recheck_s(self) -> float:
+        has_no_index = self._backend.uses_index is False
+        return min(self._recheck_s, _INDEX_RECHECK_S) if has_no_index else self._recheck_s
 
     async def _describe_once(self, checks: list["asyncio.Future[bool]"]) -> ErrorCode | None:
         """The error, None for success; pauses after a description that changed nothing."""

@@ -19,7 +19,7 @@ from service.connectors.ports.row_index import RowIndex
 class FakeBackend:
     """Finds all rows of a key in a table that has the schema's key and columns in their types."""
 
-    uses_index = True
+    uses_index: bool | None = True
 
     def __init__(self, rows: pa.Table, schema: DimensionSchema) -> None:
         self.batches: list[pa.RecordBatch] = []  # the keys of each fetch

@@ -141,6 +141,8 @@ class PostgresBackend:
                     "dimension.lookup_without_index", table=settings.table, create_index=remedy
                 )
             query = scanning_query(table, is_ordered=settings.has_several_rows)
+        elif self.uses_index is False:
+            log.info("dimension.lookup_with_index", table=settings.table)
         if settings.is_followed:
             blocks = blocks_query_with_snapshot(table, query)
             return _Lookup(table, query_with_snapshot(table, query), blocks, is_indexed)

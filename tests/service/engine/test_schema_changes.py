@@ -324,6 +324,21 @@ async def test_schema_is_read_again_by_the_clock() -> None:
     assert (described, watch.known()) == ([SCHEMA, BARE], BARE)
 
 
+@pytest.mark.parametrize(("uses_index", "period_s"), [(False, 30.0), (True, 60.0), (None, 60.0)])
+async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, period_s: float) -> None:
+    """The table is described each minute, and twice as often while lookups have no index."""
+    backend, loop = customers(), asyncio.get_running_loop()
+    backend.uses_index = uses_index
+    watch = SchemaWatch("customers", backend, on_described=print, on_unfit=pytest.fail)
+    begun_s = loop.time()
+    task = asyncio.ensure_future(watch.run())
+
+    await backend.wait_for_descriptions(2)
+    task.cancel()
+
+    assert loop.time() - begun_s == period_s
+
+
 AWAY = [ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT]
 UNFIT = [ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN]
 
