@@ -12,6 +12,7 @@ from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.operator.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Open
+from lookup_core.protocol.recent_streams import EndedStream, RecentStreams
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 from service.engine.dimension import Dimension
 
@@ -150,6 +151,7 @@ class ChannelRegistry:
             credit_bytes, max_channels=max_channels
         )
         self.watermarks = StreamWatermarks()
+        self._recent = RecentStreams()
         self._ids = count(1)  # 0 is the scheduler channel of HTTP lookups
         self._channels: dict[ChannelId, AdmittedChannel] = {}
 
@@ -173,12 +175,17 @@ class ChannelRegistry:
         )
         admitted = self._channels[channel] = AdmittedChannel(channel, connection, state)
         self.watermarks.opened(channel, opened.dimension)
+        self._recent.opened(opened.dimension)
         return admitted
 
     def remove(self, channel: ChannelId) -> None:
         """Return the credit of a channel; a no-op if the channel was removed before."""
+        removed = self._channels.pop(channel, None)
+        if removed is not None:
+            state, now = removed.state, self.watermarks.clock()
+            last = state.statistics(removed.connection)
+            self._recent.closed(last, records=state.records_total, now=now)
         self._credit.close(channel)
-        self._channels.pop(channel, None)
         self.watermarks.dropped(channel)
 
     def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
@@ -188,3 +195,8 @@ class ChannelRegistry:
     def statistics(self) -> list[ChannelStatistics]:
         """All channels, oldest first."""
         return [each.state.statistics(each.connection) for each in self._channels.values()]
+
+    def ended_streams(self) -> list[EndedStream]:
+        """The streams without an open channel that ended within the last minute."""
+        watermarks = self.watermarks
+        return self._recent.ended(watermarks.watermarks_ms(), watermarks.clock())
