@@ -25,6 +25,7 @@ from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
 from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
 from service.http.readiness import Readiness
+from service.http.status_history import StatusHistory
 from service.instruments import Instruments, opened_tracer
 from service.listeners import certificate_rotation, listeners
 from service.observability.event_loop import EventLoopLag, Watchdog
@@ -66,7 +67,7 @@ async def run(settings: Settings, sockets: BoundSockets, *, file: Path | None = 
         watchdog = stack.enter_context(Watchdog().watching())
         bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        runs = [lag.run, watchdog.run, guard.run, bars.run]
+        runs = [lag.run, watchdog.run, guard.run, bars.run, parts.history.run]
         runs += [*(each.run for each in dimensions.values()), streams.run]
         tasks = [running.create_task(each()) for each in runs]
         async with listeners(settings, parts, sockets, certificate=certificate):
@@ -196,6 +197,8 @@ def _parts(
         stream=streams.handle,
         metrics=instruments.exposition(dimensions, readiness, streams).render,
         version=own_version(),
+        history=StatusHistory(dimensions),
+        ended_streams=streams.registry.ended_streams,
         process=instruments.process_statistics(limits.memory_bytes),
         limits=Limits(
             connections=limits.connections,

@@ -65,10 +65,13 @@ def _print(answer: _Object) -> None:
         print_table(errors)
     else:
         typer.echo(_NO_ERRORS)
+    ended = list(ended_lines(answer.get("ended_streams", ())))  # an older sidecar has none
     if channels:
         print_table(channels_table(channels, time.time()))
-    else:
+    elif not ended:
         typer.echo(_NO_CHANNELS)
+    for line in ended:
+        typer.echo(shown(line).plain)
 
 
 def health_lines(health: _Object) -> Iterator[str]:
@@ -158,6 +161,16 @@ def channels_table(channels: Sequence[_Object], now_s: float) -> Table:
         cells += [f"{each['credit_records']:,} of {granted:,}"]
         _add(table, *cells)
     return table
+
+
+def ended_lines(streams: Sequence[_Object]) -> Iterator[str]:
+    """Dimensions whose last channel closed within the last minute."""
+    for each in streams:
+        yield (
+            f"no channel of {each['dimension']} is open: the last of {each['channels']:,} ended "
+            f"{shown_ago(each['ended_ago_s'])} after {each['records']:,} records in all "
+            f"({each['origin'] or 'unnamed'})"
+        )
 
 
 def _table(title: str, texts: Sequence[str], figures: Sequence[str]) -> Table:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
@@ -24,6 +25,7 @@ from service.http.routes.probes import Probes
 from service.http.routes.single_row import SingleRow
 from service.http.routes.status import ProcessStatistics, Status
 from service.http.security import Access, Audience
+from service.http.status_history import StatusHistory
 from service.http.status_page import StatusPage
 
 
@@ -37,6 +39,8 @@ class ServiceParts:
     stream: Handler  # `/v1/stream`; upgrades the connection itself
     metrics: Callable[[], bytes]
     version: str
+    history: StatusHistory = field(default_factory=lambda: StatusHistory({}))
+    ended_streams: Callable[[], Sequence[EndedStream]] = tuple
     process: ProcessStatistics = field(default_factory=ProcessStatistics)
     limits: Limits = field(default_factory=Limits)
     body_budget: BodyByteBudget = field(default_factory=BodyByteBudget)
@@ -106,7 +110,15 @@ def _routes(parts: ServiceParts) -> list[Route]:
     lookup = Lookup(dimensions, parts.limits, parts.body_budget, row_texts)
     single_row = SingleRow(dimensions, row_texts)
     admin = Admin(dimensions, parts.limits, parts.body_budget)
-    status = Status(dimensions, parts.channels, parts.readiness, parts.process, parts.version)
+    status = Status(
+        dimensions=dimensions,
+        channels=parts.channels,
+        ended_streams=parts.ended_streams,
+        readiness=parts.readiness,
+        process=parts.process,
+        history=parts.history,
+        version=parts.version,
+    )
     one = "/v1/dimensions/{name}"
     key = "{key:[^/]*}"
     return [
@@ -123,6 +135,7 @@ def _routes(parts: ServiceParts) -> list[Route]:
         Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),
         Route("GET", "/v1/channels", status.get_channels, Audience.READER),
         Route("GET", "/v1/status", status.get, Audience.READER),
+        Route("GET", "/v1/status/history", status.get_history, Audience.READER),
         Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
     ]
 

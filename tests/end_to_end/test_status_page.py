@@ -6,6 +6,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -92,6 +93,57 @@ def test_figures_move(shown: Page) -> None:
     expect(card.locator(".figure small")).to_have_text(NOTES)
     expect_state(shown, "Healthy")
     expect(shown.locator("#state-reasons")).to_have_text("both dimensions are available")
+
+
+def sample_count(busy: Busy) -> int:
+    """How many samples the sidecar keeps."""
+    with urlopen(f"{busy.watched.url}v1/status/history") as answer:  # noqa: S310  # its own
+        return len(json.load(answer)["ages_s"])
+
+
+def test_charts_have_the_minutes_before(shown: Page, busy: Busy) -> None:
+    """A page that is opened shows at once what the service has sampled before."""
+    until(lambda: sample_count(busy) > 3)
+    shown.route(STATUS, answer_once())
+
+    shown.reload()
+    expect(shown.locator(".card")).to_have_count(2)
+
+    assert shown.evaluate("histories.get('customers').samples.length") > 3
+    chart = shown.get_by_label("dimension customers").locator(".chart path.hit")
+    expect(chart).to_have_attribute("d", re.compile("^M.+Z$"))
+    expect(shown.locator("#overview .figure b").first).to_have_text(POSITIVE)
+
+
+def answer_once() -> Callable[[Route], None]:
+    """Let the first request pass, and no later one."""
+    requests = count()
+    return lambda route: route.continue_() if next(requests) == 0 else route.abort()
+
+
+def test_ended_streams_stay_visible(shown: Page) -> None:
+    """A stream between two micro-batches is shown with its last figures."""
+    ended = {
+        "dimension": "weather",
+        "origin": STRANGE_ORIGIN,
+        "channels": 2,
+        "records": 20_000,
+        "watermark_ms": None,
+        "ended_ago_s": 4.0,
+    }
+
+    def between_batches(status: Any) -> None:  # noqa: ANN401  # any JSON
+        status.update(channels=[], ended_streams=[ended])
+
+    change_status(shown, between_batches)
+
+    streams = shown.locator("#ended-streams li")
+    expect(streams).to_have_text(
+        [f"weatherended 4 s ago{STRANGE_ORIGIN}no watermark yet20,000 records of 2 channels"]
+    )
+    overview = shown.locator("#overview .figure", has_text="channels")
+    expect(overview.locator("small")).to_have_text("last one 4 s ago")
+    expect(shown.locator("#first-channel")).to_be_hidden()
 
 
 def test_texts_of_others_are_no_markup(shown: Page) -> None:

@@ -106,3 +106,34 @@ function updateChannels(channels) {
   updateLegend(byId("channels-legend"), channels.length > 0);
   keepChildren(byId("channels"), sorted, ({ name }) => name, makeGroup, updateGroup);
 }
+
+// Between two micro-batches of a streaming query no channel is open.
+function lastStream({ ended_streams: ended }) {
+  if (!ended.length) return "no stream is open";
+  return `last one ${ago(Math.min(...ended.map((stream) => stream.ended_ago_s)))}`;
+}
+
+function updateEndedStreams(streams) {
+  show(byId("ended-streams"), streams.length > 0);
+  keepChildren(
+    byId("ended-streams"),
+    streams,
+    (stream) => stream.dimension,
+    makeEndedStream,
+    updateEndedStream,
+  );
+}
+
+function makeEndedStream({ dimension }) {
+  const parts = ["mark", "origin", "lag", "records"].map((name) => element("span", name));
+  return element("li", "group line", element("b", "", dimension), ...parts);
+}
+
+function updateEndedStream(item, stream) {
+  const [, mark, origin, lag, records] = item.children;
+  setMark(mark, "waiting", `ended ${ago(stream.ended_ago_s)}`);
+  setText(origin, stream.origin);
+  const channels = plural(stream.channels, "channel", "channels");
+  setText(records, `${plural(stream.records, "record", "records")} of ${channels}`);
+  setLag(lag, stream.watermark_ms);
+}

@@ -56,7 +56,7 @@ function updateFirstSteps(status) {
   const known = status.dimensions.find((dimension) => dimension.key?.length && dimension.columns?.length);
   const hasLookups = status.dimensions.some((dimension) => keysIn(dimension.lookups) > 0);
   show(byId("first-lookup"), known !== undefined && !hasLookups);
-  show(byId("first-channel"), known !== undefined && status.channels.length === 0);
+  show(byId("first-channel"), known !== undefined && status.channels.length + status.ended_streams.length === 0);
   if (known === undefined) return;
   advise(byId("first-lookup"), "No lookups yet. Look up one of your keys:", curlOf(known));
   advise(

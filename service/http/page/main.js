@@ -9,11 +9,26 @@ let nextAt = 0;
 let timer = null;
 let isRunning = false;
 let latest = null; // the last status
+let hasHistory = false; // of the service, since the page saw it last
 
 function remember(name, totals, at) {
   if (!histories.has(name)) histories.set(name, new History());
   histories.get(name).remember(totals, at);
   return histories.get(name);
+}
+
+// The samples that the service keeps, so that charts show the minutes before the page was opened.
+function takeHistory({ ages_s: ages, dimensions }) {
+  const now = performance.now();
+  histories.clear();
+  ages.forEach((age, index) => {
+    if (age * 1000 < PERIOD_MS) return; // a rate needs some time to the next sample
+    const at = now - age * 1000;
+    const all = dimensions.map((dimension) => totalsAt(dimension, index));
+    dimensions.forEach(({ name }, place) => remember(name, all[place], at));
+    remember(null, summed(all), at);
+  });
+  hasHistory = true;
 }
 
 function updateOverview(status, at) {
@@ -24,7 +39,7 @@ function updateOverview(status, at) {
   setFigures(byId("overview"), [
     ...trafficFigures(history, totals),
     ["keys answered per query", perQuery ? rate(perQuery) : "–", "overall"],
-    ["channels", count(status.channels.length), status.channels.length ? `${count(idle)} idle` : "no stream is open"],
+    ["channels", count(status.channels.length), status.channels.length ? `${count(idle)} idle` : lastStream(status)],
   ]);
 }
 
@@ -45,6 +60,7 @@ function updatePage(status) {
   );
   updateFirstSteps(status);
   updateChannels(status.channels);
+  updateEndedStreams(status.ended_streams);
   updateErrors(status);
 }
 
@@ -62,6 +78,7 @@ function requestToken() {
 }
 
 function showOutage(error) {
+  hasHistory = false;
   failures += 1;
   let reason = error.message;
   if (error.name === "TimeoutError") reason = "the request timed out";
@@ -109,7 +126,8 @@ function showAnswer(status) {
 async function refresh() {
   let status;
   try {
-    status = await fetchStatus();
+    status = await fetchJson("/v1/status");
+    if (!hasHistory) takeHistory(await fetchJson("/v1/status/history"));
   } catch (error) {
     if (error instanceof Refused) requestToken();
     else if (error instanceof SyntaxError) showUnreadable();
@@ -135,7 +153,8 @@ async function run() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) run();
+  if (document.hidden) hasHistory = false; // the page takes no samples
+  else run();
 });
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -3,7 +3,7 @@
 const OUTCOMES = ["hit", "stale", "fetched", "missing", "default", "timeout", "error"];
 const ANSWERED_BY_CACHE = ["hit", "stale"];
 const WINDOW_MS = 10_000;
-const KEPT_MS = 300_000;
+const KEPT_MS = 600_000;
 const LEAST_SHOWN_MS = 60_000;
 
 function totalsOf(dimension) {
@@ -12,6 +12,12 @@ function totalsOf(dimension) {
     queries: dimension.backend.queries,
     batch_keys: dimension.backend.batch_keys,
   };
+}
+
+// The totals of one sample of the service's history.
+function totalsAt({ lookups, queries, batch_keys }, index) {
+  const outcomes = Object.entries(lookups).map(([name, counts]) => [name, counts[index]]);
+  return { ...Object.fromEntries(outcomes), queries: queries[index], batch_keys: batch_keys[index] };
 }
 
 function summed(all) {

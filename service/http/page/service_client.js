@@ -1,4 +1,4 @@
-// Client of `/v1/status`. The token is kept in this module only, until the page is closed.
+// Client of `/v1/status` and its history. The token is kept in this module only, until the page is closed.
 
 const TIMEOUT_MS = 5_000;
 let token = "";
@@ -16,10 +16,10 @@ function useToken(text) {
   refusedToken = null;
 }
 
-async function fetchStatus() {
+async function fetchJson(path) {
   const sent = token; // another one may be entered before the response
   const headers = sent ? { Authorization: `Bearer ${sent}` } : {};
-  const response = await fetch("/v1/status", {
+  const response = await fetch(path, {
     headers,
     cache: "no-store",
     signal: AbortSignal.timeout(TIMEOUT_MS),

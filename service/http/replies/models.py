@@ -253,10 +253,22 @@ class Channel(Reply):
     is_idle: bool
 
 
+class EndedStream(Reply):
+    """The last channels of a dimension that has no open channel."""
+
+    dimension: str
+    origin: str = Field(description="Of the channel that closed last.")
+    channels: Count
+    records: Count
+    watermark_ms: int | None = Field(description="That the streams of the dimension reached.")
+    ended_ago_s: Seconds = Field(description="At most a minute.")
+
+
 class Channels(Reply):
-    """All open channels."""
+    """All open channels, and the streams that ended lately."""
 
     channels: list[Channel]
+    ended_streams: list[EndedStream]
 
 
 class Memory(Reply):
@@ -294,3 +306,20 @@ class Status(Reply):
     health: Health
     dimensions: list[Dimension]
     channels: list[Channel]
+    ended_streams: list[EndedStream]
+
+
+class DimensionHistory(Reply):
+    """Totals of one dimension at each sample."""
+
+    name: str
+    lookups: dict[OutcomeName, list[Count]]
+    queries: list[Count]
+    batch_keys: list[Count]
+
+
+class StatusHistory(Reply):
+    """Samples of the last ten minutes, oldest first."""
+
+    ages_s: list[Seconds] = Field(description="The age of each sample.")
+    dimensions: list[DimensionHistory]

@@ -29,7 +29,7 @@ _MODELS: list[tuple[_Model, JsonSchemaMode]] = [
         for model in (
             *(models.LookupAnswer, models.Row, models.DimensionNames, models.Dimension),
             *(models.Explanation, models.Invalidated, models.ReloadAsked, models.Channels),
-            *(models.Status, Problem),
+            *(models.Status, models.StatusHistory, Problem),
         )
     ),
 ]
@@ -98,6 +98,7 @@ def _service_paths() -> _Object:
     return {
         "/v1/channels": {"get": _operation("listChannels", models.Channels, 401)},
         "/v1/status": {"get": _operation("getStatus", models.Status, 401)},
+        "/v1/status/history": {"get": _operation("getStatusHistory", models.StatusHistory, 401)},
         "/v1/stream": {
             "get": {
                 "operationId": "openStream",

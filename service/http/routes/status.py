@@ -1,4 +1,4 @@
-"""`GET /v1/status`, `/v1/channels` and `/v1/dimensions`: process, health, dimensions, channels."""
+"""`GET /v1/status`, its history, `/v1/channels` and `/v1/dimensions`."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from aiohttp import web
 
 from lookup_core.errors import BackendError, named_dimension
 from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.statistics import DimensionStatistics
 from service.engine.dimension import Dimension
@@ -16,6 +17,7 @@ from service.engine.recent_errors import RecentErrors
 from service.http.health import dimension_health, sidecar_health
 from service.http.readiness import Readiness
 from service.http.replies import models
+from service.http.status_history import StatusHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,10 @@ class Status:
 
     dimensions: Mapping[str, Dimension]
     channels: Callable[[], Sequence[ChannelStatistics]]
+    ended_streams: Callable[[], Sequence[EndedStream]]
     readiness: Readiness
     process: ProcessStatistics
+    history: StatusHistory
     version: str
 
     async def get(self, _request: web.Request) -> web.Response:
@@ -56,11 +60,18 @@ class Status:
             health=sidecar_health(dimensions, is_draining=is_draining),
             dimensions=dimensions,
             channels=self._channels(),
+            ended_streams=self._ended_streams(),
         ).response()
 
+    async def get_history(self, _request: web.Request) -> web.Response:
+        """Totals of all dimensions in the last ten minutes."""
+        return self.history.reply().response()
+
     async def get_channels(self, _request: web.Request) -> web.Response:
-        """All channels, as they are now."""
-        return models.Channels(channels=self._channels()).response()
+        """All channels, as they are now, and the streams that ended lately."""
+        return models.Channels(
+            channels=self._channels(), ended_streams=self._ended_streams()
+        ).response()
 
     async def get_dimensions(self, _request: web.Request) -> web.Response:
         """The names of all dimensions, sorted."""
@@ -73,6 +84,9 @@ class Status:
 
     def _channels(self) -> list[models.Channel]:
         return [models.Channel.model_validate(each) for each in self.channels()]
+
+    def _ended_streams(self) -> list[models.EndedStream]:
+        return [models.EndedStream.model_validate(each) for each in self.ended_streams()]
 
 
 def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dimension:

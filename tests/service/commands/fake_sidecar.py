@@ -49,6 +49,9 @@ CHANNEL:
   {connection: 1, channel: 2, dimension: airports, origin: stage 3 partition 1 attempt 0 task 9,
   exclusive_records: 1000, floating_records: 500, credit_records: 1200, backlog_records: 40,
   in_flight_records: 300, watermark_ms: 60000, is_idle: false}
+ENDED:
+  {dimension: airlines, origin: stage 7 partition 0 attempt 0 task 12, channels: 2, records: 20000,
+  watermark_ms: null, ended_ago_s: 4.0}
 STATUS:
   {version: "1.2", uptime_s: 90.0, memory: {resident_bytes: 1048576, limit_bytes: 536870912},
   event_loop_lag_s: 0.002, is_draining: false, not_ready: {},
@@ -92,6 +95,7 @@ STATUSES = {  # {name: status}
             CHANNEL | {"channel": 3, "origin": "", "is_idle": True, "watermark_ms": None},
             CHANNEL | {"dimension": "a", "watermark_ms": None},
         ],
+        "ended_streams": [_ANSWERS["ENDED"], _ANSWERS["ENDED"] | {"origin": ""}],
     },
 }
 

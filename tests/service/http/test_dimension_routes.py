@@ -9,6 +9,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     FeedStatistics,
@@ -21,6 +22,7 @@ from service.engine.recent_errors import RecentErrors
 from service.http import status_page
 from service.http.replies.models import Freshness
 from service.http.routes.status import ProcessStatistics, recent_errors
+from service.http.status_history import StatusHistory
 from tests.service.engine.running import until
 from tests.service.http.serving import (
     ARROW_TYPE,
@@ -160,10 +162,43 @@ def test_recent_errors_have_ages() -> None:
 
 # Status
 
+ENDED = EndedStream("weather", "stage 3", channels=2, records=7, watermark_ms=None, ended_ago_s=4.0)
+
+
+async def test_history_has_the_totals_of_each_sample() -> None:
+    """Samples of the last ten minutes have their age and the totals of each dimension."""
+    now_s = [0.0]
+    async with served() as service:
+        history = StatusHistory(service.parts.dimensions, clock=lambda: now_s[0])
+        history.sample()
+        await service.lookup('{"keys": [1, 9]}')
+        now_s[0] = 5.0
+        history.sample()
+        now_s[0] = 7.0
+        shown = history.reply().model_dump()
+        for _ in range(200):
+            history.sample()
+
+    customers = shown["dimensions"][0]
+    assert (shown["ages_s"], customers["name"]) == ([7.0, 2.0], "customers")
+    assert (customers["lookups"]["fetched"], customers["lookups"]["missing"]) == ([0, 1], [0, 1])
+    assert (customers["queries"], customers["batch_keys"]) == ([0, 1], [0, 2])
+    assert len(history.reply().ages_s) == 121
+
+
+async def test_history_is_empty_before_its_first_sample() -> None:
+    """The route answers with all dimensions, also without samples."""
+    async with served(with_parts()) as service:
+        setting = StatusHistory(service.parts.dimensions)
+        reply = await service.get("/v1/status/history")
+
+    assert reply.json == {"ages_s": [], "dimensions": []}
+    assert [each.queries for each in setting.reply().dimensions] == [[], []]
+
 
 async def test_status_shows_everything_at_once() -> None:
     """One answer has dimensions and channels as their own routes, errors without keys."""
-    setting = with_parts(channels=lambda: [CHANNEL])
+    setting = with_parts(channels=lambda: [CHANNEL], ended_streams=lambda: [ENDED])
     async with served(setting) as service:
         await service.lookup('{"keys": [1, 9]}')
         login = BackendError(ErrorCode.BACKEND_AUTH, "customers: no login")
@@ -179,6 +214,7 @@ async def test_status_shows_everything_at_once() -> None:
     assert shown | moving == single | moving
     assert (status["version"], status["is_draining"], status["not_ready"]) == ("1.2.3", False, {})
     assert status["channels"] == channels["channels"] == [asdict(CHANNEL)]
+    assert status["ended_streams"] == channels["ended_streams"] == [asdict(ENDED)]
     details = {error["code"]: error["detail"] for error in shown["recent_errors"]}
     assert details["backend_auth"] == "customers: no login"
     assert b"424242" not in reply.body
@@ -195,7 +231,7 @@ async def test_undescribed_dimension_shows_why() -> None:
     why = {"code": "table_unavailable", "detail": "customers: the reason"}
     assert (shown["key"], shown["columns"], set(shown["lookups"].values())) == (None, None, {0})
     assert (shown["unavailable"], status["not_ready"]) == (why, {"customers": why["detail"]})
-    assert (status["is_draining"], channels) == (True, {"channels": []})
+    assert (status["is_draining"], channels) == (True, {"channels": [], "ended_streams": []})
 
 
 @pytest.mark.parametrize(("resident_bytes", "shown"), [(300, 300), (0, None)])

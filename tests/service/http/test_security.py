@@ -113,7 +113,15 @@ async def invalidate(service: Served, over: str, headers: Mapping[str, str]) -> 
 async def test_paths_need_the_readers_token(tmp_path: Path) -> None:
     """Probes, page and document are public; all other paths, unknown ones too, need a token."""
     is_open = dict.fromkeys(("/", "/openapi.json", "/livez", "/readyz", "/startupz"), 200)
-    guarded_paths = ("/metrics", "/v1/dimensions", "/v1/channels", "/v1/status", "/v1/stream", ROW)
+    guarded_paths = (
+        "/metrics",
+        "/v1/dimensions",
+        "/v1/channels",
+        "/v1/status",
+        "/v1/status/history",
+        "/v1/stream",
+        ROW,
+    )
     async with guarded(tmp_path) as service:
         for headers in (READER, ADMIN):
             assert (await service.get(ROW, over="tcp", headers=headers)).status == 200
