@@ -13,12 +13,12 @@ REMEMBERED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EndedStream:
-    """The channels of one dimension, from the first that opened to the last that closed."""
+    """The channels of one dimension, with less than a minute between them."""
 
     dimension: str
     origin: str  # of the last channel
-    channels: int  # that had records
-    records: int
+    channels: int  # that had lookups
+    keys: int  # of all lookups; a lookup has each key once
     watermark_ms: int | None  # that the streams of the dimension reached
     ended_ago_s: float
 
@@ -26,11 +26,10 @@ class EndedStream:
 @dataclass(slots=True, eq=False)
 class _Stream:
     open_count: int = 0
-    has_begun: bool = False  # a channel of the present stream had records
     origin: str = ""
     channels: int = 0
-    records: int = 0
-    ended_at: float = 0.0
+    keys: int = 0
+    ended_at: float = 0.0  # of the last channel
 
 
 @dataclass(slots=True, eq=False)
@@ -39,24 +38,21 @@ class RecentStreams:
 
     _streams: dict[str, _Stream] = field(default_factory=dict)  # {dimension: its last stream}
 
-    def opened(self, dimension: str) -> None:
-        """A channel was opened; the first one begins another stream."""
-        stream = self._streams.setdefault(dimension, _Stream())
-        if not stream.open_count:
-            stream.has_begun = False
+    def opened(self, dimension: str, now: float) -> None:
+        """A channel was opened; a stream begins if none has ended within the last minute."""
+        stream = self._streams.get(dimension)
+        if stream is None or (not stream.open_count and not _is_recent(stream, now)):
+            stream = self._streams[dimension] = _Stream()
         stream.open_count += 1
 
-    def closed(self, last: ChannelStatistics, *, records: int, now: float) -> None:
-        """A channel was closed; one without records has only described the dimension."""
+    def closed(self, last: ChannelStatistics, *, keys: int, now: float) -> None:
+        """A channel was closed; one without keys has only described the dimension."""
         stream = self._streams[last.dimension]
         stream.open_count -= 1
-        if not records:
-            return
-        if not stream.has_begun:
-            stream.has_begun, stream.channels, stream.records = True, 0, 0
-        stream.channels += 1
-        stream.records += records
-        stream.origin, stream.ended_at = last.origin, now
+        if keys:
+            stream.channels += 1
+            stream.keys += keys
+            stream.origin, stream.ended_at = last.origin, now
 
     def ended(self, watermarks_ms: Mapping[str, int], now: float) -> list[EndedStream]:
         """The streams that ended within the last minute, by dimension."""
@@ -65,10 +61,14 @@ class RecentStreams:
                 dimension=name,
                 origin=stream.origin,
                 channels=stream.channels,
-                records=stream.records,
+                keys=stream.keys,
                 watermark_ms=watermarks_ms.get(name),
                 ended_ago_s=now - stream.ended_at,
             )
             for name, stream in sorted(self._streams.items())
-            if not stream.open_count and stream.channels and now - stream.ended_at <= REMEMBERED_S
+            if not stream.open_count and stream.channels and _is_recent(stream, now)
         ]
+
+
+def _is_recent(stream: _Stream, now: float) -> bool:
+    return now - stream.ended_at <= REMEMBERED_S

@@ -53,7 +53,7 @@ class ServerChannel(Generic[Owner]):
         self.is_closing = False
         self.is_idle = False
         self.watermark_ms: int | None = None
-        self.records_total = 0  # of all lookups
+        self.keys_total = 0  # of all lookups
         self.share = ledger.share  # the exclusive credit
         self._ledger = ledger
         self._owner = owner
@@ -86,7 +86,7 @@ class ServerChannel(Generic[Owner]):
             detail = f"{cost.records} records of {cost.bytes} bytes on channel {self.channel}"
             raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
         self._next_sequence += 1
-        self.records_total += records
+        self.keys_total += records
         self._held[frame.sequence] = cost
         self._held_sum = self._held_sum.plus(cost)
         self._learn(cost)

@@ -168,7 +168,7 @@ def ended_lines(streams: Sequence[_Object]) -> Iterator[str]:
     for each in streams:
         yield (
             f"no channel of {each['dimension']} is open: the last of {each['channels']:,} ended "
-            f"{shown_ago(each['ended_ago_s'])} after {each['records']:,} records in all "
+            f"{shown_ago(each['ended_ago_s'])} after {each['keys']:,} keys in all "
             f"({each['origin'] or 'unnamed'})"
         )
 

@@ -175,7 +175,7 @@ class ChannelRegistry:
         )
         admitted = self._channels[channel] = AdmittedChannel(channel, connection, state)
         self.watermarks.opened(channel, opened.dimension)
-        self._recent.opened(opened.dimension)
+        self._recent.opened(opened.dimension, self.watermarks.clock())
         return admitted
 
     def remove(self, channel: ChannelId) -> None:
@@ -184,7 +184,7 @@ class ChannelRegistry:
         if removed is not None:
             state, now = removed.state, self.watermarks.clock()
             last = state.statistics(removed.connection)
-            self._recent.closed(last, records=state.records_total, now=now)
+            self._recent.closed(last, keys=state.keys_total, now=now)
         self._credit.close(channel)
         self.watermarks.dropped(channel)
 

@@ -127,7 +127,7 @@ def test_ended_streams_stay_visible(shown: Page) -> None:
         "dimension": "weather",
         "origin": STRANGE_ORIGIN,
         "channels": 2,
-        "records": 20_000,
+        "keys": 20_000,
         "watermark_ms": None,
         "ended_ago_s": 4.0,
     }
@@ -139,7 +139,7 @@ def test_ended_streams_stay_visible(shown: Page) -> None:
 
     streams = shown.locator("#ended-streams li")
     expect(streams).to_have_text(
-        [f"weatherended 4 s ago{STRANGE_ORIGIN}no watermark yet20,000 records of 2 channels"]
+        [f"weatherended 4 s ago{STRANGE_ORIGIN}no watermark yet20,000 keys of 2 channels"]
     )
     overview = shown.locator("#overview .figure", has_text="channels")
     expect(overview.locator("small")).to_have_text("last one 4 s ago")

@@ -134,6 +134,6 @@ function updateEndedStream(item, stream) {
   setMark(mark, "waiting", `ended ${ago(stream.ended_ago_s)}`);
   setText(origin, stream.origin);
   const channels = plural(stream.channels, "channel", "channels");
-  setText(records, `${plural(stream.records, "record", "records")} of ${channels}`);
+  setText(records, `${plural(stream.keys, "key", "keys")} of ${channels}`);
   setLag(lag, stream.watermark_ms);
 }

@@ -254,12 +254,12 @@ class Channel(Reply):
 
 
 class EndedStream(Reply):
-    """The last channels of a dimension that has no open channel."""
+    """The channels of a dimension that has no open one, with less than a minute between them."""
 
     dimension: str
     origin: str = Field(description="Of the channel that closed last.")
     channels: Count
-    records: Count
+    keys: Count = Field(description="Of all lookups; a lookup has each of its keys once.")
     watermark_ms: int | None = Field(description="That the streams of the dimension reached.")
     ended_ago_s: Seconds = Field(description="At most a minute.")
 

@@ -9,16 +9,16 @@ def channel(dimension: str, origin: str) -> ChannelStatistics:
     return ChannelStatistics(1, 1, dimension, origin, 10, 0, 10, 0, 0, None, is_idle=False)
 
 
-def run(streams: RecentStreams, *records: int, now: float, dimension: str = "planes") -> None:
-    """A stream with channels of these numbers of records, all open at once."""
-    for _ in records:
-        streams.opened(dimension)
-    for number, count in enumerate(records):
-        streams.closed(channel(dimension, f"task {number}"), records=count, now=now)
+def run(streams: RecentStreams, *keys: int, now: float, dimension: str = "planes") -> None:
+    """Channels with lookups of these numbers of keys, all open at once."""
+    for _ in keys:
+        streams.opened(dimension, now)
+    for number, count in enumerate(keys):
+        streams.closed(channel(dimension, f"task {number}"), keys=count, now=now)
 
 
 def test_ended_stream_is_remembered_for_a_minute() -> None:
-    """It has the channels and records of its stream, and the dimension's watermark."""
+    """It has the channels and keys of its stream, and the dimension's watermark."""
     streams = RecentStreams()
     run(streams, 3, 4, now=10.0)
     run(streams, 5, now=12.0, dimension="airports")
@@ -34,18 +34,30 @@ def test_ended_stream_is_remembered_for_a_minute() -> None:
 
 
 def test_open_stream_has_not_ended() -> None:
-    """A stream ends when its last channel closes; the next one counts from zero."""
+    """While a channel is open there is no ended stream; micro-batches add up."""
     streams = RecentStreams()
     run(streams, 3, now=1.0)
-    streams.opened("planes")
+    streams.opened("planes", 2.0)
     assert streams.ended({}, now=2.0) == []
 
-    streams.closed(channel("planes", "next"), records=8, now=3.0)
+    streams.closed(channel("planes", "next"), keys=8, now=3.0)
 
-    assert streams.ended({}, now=3.0) == [EndedStream("planes", "next", 1, 8, None, 0.0)]
+    assert streams.ended({}, now=3.0) == [EndedStream("planes", "next", 2, 11, None, 0.0)]
 
 
-def test_channel_without_records_is_no_stream() -> None:
+def test_pause_of_a_minute_begins_another_stream() -> None:
+    """After a pause that is longer than a minute the figures begin at zero."""
+    streams = RecentStreams()
+    run(streams, 3, now=1.0)
+
+    run(streams, 8, now=1.5 + REMEMBERED_S)
+
+    assert streams.ended({}, now=1.5 + REMEMBERED_S) == [
+        EndedStream("planes", "task 0", 1, 8, None, 0.0)
+    ]
+
+
+def test_channel_without_keys_is_no_stream() -> None:
     """A driver that only describes a dimension leaves the last stream as it is."""
     streams = RecentStreams()
     run(streams, 0, now=1.0)

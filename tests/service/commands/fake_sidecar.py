@@ -50,7 +50,7 @@ CHANNEL:
   exclusive_records: 1000, floating_records: 500, credit_records: 1200, backlog_records: 40,
   in_flight_records: 300, watermark_ms: 60000, is_idle: false}
 ENDED:
-  {dimension: airlines, origin: stage 7 partition 0 attempt 0 task 12, channels: 2, records: 20000,
+  {dimension: airlines, origin: stage 7 partition 0 attempt 0 task 12, channels: 2, keys: 20000,
   watermark_ms: null, ended_ago_s: 4.0}
 STATUS:
   {version: "1.2", uptime_s: 90.0, memory: {resident_bytes: 1048576, limit_bytes: 536870912},

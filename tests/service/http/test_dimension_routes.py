@@ -162,7 +162,7 @@ def test_recent_errors_have_ages() -> None:
 
 # Status
 
-ENDED = EndedStream("weather", "stage 3", channels=2, records=7, watermark_ms=None, ended_ago_s=4.0)
+ENDED = EndedStream("weather", "stage 3", channels=2, keys=7, watermark_ms=None, ended_ago_s=4.0)
 
 
 async def test_history_has_the_totals_of_each_sample() -> None:
