@@ -67,9 +67,13 @@ def temporary_server(prefix: str = "sidelook-postgres-") -> Iterator[EmbeddedPos
 def new_server(folder: Path) -> EmbeddedPostgres:
     """A server with its files in `folder`, which all users can reach; it is not started."""
     if os.geteuid() == 0:
-        version = TARGET_POSTGRES_VERSION
-        POSTGRES_VERSIONS[version] = _reachable(POSTGRES_VERSIONS[version])
+        POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] = _reachable(installed_programs())
     return library.get_server(folder, cleanup_mode="stop", start=False)
+
+
+def installed_programs() -> Path:
+    """The folder of the programs that the server uses."""
+    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
 
 
 @cache

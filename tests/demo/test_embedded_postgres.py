@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from demo.embedded_postgres import (
-    POSTGRES_VERSIONS,
-    TARGET_POSTGRES_VERSION,
+    installed_programs,
     is_open_to_all,
     open_copy,
     run_program,
     temporary_server,
 )
 
-PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+PROGRAMS = installed_programs()
 
 
 def modes(folders: Iterable[Path]) -> dict[Path, int]:
