@@ -61,6 +61,7 @@ class DimensionStatistics:
     waiting_keys: int = 0  # of all requests, without an answer
     queued_keys: int = 0  # distinct keys that are not in a batch yet
     queries_in_flight: int = 0
+    connection_wait_s: float = 0.0  # total time in which a due query had no connection
     breaker_state: BreakerState = BreakerState.CLOSED
 
 

@@ -19,7 +19,7 @@ from lookup_core.settings import CacheMode
 from service.bound_sockets import BoundSockets
 from service.config.settings import Settings
 from service.config.source import ParquetSource
-from service.dimension_parts import dimension_backend, refresh_sources
+from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
@@ -122,12 +122,19 @@ async def _dimensions(
 ) -> dict[str, Dimension]:
     # Keys of streams are bounded by credit; the configured limit is for HTTP requests.
     credit_keys = MemoryShares(settings.limits.memory_bytes).credit_bytes // RECORD_BYTES
+    shares = database_shares(settings)
+    for each in dict.fromkeys(share.pool for share in shares.values()):
+        await stack.enter_async_context(each)
     dimensions = {}
     for name, config in settings.dimensions.items():
-        backend = await stack.enter_async_context(dimension_backend(config))
+        share = shares.get(name)
+        pool = None if share is None else share.pool
+        backend = await stack.enter_async_context(dimension_backend(config, pool))
         engine = config.engine_settings(name)
         engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-        dimensions[name] = make(engine, backend, sources=refresh_sources(name, config, file=file))
+        sources = refresh_sources(name, config, file=file)
+        connections = None if share is None else share.connections
+        dimensions[name] = make(engine, backend, connections=connections, sources=sources)
     return dimensions
 
 

@@ -20,7 +20,6 @@ def postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postgr
         table=source.table,
         key=config.key,
         columns=config.columns,
-        max_connections=config.batch.max_in_flight,
         statement_timeout_s=config.timeout_s,
         has_several_rows=config.match is not None or config.versions is not None,
         versions=version_columns(config),

@@ -1,6 +1,10 @@
-"""Backend and sources of one dimension, made from its configuration; opens nothing."""
+"""Backend and sources of one dimension, and pools of databases, made from the configuration.
+
+Opens nothing.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +18,8 @@ from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog
-from service.config.source import ParquetSource, PostgresSource
+from service.config.settings import Settings
+from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
 from service.connector_settings import (
     kafka_settings,
     notifications_settings,
@@ -29,18 +34,54 @@ from service.connectors.ports.backend import Backend
 from service.connectors.ports.several_rows import RowMatch, RowVersions
 from service.connectors.ports.source import Source
 from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.connections import PostgresPool
 from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from service.engine.refresher import RefreshSources
+from service.engine.shared_connections import ConnectionShare, SharedConnections
 
 log = structlog.get_logger()
 
 _REMEDY = "rows age from the load on: set refresh.changelog, refresh.listen or refresh.reload"
 
 
-def dimension_backend(config: DimensionConfig) -> Backend:
-    """The backend; several rows of one key are combined by `versions` or `match`."""
-    backend = _single_rows(config)
+@dataclass(frozen=True, slots=True)
+class DatabaseShare:
+    """The pool of a dimension's database, and the dimension's share of it."""
+
+    pool: PostgresPool
+    connections: ConnectionShare
+
+
+def database_shares(settings: Settings) -> dict[str, DatabaseShare]:
+    """One pool for each address; raises OSError if an address cannot be read.
+
+    A session ends a query at the longest timeout of its dimensions; the sidecar does it at that of
+    the query's own dimension.
+    """
+    members: dict[DatabaseAddress, dict[str, PostgresSettings]] = {}
+    for name, config in settings.dimensions.items():
+        if isinstance(config.source, PostgresSource):
+            of_one = members.setdefault(config.source.address, {})
+            of_one[name] = postgres_settings(config, config.source)
+    shares: dict[str, DatabaseShare] = {}
+    size = settings.limits.database_connections
+    for each in members.values():
+        timeout_s = max(of_table.statement_timeout_s for of_table in each.values())
+        first = next(iter(each.values()))
+        pool = PostgresPool(replace(first, max_connections=size, statement_timeout_s=timeout_s))
+        shared = SharedConnections(size, list(each))
+        shares |= {name: DatabaseShare(pool, shared.share(name)) for name in each}
+    return shares
+
+
+def dimension_backend(config: DimensionConfig, pool: PostgresPool | None = None) -> Backend:
+    """The backend; several rows of one key are combined by `versions` or `match`.
+
+    Without the pool of its database, it opens its own.
+    """
+    backend = _single_rows(config, pool)
     if (versions := version_columns(config)) is not None:
         return RowVersions(backend, versions)
     return backend if config.match is None else RowMatch(backend, config.match)
@@ -64,13 +105,13 @@ def refresh_sources(
     return RefreshSources(changes, origin, whole)
 
 
-def _single_rows(config: DimensionConfig) -> Backend:
+def _single_rows(config: DimensionConfig, pool: PostgresPool | None) -> Backend:
     source = config.source
     if isinstance(source, ParquetSource):
         # In full mode the cache has the rows: the backend scans the file instead.
         kind = ParquetScan if config.cache.mode is CacheMode.FULL else ParquetBackend
         return kind(source.path, config.key, columns=config.columns)
-    return PostgresBackend(postgres_settings(config, source))
+    return PostgresBackend(postgres_settings(config, source), pool)
 
 
 def _whole_table(name: str, config: DimensionConfig) -> Source:

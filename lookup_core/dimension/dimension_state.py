@@ -106,6 +106,10 @@ class DimensionState:
         self._single_hits += age_s is not None
         return age_s
 
+    def next_query_at(self) -> float | None:
+        """The due time of the next query, given a connection; None: another event comes first."""
+        return self._queries.next_due() if self._held_until is None else self._held_until
+
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
         if self._held_until is not None and now < self._held_until:
@@ -190,11 +194,8 @@ class DimensionState:
         return self._end(self._waiting.expired(now), self._guard.late_code, now)
 
     def abandon(self, code: ErrorCode) -> Effects:
-        """End all lookups with this error and all queries: the schema is no longer valid.
-
-        Without stale rows: they have the former schema.
-        """
-        self._resolver.invalidate(None)
+        """End all queries, and all lookups with this error: the schema is no longer valid."""
+        self._resolver.invalidate(None)  # no stale rows: they have the former schema
         return self._end(self._waiting.expired(math.inf), code, now=0.0)
 
     def start_probe_if_due(self, now: float) -> bool:
@@ -210,9 +211,8 @@ class DimensionState:
         self._outcomes[Outcome.TIMEOUT] += keys
 
     def next_deadline(self) -> float | None:
-        """The time of the next action that needs no other event."""
-        next_query = self._queries.next_due() if self._held_until is None else self._held_until
-        dues = (self._waiting.next_deadline(), self._guard.next_probe_at(), next_query)
+        """The time of the next action that needs no other event, without queries."""
+        dues = (self._waiting.next_deadline(), self._guard.next_probe_at())
         return min((due for due in dues if due is not None), default=None)
 
     def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:

@@ -23,6 +23,11 @@ class Limits(Section):
 
     memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written("512MiB", alias="memory")
     connections: Annotated[int, count(1, 65_535)] = 256
+    database_connections: Annotated[int, count(1, 1000)] = Field(
+        default=4,
+        description="connections to each database, shared by its dimensions, without loads and "
+        "listeners",
+    )
     channels: Annotated[int, count(1, 1_000_000)] = 1024
     request_keys: Annotated[int, count(1, 10_000_000)] = 100_000
     request_bytes: Annotated[int, size("1KiB", "1GiB")] = written("32MiB")

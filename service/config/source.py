@@ -3,6 +3,7 @@
 Reads secret files, but opens no connection and reads no rows.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,15 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from service.config.secrets import Dsn, SecretFile, check_dsn, read_secret
 from service.config.section import Section
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """What identifies a database: dimensions with the same address share its connections."""
+
+    dsn: SecretStr | None
+    dsn_file: Path | None
+    pgbouncer: bool
 
 
 class PostgresSource(Section):
@@ -47,6 +57,11 @@ class PostgresSource(Section):
         if dsn_file is not None:
             check_dsn(SecretStr(read_secret(dsn_file)))
         return dsn_file
+
+    @property
+    def address(self) -> DatabaseAddress:
+        """Return the address as it is written: no file is read, no name is resolved."""
+        return DatabaseAddress(self.dsn, self.dsn_file, self.pgbouncer)
 
     def read_dsn(self) -> str:
         """Return the address with its password, read from the file; raises OSError."""

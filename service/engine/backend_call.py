@@ -10,6 +10,7 @@ from lookup_core.dimension.dimension_events import FetchedRows, QueryOrder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.backend import Backend
+from service.engine.shared_connections import ConnectionShare
 
 log = structlog.get_logger()
 
@@ -51,17 +52,41 @@ def _defect(error: BaseException) -> BackendError:
     return BackendError(ErrorCode.INTERNAL, f"defect in the backend: {type(error).__name__}")
 
 
-async def checked_fetch(
-    backend: Backend, order: QueryOrder, schema: DimensionSchema
-) -> FetchedRows:
-    """Fetch and check the rows of the order's keys; raises and cancels as `backend_call`."""
+class BackendCalls:
+    """The backend of one dimension and its share of the connections; raises as `backend_call`.
 
-    async def fetch() -> FetchedRows:
-        fetched = await backend.fetch(order.keys, timeout_s=order.timeout_s)
-        _check(fetched, order.keys.num_rows, schema)
-        return fetched
+    Checks wait for a connection before their time begins. A query has its own already.
+    """
 
-    return await backend_call(fetch(), timeout_s=order.timeout_s)
+    def __init__(self, backend: Backend, connections: ConnectionShare) -> None:
+        self._backend = backend
+        self.connections = connections
+
+    @property
+    def uses_index(self) -> bool | None:
+        """Whether keys are found by an index; None before the first description."""
+        return self._backend.uses_index
+
+    async def describe(self, *, timeout_s: float) -> DimensionSchema:
+        """Describe the table."""
+        async with self.connections.for_check():
+            call = self._backend.describe(timeout_s=timeout_s)
+            return await backend_call(call, timeout_s=timeout_s)
+
+    async def probe(self, *, timeout_s: float) -> None:
+        """Check that the backend responds."""
+        async with self.connections.for_check():
+            await backend_call(self._backend.probe(timeout_s=timeout_s), timeout_s=timeout_s)
+
+    async def fetch(self, order: QueryOrder, schema: DimensionSchema) -> FetchedRows:
+        """Fetch and check the rows of the order's keys."""
+
+        async def fetch() -> FetchedRows:
+            fetched = await self._backend.fetch(order.keys, timeout_s=order.timeout_s)
+            _check(fetched, order.keys.num_rows, schema)
+            return fetched
+
+        return await backend_call(fetch(), timeout_s=order.timeout_s)
 
 
 def _check(fetched: FetchedRows, key_count: int, schema: DimensionSchema) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
@@ -32,12 +33,14 @@ from lookup_core.statistics import (
     summed_statistics,
 )
 from service.connectors.ports.backend import Backend
+from service.engine.backend_call import BackendCalls
 from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Submitted, Take
 from service.engine.observer import Observer
 from service.engine.pause import pause
 from service.engine.recent_errors import DimensionRecord
 from service.engine.refresher import Refresher, RefreshSources
 from service.engine.schema_watch import SchemaWatch
+from service.engine.shared_connections import ConnectionShare, unlimited
 from service.engine.state_runner import Caller, RunnerParts, StateRunner
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
 from service.engine.waiting_for_changes import WaitingForChanges
@@ -54,17 +57,23 @@ class Dimension:
     columns. While the table is gone or may not be read, methods raise BackendError.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the parts of one dimension
         self,
         settings: DimensionSettings,
         backend: Backend,
         *,
+        connections: ConnectionShare | None = None,
         sources: RefreshSources | None = None,
         observer: Observer | None = None,
         tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without `connections` the backend has as many as `max_in_flight` allows."""
+        self._connections = connections or unlimited(settings.name)
+        max_in_flight = min(settings.batch.max_in_flight, self._connections.limit)
+        settings = replace(settings, batch=replace(settings.batch, max_in_flight=max_in_flight))
         self.settings = settings
+        calls = BackendCalls(backend, self._connections)
         self.record = DimensionRecord(observer, clock)
         self._clock = clock
         sources = sources or RefreshSources()
@@ -73,14 +82,14 @@ class Dimension:
         self._wake = asyncio.Event()
         self._schema = SchemaWatch(
             settings.name,
-            backend,
+            calls,
             on_described=self._begin,
             on_unfit=self._suspend,
             clock=clock,
         )
         self._parts = RunnerParts(
             settings=settings,
-            backend=backend,
+            backend=calls,
             record=self.record,
             tracer=tracer or NullTracer(),
             clock=clock,
@@ -261,7 +270,8 @@ class Dimension:
         """Levels now and totals since the start; zeros before the schema is known."""
         if self._runner is None:
             return no_statistics(self.settings)
-        return summed_statistics(self._former, self._runner.state.statistics())
+        current = summed_statistics(self._former, self._runner.state.statistics())
+        return replace(current, connection_wait_s=self._connections.waited_s)
 
     def refresh_statistics(self) -> RefreshStatistics:
         """Its loads, its feed and its staleness now. Reads all cache entries."""

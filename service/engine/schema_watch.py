@@ -13,8 +13,7 @@ from lookup_core.backoff import Backoff
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.rate_limits import EventRateLimit
-from service.connectors.ports.backend import Backend
-from service.engine.backend_call import backend_call
+from service.engine.backend_call import BackendCalls
 from service.engine.pause import jitter, pause
 
 log = structlog.get_logger()
@@ -38,7 +37,7 @@ class SchemaWatch:
     def __init__(
         self,
         dimension: str,
-        backend: Backend,
+        backend: BackendCalls,
         *,
         on_described: Callable[[DimensionSchema], None],
         on_unfit: Callable[[ErrorCode], None],
@@ -132,8 +131,7 @@ class SchemaWatch:
         return None
 
     async def _described(self) -> DimensionSchema:
-        call = self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
-        schema = await backend_call(call, timeout_s=_DESCRIBE_TIMEOUT_S)
+        schema = await self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
         self._on_described(schema)
         return schema
 

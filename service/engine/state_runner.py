@@ -18,11 +18,11 @@ from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.ports.backend import Backend
-from service.engine.backend_call import backend_call, checked_fetch
+from service.engine.backend_call import BackendCalls
 from service.engine.gathering import Deliver, Submitted
 from service.engine.observer import QueryStatus
 from service.engine.pause import jitter
@@ -43,7 +43,7 @@ class RunnerParts:
     """What all runners of one dimension share."""
 
     settings: DimensionSettings
-    backend: Backend
+    backend: BackendCalls
     record: DimensionRecord
     tracer: Tracer
     clock: Callable[[], float]
@@ -57,6 +57,14 @@ class Caller:
 
     deliver: Deliver
     span: CallerSpan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningQuery:
+    """The task of a query, and its connection."""
+
+    task: asyncio.Task[None]
+    connection: Ticket
 
 
 class StateRunner:
@@ -74,7 +82,8 @@ class StateRunner:
         self.clock = parts.clock
         self.name = parts.settings.name
         self._callers: dict[LookupId, tuple[Caller, float]] = {}  # with the start of the lookup
-        self._queries: dict[BatchId, asyncio.Task[None]] = {}
+        self._connections = parts.backend.connections
+        self._queries: dict[BatchId, _RunningQuery] = {}
         self._spans = QuerySpans(self.name, parts.tracer, self._traced_callers)
         self._server = ""  # of the last answer
         self._former_servers: set[str] = set()
@@ -92,9 +101,9 @@ class StateRunner:
         self._carry_out(self.state.expire(now))
         if self.state.start_probe_if_due(now):
             tasks.create_task(self._probe())
-        while (order := self.state.next_order(now)) is not None:
-            self._queries[order.id] = tasks.create_task(self._query(order))
-        return self.state.next_deadline()
+        query_at = self._send_queries(tasks, now)
+        dues = (query_at, self.state.next_deadline())
+        return min((due for due in dues if due is not None), default=None)
 
     def submit(self, request: LookupRequest, caller: Caller, *, now: float) -> Submitted:
         """Look up keys; the answers that are not known at once are delivered to the caller.
@@ -157,9 +166,28 @@ class StateRunner:
         self._carry_out(self.state.abandon(code))
         return removed
 
-    async def _query(self, order: QueryOrder) -> None:
+    def _send_queries(self, tasks: asyncio.TaskGroup, now: float) -> float | None:
+        """Send the queries that are due; returns when the next one is due.
+
+        While all connections are in use, no batch is formed: its keys are still gathered, and its
+        time does not begin. A free connection wakes the dimension.
+        """
+        while (query_at := self.state.next_query_at()) is not None and query_at <= now:
+            connection = self._connections.take(self.wake)
+            if connection is None:
+                return None
+            order = self.state.next_order(now)
+            if order is None:  # no lookup waits for its keys any more
+                self._connections.release(connection)
+                continue
+            task = tasks.create_task(self._query(order, connection))
+            self._queries[order.id] = _RunningQuery(task, connection)
+        self._connections.withdraw()
+        return query_at
+
+    async def _query(self, order: QueryOrder, connection: Ticket) -> None:
         try:
-            effects = await self._rows(order)
+            effects = await self._rows(order, connection)
         except BackendError as error:
             log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
             effects = self.state.on_failure(
@@ -170,14 +198,19 @@ class StateRunner:
             self.wake()  # a slot is free
         self._carry_out(effects)
 
-    async def _rows(self, order: QueryOrder) -> Effects:
+    async def _rows(self, order: QueryOrder, connection: Ticket) -> Effects:
         try:
             return await self._attempt(order)
         except BackendError as error:
-            # If the schema has changed, the state ends this query.
-            if error.code not in _SCHEMA_ERRORS or not await self._parts.is_unchanged():
+            if error.code not in _SCHEMA_ERRORS:
                 raise
-        return await self._attempt(order)
+            failure = error
+        finally:
+            self._connections.release(connection)  # the description takes one itself
+        if not await self._parts.is_unchanged():
+            raise failure  # if the schema has changed, the state ends this query
+        async with self._connections.for_check():
+            return await self._attempt(order)
 
     async def _attempt(self, order: QueryOrder) -> Effects:
         started_at = self.clock()
@@ -187,7 +220,7 @@ class StateRunner:
         result = QueryStatus.CANCELLED
         try:
             with self._spans.around(order):
-                fetched = await checked_fetch(self._parts.backend, order, self.schema)
+                fetched = await self._parts.backend.fetch(order, self.schema)
             effects = self._on_rows(order, fetched)
             result = QueryStatus.OK
         except BackendError as error:
@@ -235,8 +268,7 @@ class StateRunner:
     async def _probe(self) -> None:
         error: ErrorCode | None = None
         try:
-            call = self._parts.backend.probe(timeout_s=_PROBE_TIMEOUT_S)
-            await backend_call(call, timeout_s=_PROBE_TIMEOUT_S)
+            await self._parts.backend.probe(timeout_s=_PROBE_TIMEOUT_S)
         except BackendError as failure:
             error = failure.code
         else:
@@ -262,7 +294,8 @@ class StateRunner:
             # Removed here: a task that is cancelled before its first step runs no `finally`.
             query = self._queries.pop(batch_id, None)
             if query is not None:  # else it was cancelled with the task group
-                query.cancel()
+                query.task.cancel()
+                self._connections.release(query.connection)
             self.wake()  # a slot is free
 
     def _observe_end(self, started_at: float) -> None:

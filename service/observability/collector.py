@@ -118,6 +118,7 @@ _OF_DIMENSIONS: _Readers[DimensionStatistics] = (
     (metrics.IN_FLIGHT_RECORDS, lambda statistics: statistics.waiting_keys),
     (metrics.QUEUED_KEYS, lambda statistics: statistics.queued_keys),
     (metrics.QUERIES_IN_FLIGHT, lambda statistics: statistics.queries_in_flight),
+    (metrics.CONNECTION_WAIT_SECONDS, lambda statistics: statistics.connection_wait_s),
     (metrics.CONCURRENCY_LIMIT, lambda statistics: statistics.concurrency_limit),
     (metrics.BREAKER_STATE, lambda statistics: statistics.breaker_state),
 )

@@ -176,6 +176,10 @@ INVALIDATIONS = Metric(
 )
 RETRIES = Metric("sidelook_retries_total", "Retries of failed queries, and for keys without a row.")
 QUERIES_IN_FLIGHT = Metric("sidelook_queries_in_flight", "Queries in flight at the backend.")
+CONNECTION_WAIT_SECONDS = Metric(
+    "sidelook_connection_wait_seconds_total",
+    "Time in which a query was due and all connections to its database were in use.",
+)
 QUEUED_KEYS = Metric("sidelook_queued_keys", "Distinct keys that wait for their query to be sent.")
 CONCURRENCY_LIMIT = Metric(
     "sidelook_concurrency_limit", "Queries to the backend that may run at the same time."

@@ -78,7 +78,6 @@ def test_table_is_queried_as_configured() -> None:
         key=["id"],
         columns=["a", "since"],
         versions={"valid_from": "since"},
-        batch={"max_in_flight": 3},
         timeout="7s",
         refresh={"listen": {}},
     )
@@ -89,7 +88,6 @@ def test_table_is_queried_as_configured() -> None:
         "shop.t",
         ("id",),
         ("a", "since"),
-        max_connections=3,
         statement_timeout_s=7.0,
         has_several_rows=True,
         versions=VersionColumns("since"),

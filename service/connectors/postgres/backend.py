@@ -14,7 +14,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import PostgresConnections, Records
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
@@ -47,11 +47,14 @@ class _Lookup:
 
 
 class PostgresBackend:
-    """Rows of a table, as of each query. Lookups need an index on the key, unique or not."""
+    """Rows of a table, as of each query. Lookups need an index on the key, unique or not.
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    Without a shared pool, which must be open, the backend opens and closes its own.
+    """
+
+    def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
         self._settings = settings
-        self._connections = PostgresConnections(settings)
+        self._connections = PostgresConnections(settings, pool)
         self._lookup: _Lookup | None = None  # set by `describe`
         self._row_bytes = math.inf  # average of the last rows
 
@@ -61,12 +64,12 @@ class PostgresBackend:
         return None if self._lookup is None else self._lookup.uses_index
 
     async def __aenter__(self) -> Self:
-        """Create the pool; the database may be down."""
+        """Create its own pool; the database may be down."""
         await self._connections.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections; terminate those whose server does not answer."""
+        """Close its own pool; terminate connections whose server does not answer."""
         await self._connections.close()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:

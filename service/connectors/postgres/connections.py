@@ -1,10 +1,10 @@
-"""PostgreSQL connection pool: queries with a hard time limit, the server's identity, closing."""
+"""PostgreSQL connection pool of a database, and queries of its tables with a hard time limit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import asyncpg
 
@@ -69,18 +69,21 @@ class Reply:
     server_id: str
 
 
-class PostgresConnections:
-    """Pool of read-only sessions, which are opened on demand."""
+class PostgresPool:
+    """Pool of read-only sessions of one database, which are opened on demand.
+
+    Of the settings, it uses those of connections and sessions; the table is not used.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # connections of earlier generations are not used again
         self._server_id = ""  # of the newest connection
 
-    async def open(self) -> None:
+    async def __aenter__(self) -> Self:
         """Create the pool, without a connection."""
-        settings = self._settings
+        settings = self.settings
         self._pool = await asyncpg.create_pool(
             settings.dsn,
             min_size=0,
@@ -93,8 +96,9 @@ class PostgresConnections:
             connection_class=PostgresSession,
             connect=self._connect,
         )
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections; terminate those whose server does not answer. Never raises."""
         assert self._pool is not None
         try:
@@ -102,6 +106,59 @@ class PostgresConnections:
                 await self._pool.close()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self._pool.terminate()  # nothing is lost: sessions only read
+
+    def expire(self) -> None:
+        """Use no open connection again; running queries finish."""
+        # The pool's `expire_connections` would wait for an answer to each goodbye.
+        self._generation += 1
+
+    async def acquire(self) -> PostgresSession:
+        """A session of the present generation; raises the errors of asyncpg, and OSError."""
+        assert self._pool is not None, "opening comes first"
+        while True:  # ends: each round terminates one connection of an old generation
+            session = cast("PostgresSession", await self._pool.acquire())  # the proxy forwards
+            if session.is_of(self._generation):
+                return session
+            session.terminate()
+
+    async def release(self, session: PostgresSession) -> None:
+        """Return a session whose query has ended."""
+        assert self._pool is not None
+        await self._pool.release(cast("Any", session))  # the proxy that `acquire` returned
+
+    def on_server(self, server_id: str) -> None:
+        """A new connection leads to this server; empty if it is not known."""
+        if server_id and self._server_id not in {"", server_id}:
+            self.expire()  # older sessions may belong to the previous server
+        self._server_id = server_id or self._server_id
+
+    async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
+        # The pool would keep the first DSN, whose password may be rotated.
+        session = await asyncpg.connect(self.settings.current_dsn(), **options)
+        return cast("PostgresSession", session)
+
+
+class PostgresConnections:
+    """Queries of one table, in sessions of a pool; without a shared pool, in its own."""
+
+    def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
+        self._table = settings.table
+        self._is_shared = pool is not None
+        self._pool = pool or PostgresPool(settings)
+
+    async def open(self) -> None:
+        """Open a pool of its own, without a connection; a shared one is open already."""
+        if not self._is_shared:
+            await self._pool.__aenter__()
+
+    async def close(self) -> None:
+        """Close a pool of its own. Never raises."""
+        if not self._is_shared:
+            await self._pool.__aexit__()
+
+    def expire(self) -> None:
+        """Use no open connection of the pool again; running queries finish."""
+        self._pool.expire()
 
     async def run(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> Reply:
         """Run one query; raises BackendError within `timeout_s`.
@@ -111,18 +168,18 @@ class PostgresConnections:
         server ends the query at its statement timeout.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-        with mapped_errors(self._settings.table):
+        with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
             server_id = await self._identify(session, deadline_s)
             records = await self._fetch(session, query, arguments, deadline_s=deadline_s)
-            await self._release(session)
+            await self._pool.release(session)
         return Reply(records, server_id)
 
     async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> str:
         """The plan of a query (EXPLAIN, as JSON) without sequential scans; raises as `run`."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
-        with mapped_errors(self._settings.table):
+        with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
             await self._identify(session, deadline_s)
             # A scan of a small table may be cheaper today than a usable index.
@@ -130,37 +187,17 @@ class PostgresConnections:
                 await self._fetch(session, statement, (), deadline_s=deadline_s)
             records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
             await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
-            await self._release(session)
+            await self._pool.release(session)
         return str(records[0][0])
 
-    def expire(self) -> None:
-        """Use no open connection again; running queries finish."""
-        # The pool's `expire_connections` would wait for an answer to each goodbye.
-        self._generation += 1
-
-    async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
-        # The pool would keep the first DSN, whose password may be rotated.
-        session = await asyncpg.connect(self._settings.current_dsn(), **options)
-        return cast("PostgresSession", session)
-
     async def _acquire(self, deadline_s: float) -> PostgresSession:
-        assert self._pool is not None, "open comes first"
         async with asyncio.timeout_at(deadline_s):
-            while True:  # ends: each round terminates one connection of an old generation
-                try:
-                    pooled = await self._pool.acquire()
-                except OSError as error:
-                    code, reason = explained(error)
-                    where = f" ({address})" if (address := self._settings.address) else ""
-                    raise BackendError(code, f"{self._settings.table}: {reason}{where}") from error
-                session = cast("PostgresSession", pooled)  # the proxy forwards to it
-                if session.is_of(self._generation):
-                    return session
-                session.terminate()
-
-    async def _release(self, session: PostgresSession) -> None:
-        assert self._pool is not None
-        await self._pool.release(cast("Any", session))  # the proxy that `acquire` returned
+            try:
+                return await self._pool.acquire()
+            except OSError as error:
+                code, reason = explained(error)
+                where = f" ({address})" if (address := self._pool.settings.address) else ""
+                raise BackendError(code, f"{self._table}: {reason}{where}") from error
 
     async def _identify(self, session: PostgresSession, deadline_s: float) -> str:
         """The identity of the connection's server, queried once per session.
@@ -168,7 +205,7 @@ class PostgresConnections:
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
         politely, without a time limit.
         """
-        if self._settings.pgbouncer:
+        if self._pool.settings.pgbouncer:
             return ""  # each query may reach another session
         if session.server_id is not None:
             return session.server_id
@@ -179,9 +216,7 @@ class PostgresConnections:
             records = await self._fetch(session, _IDENTITY, (), deadline_s=deadline_s)
             server_id = str(records[0][0])
         set_server_id(server_id)
-        if server_id and self._server_id not in {"", server_id}:
-            self.expire()  # older sessions may belong to the previous server
-        self._server_id = server_id or self._server_id
+        self._pool.on_server(server_id)
         return server_id
 
     async def _fetch(
@@ -198,11 +233,11 @@ class PostgresConnections:
             if isinstance(error, asyncpg.InterfaceError) or session.is_in_transaction():
                 session.terminate()
             else:
-                await self._release(session)  # only the query failed
+                await self._pool.release(session)  # only the query failed
             raise
         except TimeoutError as error:
             session.terminate()
-            detail = f"{self._settings.table}: the query timed out"
+            detail = f"{self._table}: the query timed out"
             raise BackendError(ErrorCode.TIMEOUT, detail) from error
         except BaseException:
             session.terminate()  # interrupted: the protocol state is unknown
@@ -211,8 +246,8 @@ class PostgresConnections:
 
     def _lost(self, error: BaseException) -> BackendError:
         # The other connections are probably lost, too: each would cost a retry.
-        self.expire()
-        detail = f"{self._settings.table}: {explained(error)[1]}"
+        self._pool.expire()
+        detail = f"{self._table}: {explained(error)[1]}"
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
 
 

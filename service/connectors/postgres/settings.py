@@ -25,9 +25,9 @@ class PostgresSettings:
     table: str
     key: tuple[str, ...]
     columns: tuple[str, ...] | None = None  # None: all but the key
-    max_connections: int = 8  # the number of batches in flight
+    max_connections: int = 4  # of a pool
     connect_timeout_s: float = 3.0
-    statement_timeout_s: float = 2.0  # on the server; equal to the timeout of a lookup
+    statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
     has_several_rows: bool = False  # per key, in a stable order
     versions: VersionColumns | None = None  # the validity of each row of a key
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot

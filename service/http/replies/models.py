@@ -166,7 +166,12 @@ class Backend(Reply):
 
     queries_in_flight: Count
     concurrency_limit: Count
-    max_in_flight: Count
+    max_in_flight: Count = Field(
+        description="As configured, or fewer: what the connections to the database allow."
+    )
+    connection_wait_s: Seconds = Field(
+        description="Time in which a query was due and all connections were in use."
+    )
     breaker: BreakerName
     uses_index: bool | None
     queued_keys: Count

@@ -170,6 +170,7 @@ def _backend(dimension: Dimension, statistics: DimensionStatistics) -> models.Ba
         queries_in_flight=statistics.queries_in_flight,
         concurrency_limit=statistics.concurrency_limit,
         max_in_flight=dimension.settings.batch.max_in_flight,
+        connection_wait_s=statistics.connection_wait_s,
         breaker=statistics.breaker_state.label,
         uses_index=dimension.uses_index,
         queued_keys=statistics.queued_keys,

@@ -186,7 +186,8 @@ class Scenario:
     @property
     def next_deadline(self) -> float | None:
         """When the dimension has something to do without another event."""
-        return self.state.next_deadline()
+        dues = (self.state.next_deadline(), self.state.next_query_at())
+        return min((due for due in dues if due is not None), default=None)
 
     def look_up(self, lookup: int, *keys: Key, deadline: float = 100.0, channel: int = 0) -> Words:
         """Submit a lookup; returns the immediate answers."""

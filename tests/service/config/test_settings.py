@@ -45,8 +45,8 @@ def test_defaults_are_those_of_the_manual() -> None:
     assert settings.model_dump(mode="json", exclude={"dimensions"}) == parsed("""
         auth: {token_file: null, admin_token_file: null}
         listen: {unix: /run/sidelook/sidelook.sock, http: null, tls: null, health: "0.0.0.0:8816"}
-        limits: {memory_bytes: 536870912, connections: 256, channels: 1024,
-                 request_keys: 100000, request_bytes: 33554432}
+        limits: {memory_bytes: 536870912, connections: 256, database_connections: 4,
+                 channels: 1024, request_keys: 100000, request_bytes: 33554432}
         tracing: {endpoint: null, sample_ratio: 0.01, service_name: sidelook,
                   headers_file: null, ca_file: null}
         allow_inline_secrets: false

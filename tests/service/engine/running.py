@@ -22,6 +22,7 @@ from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
 from service.engine.observer import QueryStatus
 from service.engine.refresher import RefreshSources
+from service.engine.shared_connections import ConnectionShare
 from service.engine.tracer import Tracer
 
 SCHEMA = DimensionSchema(
@@ -192,6 +193,7 @@ async def running(
     backend: FakeBackend,
     chosen: DimensionSettings | None = None,
     *,
+    connections: ConnectionShare | None = None,
     sources: RefreshSources | None = None,
     observer: DiaryObserver | None = None,
     tracer: Tracer | None = None,
@@ -202,6 +204,7 @@ async def running(
     dimension = Dimension(
         chosen or settings(),
         backend,
+        connections=connections,
         sources=sources,
         observer=observer,
         tracer=tracer,

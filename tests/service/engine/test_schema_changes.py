@@ -14,9 +14,11 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
+from service.engine.backend_call import BackendCalls
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryStatus
 from service.engine.schema_watch import SchemaWatch
+from service.engine.shared_connections import unlimited
 from tests.service.engine.running import (
     ONE_BY_ONE,
     PATIENCE_S,
@@ -308,7 +310,7 @@ async def test_schema_is_read_again_by_the_clock() -> None:
     described: list[DimensionSchema] = []
     watch = SchemaWatch(
         "customers",
-        backend,
+        BackendCalls(backend, unlimited("customers")),
         on_described=described.append,
         on_unfit=pytest.fail,
         recheck_s=60.0,
@@ -345,7 +347,8 @@ UNFIT = [ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDE
 
 def watch() -> SchemaWatch:
     """A watch that does not run."""
-    return SchemaWatch("customers", customers(), on_described=print, on_unfit=print)
+    calls = BackendCalls(customers(), unlimited("customers"))
+    return SchemaWatch("customers", calls, on_described=print, on_unfit=print)
 
 
 def pauses(watch: SchemaWatch, code: ErrorCode, count: int) -> list[float]:

@@ -38,6 +38,7 @@ BUSY = replace(
     waiting_keys=5,
     queued_keys=12,
     queries_in_flight=13,
+    connection_wait_s=1.5,
     concurrency_limit=6,
     breaker_state=BreakerState.OPEN,
     fenced_keys=11,
