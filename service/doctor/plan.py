@@ -112,7 +112,7 @@ def plan(
         databases: list[Database] = []
         # The secrets check reports a file that has vanished since the configuration was loaded.
         with suppress(OSError):
-            databases = databases_of(settings.dimensions)
+            databases = databases_of(settings)
         for each in databases:
             subject = Subject("database", each.address)
             first.append(Check(subject, partial(check_database, database=each), each))

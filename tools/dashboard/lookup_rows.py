@@ -197,6 +197,17 @@ BACKEND = Row(
             (Query(total(of_dimensions("sidelook_queued_keys"), DIMENSION), "{{dimension}}"),),
         ),
         Panel(
+            "Waiting for a connection",
+            "Sidecars in which a query was due and all connections to its database were in use.",
+            "short",
+            (
+                Query(
+                    total(rate("sidelook_connection_wait_seconds_total"), DIMENSION),
+                    "{{dimension}}",
+                ),
+            ),
+        ),
+        Panel(
             "Retries and coalesced keys",
             "Retries per second, and keys that joined a query in flight.",
             "ops",

@@ -136,8 +136,8 @@ def _connection_finding(demands: Sequence[ConnectionDemand], executors: int | No
     subject = Subject("connections", ", ".join(each.address for each in demands))
     limit = min(_limits(demands), key=lambda each: (each.executors, each.free))
     remedy = (
-        "lower batch.max_in_flight, put a PgBouncer before the server, or raise the limit of "
-        f"{limit.name}"
+        "lower limits.database_connections, put a PgBouncer before the server, or raise the limit "
+        f"of {limit.name}"
     )
     if executors is None:
         text = (

@@ -12,6 +12,7 @@ import asyncpg
 from lookup_core.errors import BackendError
 from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
+from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
 from service.connectors.postgres.connections import close_session
@@ -142,6 +143,7 @@ class Database:
 
     settings: PostgresSettings
     dimensions: dict[str, DimensionConfig] = field(repr=False)
+    pool_size: int = 4  # limits.database_connections
     server: PostgresServer | None = None  # None: not read yet, or not reachable
 
     async def read_server(self) -> PostgresServer:
@@ -175,22 +177,26 @@ class Database:
     @property
     def connections(self) -> int:
         """Largest number of connections of one executor's sidecar."""
-        return sum(map(connections_of, self.dimensions.values()))
+        configs = self.dimensions.values()
+        # Different spellings of one address have pools of their own.
+        pools = {each.source.address for each in configs if isinstance(each.source, PostgresSource)}
+        return len(pools) * self.pool_size + sum(map(dedicated_connections, configs))
 
 
-def connections_of(config: DimensionConfig) -> int:
-    """Return the largest number of connections of one dimension."""
+def dedicated_connections(config: DimensionConfig) -> int:
+    """Return the largest number of connections of one dimension outside the shared pool."""
     loading = _LOADERS if config.cache.mode is CacheMode.FULL else 0
     listening = _LISTENERS if config.refresh.listen is not None else 0
-    return config.batch.max_in_flight + loading + listening
+    return loading + listening
 
 
-def databases_of(dimensions: Mapping[str, DimensionConfig]) -> list[Database]:
+def databases_of(settings: Settings) -> list[Database]:
     """Return one database per DSN, in the order of the configuration; raises OSError."""
+    size = settings.limits.database_connections
     found: dict[tuple[str, bool], Database] = {}
-    for name, config in dimensions.items():
+    for name, config in settings.dimensions.items():
         if isinstance(config.source, PostgresSource):
             of_one = postgres_settings(config, config.source)
-            database = found.setdefault((of_one.dsn, of_one.pgbouncer), Database(of_one, {}))
+            database = found.setdefault((of_one.dsn, of_one.pgbouncer), Database(of_one, {}, size))
             database.dimensions[name] = config
     return list(found.values())

@@ -105,6 +105,7 @@ function updateCard(card, dimension, history) {
     ["unanswered keys", count(dimension.waiting_keys)],
     ["queued keys", count(backend.queued_keys)],
     ["coalesced keys", someOf(dimension.coalesced_keys)],
+    ["connection wait", backend.connection_wait_s >= 1 ? span(backend.connection_wait_s) : null],
     ["retries", someOf(backend.retries)],
     ["evicted for size", someOf(cache.evictions.size)],
     ["index", backend.uses_index === false ? "none: each query reads the whole table" : null],

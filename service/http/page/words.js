@@ -15,7 +15,10 @@ const MEANINGS = {
     "A channel is one stream of lookups of one task to one dimension. A Spark job opens one per task and lookup join. An idle channel has no input at present.",
 
   cache: "Cached rows, and keys that are known to have no row.",
-  queries: "Queries that run now. The limit adapts to the backend's latency, up to max_in_flight.",
+  queries:
+    "Queries that run now. The limit adapts to the backend's latency, up to max_in_flight and the dimension's share of limits.database_connections.",
+  "connection wait":
+    "The time since the start in which a query was due and all connections to its database were in use.",
   staleness: "How far the cached rows may lag behind the table, at most.",
   "unanswered keys": "Requested keys without an answer yet. A key requested three times counts three times.",
   "queued keys":

@@ -32,7 +32,7 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import KeySending, PostgresTable
 from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
-from service.doctor.backends.postgres_server import Database, connections_of, databases_of
+from service.doctor.backends.postgres_server import Database, databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
 from service.doctor.check_runner import CheckResult
 from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
@@ -317,25 +317,30 @@ def test_address_has_no_password(dsn: str, address: str) -> None:
     assert place.address == address
 
 
-def test_dimensions_of_one_address_share_a_place() -> None:
-    """Queries, a listener and the load of a whole table have connections of their own."""
+def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
+    """A listener and the load of a whole table have connections next to those of each pool."""
     of_table = partial(table, source=POSTGRES)
+    file = tmp_path / "dsn"
+    file.write_text("postgresql://me@h/d")
+    file.chmod(0o600)
+    of_file = {"kind": "postgres", "table": "t", "dsn_file": str(file)}
+    dimensions = {
+        "a": of_table(),
+        "b": table(source=POSTGRES | {"dsn": "postgresql://me@i/d"}),
+        "c": of_table(refresh={"listen": {}}),
+        "d": table(source=POSTGRES | {"pgbouncer": True}),
+        "e": of_table(cache={"mode": "full"}),
+        "f": table(source=of_file),
+    }
     places = databases_of(
-        {
-            "a": of_table(),
-            "b": table(source=POSTGRES | {"dsn": "postgresql://me@i/d"}),
-            "c": of_table(refresh={"listen": {}}),
-            "d": table(source=POSTGRES | {"pgbouncer": True}),
-        }
+        Settings(MINIMAL | {"limits": {"database_connections": 3}, "dimensions": dimensions})
     )
 
     assert [(tuple(place.dimensions), place.connections, place.listens) for place in places] == [
-        (("a", "c"), 8 + 9, True),
-        (("b",), 8, False),
-        (("d",), 8, False),
+        (("a", "c", "e", "f"), 2 * 3 + 1 + 5, True),
+        (("b",), 3, False),
+        (("d",), 3, False),
     ]
-    assert connections_of(of_table(batch={"max_in_flight": 3})) == 3
-    assert connections_of(of_table(cache={"mode": "full"})) == 8 + 5
 
 
 async def test_configuration_is_a_finding() -> None:
