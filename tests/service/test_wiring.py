@@ -30,7 +30,7 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_source import PostgresNotifications
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
-from service.dimension_parts import dimension_backend, refresh_sources
+from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer
 from service.http.readiness import Readiness
@@ -95,6 +95,33 @@ def test_table_is_queried_as_configured() -> None:
         has_triggers=True,
         require_index=True,
     )
+
+
+def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
+    """Equal addresses have one pool, with the configured size and the longest timeout."""
+    file = tmp_path / "dsn"
+    file.write_text("postgresql://h/d")
+    file.chmod(0o600)
+    tables = {
+        "a": table(source=ADDRESS),
+        "b": table(source=ADDRESS | {"table": "shop.u"}, timeout="9s"),
+        "c": table(source=ADDRESS | {"pgbouncer": True}),
+        "d": table(source={"kind": "postgres", "table": "t", "dsn_file": str(file)}),
+    }
+    limits = {"database_connections": 3}
+    airports = {"airports": AIRPORTS}  # in a file
+
+    shares = database_shares(Settings({"limits": limits, "dimensions": airports | tables}))
+
+    pools = [shares[name].pool for name in tables]
+    assert [pools.index(each) for each in pools] == [0, 0, 2, 3]
+    settings = [each.settings for each in pools]
+    assert [(each.max_connections, each.statement_timeout_s) for each in settings] == [
+        *[(3, 9.0)] * 2,
+        *[(3, 2.0)] * 2,
+    ]
+    assert [shares[name].connections.limit for name in tables] == [2, 2, 3, 3]
+    assert list(shares) == list(tables)
 
 
 def test_changes_come_from_the_feed() -> None:

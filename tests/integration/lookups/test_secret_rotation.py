@@ -11,7 +11,7 @@ from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import Reply, SidecarProcess
 from tools.processes.until import until
 
-LOOKUP = "/v1/dimensions/customers/lookup"
+LOOKUP = "/v1/dimensions/{}/lookup"
 
 
 def role(database: Database) -> str:
@@ -72,15 +72,16 @@ def sidecar(tmp_path: Path, volume: ProjectedVolume) -> Iterator[SidecarProcess]
         "cache": {"mode": "none"},
     }
     token = {"token_file": str(volume.folder / "token")}
-    sidecar = postgres_sidecar(tmp_path, "", {"customers": customers}, auth=token)
+    dimensions = {"customers": customers, "clients": customers}  # with one pool
+    sidecar = postgres_sidecar(tmp_path, "", dimensions, auth=token)
     with sidecar.running():
         yield sidecar
 
 
-def reply_to(sidecar: SidecarProcess, token: str) -> Reply:
+def reply_to(sidecar: SidecarProcess, token: str, dimension: str = "customers") -> Reply:
     """The reply to a lookup with this token."""
     headers = {"Authorization": f"Bearer {token}"}
-    return sidecar.post(LOOKUP, {"keys": [7]}, headers=headers)
+    return sidecar.post(LOOKUP.format(dimension), {"keys": [7]}, headers=headers)
 
 
 def test_rotated_secrets_count(
@@ -98,5 +99,6 @@ def test_rotated_secrets_count(
 
     assert [each["errors"]["0"]["code"] for each in refused] == ["backend_auth"] * 4
     until(lambda: reply_to(sidecar, "second").status == 200)
-    until(lambda: reply_to(sidecar, "second").json()["outcomes"] == ["fetched"])
+    for name in ("customers", "clients"):
+        until(lambda name=name: reply_to(sidecar, "second", name).json()["outcomes"] == ["fetched"])
     assert reply_to(sidecar, "first").status == 401

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
 HAS_POOL = f"""(SELECT count(*) <= {POOL} AND bool_and(state !~ '^idle in transaction')
     FROM pg_stat_activity
     WHERE application_name = 'sidelook' AND datname = current_database())"""
+CONNECTIONS_IN_USE = """SELECT count(*)::int FROM pg_stat_activity
+    WHERE application_name = 'sidelook' AND datname = current_database()"""
 UNREACHABLE = {"backend_unavailable", "connection_lost", "timeout"}
 _UNANSWERED = frozenset({"error", "timeout"})
 
@@ -74,6 +77,7 @@ class Callers:
     session: aiohttp.ClientSession
     timeout_ms: int
     answers: list[Answer] = field(default_factory=list)
+    complete: Counter[str] = field(default_factory=Counter)  # {table: complete answers}
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def look_up(
@@ -100,18 +104,27 @@ class Callers:
                 await asyncio.sleep(PAUSE_S)
 
     @asynccontextmanager
-    async def load(self, callers: int) -> AsyncIterator[None]:
+    async def load(
+        self, callers: int, tables: Sequence[str] = ("customers",)
+    ) -> AsyncIterator[None]:
         """Look random customers up until the block ends; a tenth of the keys have no row."""
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for seed in range(callers):
-                tasks.create_task(self._call_until(ended, random.Random(seed)))  # noqa: S311
+                chosen = random.Random(seed)  # noqa: S311
+                call = self._call_until(ended, tables[seed % len(tables)], chosen)
+                tasks.create_task(call)
             yield
             ended.set()
 
     async def wait_for_answers(self, count: int) -> None:
         """Wait for more answers of the load."""
         await self._wait(lambda after: len(after) >= count)
+
+    async def wait_for_each(self, tables: Sequence[str], count: int) -> None:
+        """Wait for more complete answers of the load in each table."""
+        wanted = {table: self.complete[table] + count for table in tables}
+        await self._wait(lambda _: all(self.complete[each] >= wanted[each] for each in wanted))
 
     async def wait_for_success(self) -> None:
         """Wait for a later lookup of the load that is complete."""
@@ -134,12 +147,13 @@ class Callers:
         async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: is_enough(self.answers[begin:]))
 
-    async def _call_until(self, ended: asyncio.Event, chosen: random.Random) -> None:
+    async def _call_until(self, ended: asyncio.Event, table: str, chosen: random.Random) -> None:
         while not ended.is_set():
             keys = [chosen.randint(1, ROWS * 10 // 9) for _ in range(KEYS)]
-            answer = await self.look_up("customers", keys)
+            answer = await self.look_up(table, keys)
             async with self._arrived:
                 self.answers.append(answer)
+                self.complete[table] += answer.is_complete
                 self._arrived.notify_all()
             await asyncio.sleep(PAUSE_S)
 
