@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def reply_to(sidecar: SidecarProcess, token: str, dimension: str = "customers") 
     return sidecar.post(LOOKUP.format(dimension), {"keys": [7]}, headers=headers)
 
 
+def is_fetched(sidecar: SidecarProcess, dimension: str) -> bool:
+    """Whether a lookup with the second token gets its row."""
+    return bool(reply_to(sidecar, "second", dimension).json()["outcomes"] == ["fetched"])
+
+
 def test_rotated_secrets_count(
     sidecar: SidecarProcess, volume: ProjectedVolume, database: Database
 ) -> None:
@@ -100,5 +106,5 @@ def test_rotated_secrets_count(
     assert [each["errors"]["0"]["code"] for each in refused] == ["backend_auth"] * 4
     until(lambda: reply_to(sidecar, "second").status == 200)
     for name in ("customers", "clients"):
-        until(lambda name=name: reply_to(sidecar, "second", name).json()["outcomes"] == ["fetched"])
+        until(partial(is_fetched, sidecar, name))
     assert reply_to(sidecar, "first").status == 401
