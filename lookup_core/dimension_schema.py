@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import pyarrow as pa
 
@@ -64,7 +63,7 @@ class TableOrigin:
         """Schema and table, as in changelogs."""
         return f"{self.schema_name}.{self.table_name}"
 
-    def without_rows(self) -> Self:
+    def without_rows(self) -> "TableOrigin":
         """The origin of a dimension whose queries do not return rows of the table."""
         return replace(self, reports_rows=False)
 

@@ -5,11 +5,12 @@ Also the hint with the nearest valid name for an unknown one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import TypeVar
 
+from lookup_core.compatibility import TextEnum
 
-class ErrorCode(StrEnum):
+
+class ErrorCode(TextEnum):
     """The error codes of wire protocol, JSON and logs."""
 
     # of one key
@@ -104,6 +105,11 @@ class SidelookError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by state, for Spark: constructors have other parameters than `args`."""
         return _unpickled, (type(self), self.args), self.__dict__
+
+    def add_remedy(self, remedy: str) -> None:
+        """Append what the caller can do to the detail."""
+        self.detail = f"{self.detail}; {remedy}"
+        self.args = (f"{self.code}: {self.detail}",)
 
     @property
     def is_retryable(self) -> bool:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from lookup_core.compatibility import TextEnum
 
 
-class CacheMode(StrEnum):
+class CacheMode(TextEnum):
     """Which rows of a dimension are cached."""
 
     PARTIAL = "partial"  # read-through: the rows of earlier lookups
@@ -13,14 +14,14 @@ class CacheMode(StrEnum):
     NONE = "none"  # no rows; concurrent lookups of a key still share a query
 
 
-class WhileLoading(StrEnum):
+class WhileLoading(TextEnum):
     """Lookups before the first load of a full table."""
 
     WAIT = "wait"  # for the end of the load, within their timeout
     FETCH = "fetch"  # query the backend; rows are not cached
 
 
-class Match(StrEnum):
+class Match(TextEnum):
     """The answer for a key with several rows; without it, an error."""
 
     FIRST = "first"  # in the order of the backend

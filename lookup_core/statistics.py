@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TypeVar
 
 from lookup_core.answer import Outcome
+from lookup_core.compatibility import TextEnum
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
@@ -13,7 +13,7 @@ from lookup_core.settings import DimensionSettings
 from lookup_core.sources.splits import SplitProgress
 
 
-class EvictionReason(StrEnum):
+class EvictionReason(TextEnum):
     """The reason why a row left the cache."""
 
     SIZE = "size"
@@ -23,7 +23,7 @@ class EvictionReason(StrEnum):
     PRESSURE = "pressure"
 
 
-class InvalidationOrigin(StrEnum):
+class InvalidationOrigin(TextEnum):
     """The source of an invalidation."""
 
     ADMIN = "admin"
@@ -73,7 +73,7 @@ def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
     )
 
 
-class LoadResult(StrEnum):
+class LoadResult(TextEnum):
     """The result of a load of a full table."""
 
     OK = "ok"
@@ -81,7 +81,7 @@ class LoadResult(StrEnum):
     OUTDATED = "outdated"  # any row may have changed since; the load is repeated
 
 
-class UnusedMessage(StrEnum):
+class UnusedMessage(TextEnum):
     """Why a message of a feed is no change of a row."""
 
     IGNORED = "ignored"  # it does not concern the table

@@ -3,17 +3,19 @@
 Moves rows only; their order within an input partition is that of Spark's shuffle.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
-from pyspark.sql.types import DoubleType, FloatType, StructField
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
-from spark_client.lookup_join import column_names
+from spark_client.lookup_join import addressable, column_names
 from spark_client.schemas import described_key, key_field
 from spark_client.transport.connections import Address
 
@@ -33,26 +35,28 @@ class KeyRepartition:
         Raises InvalidRequest for unknown columns and columns that are no keys; without `columns`
         also BackendError or SidecarUnreachable.
         """
-        found = self._key_fields(records)
-        for field in found:
-            _check_key(field)
+        positions = self._key_positions(records)
+        for position in positions:
+            _check_key(records.schema[position])
         count = self.partitions
         if count is None:
             usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
             assert usual is not None  # it has a default
             count = min(int(usual), KEY_GROUPS)
-        shard = arrow_udf(_shards(count), returnType="int")
-        keys = [records[_quoted(field.name)] for field in found]
+        if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
+            return _by_salt(records, positions, count)
+        shard = F.arrow_udf(_shards(count), returnType="int")
+        keys = [records[_quoted(records.columns[position])] for position in positions]
         return records.repartitionById(count, shard(*keys))
 
-    def _key_fields(self, records: DataFrame) -> list[StructField]:
+    def _key_positions(self, records: DataFrame) -> list[int]:
         columns = self.columns or described_key(self.address, self.dimension)
         names = column_names(records)
         try:
-            return [records.schema[names.position(name)] for name in columns]
+            return [names.position(name) for name in columns]
         except InvalidRequest as error:
             if self.columns is None:
-                error.add_note("The dimension's key has this name; name the records' with on=.")
+                error.add_remedy("the dimension's key has this name; name the records' with on=")
             raise
 
 
@@ -71,7 +75,64 @@ def _quoted(name: str) -> str:
 
 def _shards(count: int) -> Callable[..., pa.Array]:
     def shards(*keys: pa.Array) -> pa.Array:
-        batch = pa.record_batch(list(keys), [f"key {index}" for index in range(len(keys))])
-        return pa.array(shards_of_groups(key_groups(batch), count))
+        return pa.array(_shards_of(keys, count))
 
     return shards
+
+
+def _shards_of(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int32]:
+    batch = pa.record_batch(list(keys), [f"key {index}" for index in range(len(keys))])
+    return shards_of_groups(key_groups(batch), count)
+
+
+def _by_salt(records: DataFrame, positions: Sequence[int], count: int) -> DataFrame:
+    """Without `repartitionById`, by a column whose hash in Spark is the wanted partition."""
+    name = "_salt"
+    while name.lower() in {column.lower() for column in records.columns}:
+        name = f"_{name}"
+    schema = StructType([*records.schema.fields, StructField(name, IntegerType())])
+    salted = addressable(records).mapInArrow(_Salted(tuple(positions), count), schema)
+    return salted.repartition(count, name).drop(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Salted:
+    """The function that `mapInArrow` calls: adds the salt of each record's shard."""
+
+    positions: tuple[int, ...]  # of the key's columns
+    count: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        salts = shard_salts(self.count)
+        for batch in batches:
+            shards = _shards_of([batch.column(index) for index in self.positions], self.count)
+            columns = [*batch.columns, pa.array(salts[shards])]
+            yield pa.record_batch(columns, [*batch.schema.names, "salt"])
+
+
+def shard_salts(count: int) -> npt.NDArray[np.int32]:
+    """[count] For each shard an integer that Spark's hash partitioning maps to it."""
+    salts = np.full(count, -1, np.int32)
+    start = 0
+    while (salts < 0).any():
+        tried = np.arange(start, start + 16 * count, dtype=np.int32)
+        start += len(tried)
+        salts[spark_hashes(tried) % count] = tried  # pmod: the remainder has the divisor's sign
+    return salts
+
+
+_SEED = np.uint32(42)
+
+
+def spark_hashes(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The hashes of int columns in Spark: Murmur3, 32 bits, of four bytes."""
+    mixed = _rotated(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    mixed = _rotated(mixed ^ _SEED, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed ^= np.uint32(4)  # the number of bytes
+    mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return (mixed ^ mixed >> np.uint32(16)).view(np.int32)
+
+
+def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return values << np.uint32(bits) | values >> np.uint32(32 - bits)

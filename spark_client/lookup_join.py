@@ -4,19 +4,20 @@ Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in its stubs
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql.types import StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
 from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.lookup_task import LookupFunctionTask, LookupJoinTask, LookupTarget
+from spark_client.pandas_function import LookupFunction, pandas_function
 from spark_client.schemas import (
     arrow_columns,
     arrow_type,
@@ -27,8 +28,6 @@ from spark_client.schemas import (
     output_schema,
 )
 from spark_client.transport.connections import Address
-
-LookupFunction = Callable[..., Column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class LookupJoin:
             ),
         )
         task = LookupJoinTask(target, self.prefix, self.status_column)
-        return _addressable(records).mapInArrow(task, schema)
+        return addressable(records).mapInArrow(task, schema)
 
     def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
         kinds = [records[position].dataType for position in positions]
@@ -117,12 +116,15 @@ def lookup_udf(
 ) -> LookupFunction:
     """A function of the key's columns, in the order of the dimension's key."""
     task = LookupFunctionTask(address, dimension, arrow_columns(columns), settings)
+    name = f"lookup_{dimension}"  # shown in query plans
+    if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
+        return pandas_function(task, columns, name)
 
     def lookup(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return task(keys)
 
-    lookup.__name__ = f"lookup_{dimension}"  # shown in query plans
-    return arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
+    lookup.__name__ = name
+    return F.arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
 
 
 class ColumnNames:
@@ -167,14 +169,15 @@ def column_names(records: DataFrame) -> ColumnNames:
 
 def as_struct(schema: str | StructType) -> StructType:
     """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
-    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    parse = getattr(StructType, "fromDDL", _parse_datatype_string)  # PySpark 3.5 has none
+    parsed = parse(schema) if isinstance(schema, str) else schema
     if not isinstance(parsed, StructType):
         raise ValueError(f"schema= must list columns, not {schema!r}")  # noqa: TRY004 -- as documented
     return parsed
 
 
-def _addressable(records: DataFrame) -> DataFrame:
-    # mapInArrow takes its columns by name, and reads dots and backticks in names as a path.
+def addressable(records: DataFrame) -> DataFrame:
+    """The records as `mapInArrow` takes them: it reads dots and backticks in names as a path."""
     if not any(mark in name for name in records.columns for mark in ".`"):
         return records
     return records.toDF(*(f"c{position}" for position in range(len(records.columns))))

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from lookup_core.compatibility import TextEnum
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
 
 On = str | Sequence[str] | Mapping[str, str]
 
 
-class OutputMode(StrEnum):
+class OutputMode(TextEnum):
     """The order in which records leave."""
 
     ORDERED = "ordered"
@@ -19,7 +19,7 @@ class OutputMode(StrEnum):
     KEY_ORDERED = "key_ordered"
 
 
-class FailurePolicy(StrEnum):
+class FailurePolicy(TextEnum):
     """The effect of a failed lookup on its record."""
 
     FAIL = "fail"  # the task fails

@@ -139,7 +139,7 @@ def described_columns(
         wanted = list(channel.columns)[: None if names is None else len(names)]
         return single_columns(pa.schema(wanted))
     except SidecarUnreachable as error:
-        error.add_note("Where the driver has no sidecar, give schema= with the columns' types.")
+        error.add_remedy("where the driver has no sidecar, give schema= with the columns' types")
         raise
 
 
@@ -148,7 +148,7 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
     try:
         return _opened(address, ChannelRequest(dimension, (), "driver", ANY_KEY)).key
     except SidecarUnreachable as error:
-        error.add_note("Where the driver has no sidecar, name the key's columns with on=.")
+        error.add_remedy("where the driver has no sidecar, name the key's columns with on=")
         raise
 
 

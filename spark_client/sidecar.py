@@ -6,16 +6,17 @@ Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Literal, TypeVar
 
 from pyspark.sql.types import StructType
 
+from lookup_core.compatibility import TextEnum
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
-from spark_client.lookup_join import LookupFunction, LookupJoin, as_struct, lookup_udf
+from spark_client.lookup_join import LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
+from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
@@ -31,12 +32,12 @@ _MS = {
 _PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
 
 
-class _JoinType(StrEnum):
+class _JoinType(TextEnum):
     LEFT = "left"
     INNER = "inner"
 
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
+_Choice = TypeVar("_Choice", bound=TextEnum)
 
 
 @dataclass(frozen=True, slots=True)

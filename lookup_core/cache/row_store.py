@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from lookup_core.compatibility import concat_batches
 from lookup_core.keys.key_index import Slots
 
 Addresses = npt.NDArray[np.uint32]
@@ -157,7 +158,7 @@ class RowStore:
             for segment, (begin, end) in zip(self._segments.values(), pairwise(cuts), strict=True)
             if begin < end
         ]
-        return Gathered(order, pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+        return Gathered(order, pieces[0] if len(pieces) == 1 else concat_batches(pieces))
 
     def row(self, slot: int) -> StoredRow:
         """The row of one slot that has one."""
@@ -332,7 +333,7 @@ class RowStore:
     def _replace(self, segment_id: int, *old: _Segment) -> None:
         """Store the live rows of old segments as one, with the age of the segment of this id."""
         parts = [self._live_part(each) for each in old]
-        rows = pa.concat_batches([rows for _, rows in parts])
+        rows = concat_batches([rows for _, rows in parts])
         slots = np.concatenate([slots for slots, _ in parts])
         self._set(segment_id, rows, slots=slots, queue=old[0].queue)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -86,16 +86,18 @@ class ReplayFilter:
         self._is_in_snapshot = True
         return starts
 
-    def is_ahead_of(self, other: Self) -> bool:
+    def is_ahead_of(self, other: "ReplayFilter") -> bool:
         """Whether its position is later, or its log replaces the other's as the much later one."""
-        if other._newest is None or self._newest is None:
+        newest = other._newest  # noqa: SLF001 -- of its own class
+        if newest is None or self._newest is None:
             return self._newest is not None
-        later_ms = self._latest_ms - other._latest_ms
-        return later_ms > 0 if abs(later_ms) > _MAX_REPLAY_MS else self._newest > other._newest
+        later_ms = self._latest_ms - other._latest_ms  # noqa: SLF001
+        return later_ms > 0 if abs(later_ms) > _MAX_REPLAY_MS else self._newest > newest
 
-    def catch_up(self, other: Self) -> None:
+    def catch_up(self, other: "ReplayFilter") -> None:
         """Take over the position of another partition."""
-        self._newest, self._latest_ms = other._newest, other._latest_ms
+        self._newest = other._newest  # noqa: SLF001 -- of its own class
+        self._latest_ms = other._latest_ms  # noqa: SLF001
 
 
 def level(logs: Collection[ReplayFilter]) -> None:

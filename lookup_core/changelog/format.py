@@ -1,13 +1,13 @@
 """Changelog formats, and the decoder of each."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from lookup_core.changelog.debezium_json import DebeziumDecoder
 from lookup_core.changelog.upsert_json import UpsertDecoder
+from lookup_core.compatibility import TextEnum
 
 
-class ChangelogFormat(StrEnum):
+class ChangelogFormat(TextEnum):
     """The encoding of a topic's messages."""
 
     DEBEZIUM_JSON = "debezium_json"

@@ -5,13 +5,13 @@ Turns facts of the dimension's state into words; reads no state itself.
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from lookup_core.compatibility import TextEnum
 from lookup_core.dimension.flight_table import Flight
 from lookup_core.errors import ErrorCode
 
 
-class KeyState(StrEnum):
+class KeyState(TextEnum):
     """The state of a key."""
 
     CACHED = "cached"

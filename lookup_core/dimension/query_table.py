@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.backoff import NEVER, Backoff, jittered
+from lookup_core.compatibility import concat_batches
 from lookup_core.dimension.batcher import Batcher
 from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import NO_ROW, QueryResult
@@ -254,7 +255,7 @@ class QueryTable:
         flights = np.concatenate([run.flights for run in runs])
         self._flights.send(flights, batch_id)
         pieces = [run.source.take(pa.array(run.rows)) for run in runs]
-        return self._sent(Query(batch_id, flights, pa.concat_batches(pieces), sent_at=now))
+        return self._sent(Query(batch_id, flights, concat_batches(pieces), sent_at=now))
 
     def _restart(self, now: float) -> Query | None:
         batch_id = self._retries.pop_due(now)

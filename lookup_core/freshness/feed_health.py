@@ -6,8 +6,8 @@ Reads no feed: signs of life come in with the time.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
+from lookup_core.compatibility import TextEnum
 from lookup_core.settings import (
     CacheMode,
     CacheSettings,
@@ -17,7 +17,7 @@ from lookup_core.settings import (
 )
 
 
-class FeedState(StrEnum):
+class FeedState(TextEnum):
     """Whether a feed reports all changes."""
 
     STARTING = "starting"  # some change from before its start is not read yet

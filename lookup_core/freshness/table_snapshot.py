@@ -4,7 +4,6 @@ Ids are compared in 32 bits, as in PostgreSQL: correct within 2**31 transactions
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ class TableSnapshot:
     is_of_standby: bool = False
 
     @classmethod
-    def parse(cls, text: str, *, is_of_standby: bool = False) -> Self:
+    def parse(cls, text: str, *, is_of_standby: bool = False) -> "TableSnapshot":
         """Parse `pg_current_snapshot()::text`: `xmin:xmax:xid,xid,…` in 64 bits."""
         xmin, xmax, listed = text.split(":")
         ids = [int(each) & 0xFFFFFFFF for each in listed.split(",") if each]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lookup_core.compatibility import concat_batches
 from lookup_core.operator.event_time_watermarks import Cut
 
 
@@ -104,7 +105,7 @@ class BatchPool:
         self._waited_s = 0.0
         if len(batches) < 2:  # without a copy
             return batches[0] if batches else None
-        return pa.concat_batches(batches)
+        return concat_batches(batches)
 
 
 class ByteBudget:

@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.compatibility import concat_batches
 from lookup_core.errors import ErrorCode
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.element_queue import Positions, RowMask
@@ -78,7 +79,7 @@ class AnsweredRows:
         index = int(np.searchsorted(self._starts, lowest, side="right")) - 1
         if last < self._starts[index + 1]:
             return self._starts[index], self._parts[index]
-        self._parts = [pa.concat_batches(self._parts)]
+        self._parts = [concat_batches(self._parts)]
         self._starts = [0, self._starts[-1]]
         return 0, self._parts[0]
 

@@ -1,8 +1,10 @@
 """Endpoint URLs of a sidecar: `unix:///path`, `http://host:port` and `https://host:port`."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TypeVar
 from urllib.parse import urlsplit
+
+_Url = TypeVar("_Url", bound="EndpointUrl")
 
 _UNIX = "unix://"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -19,7 +21,7 @@ class EndpointUrl:
     is_secure: bool
 
     @classmethod
-    def parse(cls, url: str) -> Self:
+    def parse(cls: type[_Url], url: str) -> _Url:
         """Parse a URL, whose path may be relative; ValueError names the accepted forms."""
         if url.startswith(_UNIX) and url != _UNIX:
             return cls(url, url.removeprefix(_UNIX), "localhost", 0, is_secure=False)

@@ -8,8 +8,9 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeGuard, assert_never
+from typing import TypeGuard
 
+from lookup_core.compatibility import assert_never
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, bad_frame
 from lookup_core.protocol import frames

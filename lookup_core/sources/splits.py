@@ -1,8 +1,8 @@
 """Splits of a source, after Flink's FLIP-27: identity, reading mode and progress."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from lookup_core.compatibility import TextEnum
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 
@@ -13,7 +13,7 @@ class Split:
     id: str
 
 
-class SplitState(StrEnum):
+class SplitState(TextEnum):
     """The state of a split."""
 
     UNASSIGNED = "unassigned"
@@ -39,7 +39,7 @@ class SplitProgress:
     is_paused: bool = False  # it is too far ahead of the slowest split
 
 
-class ReadingMode(StrEnum):
+class ReadingMode(TextEnum):
     """The number of readers, and of splits for each reader."""
 
     SEQUENTIAL = "sequential"  # one reader, one split at a time

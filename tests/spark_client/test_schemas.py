@@ -197,5 +197,5 @@ def test_driver_without_sidecar_gets_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SidecarUnreachable) as key:
         described_key(address, "customers")
 
-    assert "schema=" in columns.value.__notes__[0]
-    assert "on=" in key.value.__notes__[0]
+    assert "schema=" in columns.value.detail
+    assert "on=" in str(key.value)

@@ -1,0 +1,154 @@
+"""Lookup functions over pandas Series, for PySpark before 4.1, which has no Arrow functions.
+
+Keys that pandas does not represent exactly are refused.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import StructType
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client.lookup_task import LookupFunctionTask
+
+LookupFunction: TypeAlias = Callable[..., Column]
+Series: TypeAlias = Any  # pandas.Series; pandas has no types here
+Frame: TypeAlias = Any  # pandas.DataFrame
+
+_EXACT = 2**53  # doubles represent smaller whole numbers exactly
+_REMEDY = "use lookup_join, or PySpark 4.1 or newer"
+# What a registered function needs; Spark reads these from its own functions.
+_REGISTERED = ("func", "returnType", "evalType", "deterministic", "asNondeterministic")
+
+
+def pandas_function(task: LookupFunctionTask, columns: StructType, name: str) -> LookupFunction:
+    """A function of the key's columns; the struct is NULL where there is no row.
+
+    As a function in SQL, for which Spark takes only its attributes, it gives a struct of NULLs
+    there: a function over Series cannot return a NULL struct.
+    """
+    mark = "_has_row"
+    while mark in columns.names:
+        mark = f"_{mark}"
+    plain = _function(PandasLookup(task, None), columns, name)
+    marked = _function(PandasLookup(task, mark), StructType([*columns]).add(mark, "boolean"), name)
+
+    def lookup(*keys: Any) -> Column:  # noqa: ANN401 -- columns or their names
+        row = marked(*keys)
+        fields = [row.getField(field).alias(field) for field in columns.names]
+        return F.when(row.getField(mark), F.struct(*fields))
+
+    lookup.__name__ = name
+    for attribute in _REGISTERED:
+        setattr(lookup, attribute, getattr(plain, attribute))
+    return lookup
+
+
+def _function(lookup: "PandasLookup", columns: StructType, name: str) -> LookupFunction:
+    import pandas as pd  # noqa: PLC0415 -- not needed to import spark_client
+
+    def function(keys: Any) -> Any:  # noqa: ANN401 -- annotated below
+        return lookup(keys)
+
+    # PySpark reads the kind of function from its annotations.
+    function.__annotations__ = {"keys": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
+    function.__name__ = name  # shown in query plans
+    return pandas_udf(function, returnType=columns)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, slots=True)
+class PandasLookup:
+    """The function of an iterator of Series, or of tuples of them, that `pandas_udf` calls."""
+
+    task: LookupFunctionTask
+    mark: str | None  # name of an added column: whether there is a row
+
+    def __call__(self, series: Iterator[Series | tuple[Series, ...]]) -> Iterator[Frame]:
+        """A row for each row of the input, in the same order."""
+        columns = KeySeries()
+        batches = map(columns.arrays, series)
+        for keys in batches:
+            if any(types.is_null(key.type) for key in keys):  # only NULLs until here
+                yield self._frame(pa.nulls(len(keys[0]), pa.struct(list(self.task.columns))))
+                continue
+            for structs in self.task(chain([keys], batches)):
+                yield self._frame(structs)
+
+    def _frame(self, structs: pa.StructArray) -> Frame:
+        import pandas as pd  # noqa: PLC0415 -- as above
+
+        arrays = dict(zip(self.task.columns.names, structs.flatten(), strict=True))
+        if self.mark is not None:
+            arrays[self.mark] = structs.is_valid()
+        # Arrow's own values: in those of numpy, NULL and NaN are the same.
+        return pd.DataFrame(
+            {name: pd.Series(each, dtype=pd.ArrowDtype(each.type)) for name, each in arrays.items()}
+        )
+
+
+class KeySeries:
+    """The key's columns from Series, always in the types of their first values.
+
+    A column without a value so far has the type null.
+    """
+
+    def __init__(self) -> None:
+        self._types: list[pa.DataType] = []
+
+    def arrays(self, series: Series | tuple[Series, ...]) -> tuple[pa.Array, ...]:
+        """The columns of one batch; raises InvalidRequest if a value is not exact."""
+        parts: Sequence[Series] = series if isinstance(series, tuple) else (series,)
+        arrays = [key_array(part, position) for position, part in enumerate(parts)]
+        if not self._types:
+            self._types = [pa.null()] * len(arrays)
+        for position, array in enumerate(arrays):
+            known = self._types[position]
+            if types.is_null(array.type):
+                arrays[position] = pa.nulls(len(array), known)
+            elif not types.is_null(known) and array.type != known:
+                raise _refused(position, f"was {known} and is {array.type}")
+            self._types[position] = arrays[position].type
+        return tuple(arrays)
+
+
+def key_array(series: Series, position: int) -> pa.Array:
+    """The values of a Series; all integers are int64. Raises InvalidRequest if they are not exact.
+
+    pandas has integers with NULLs as doubles, and timestamps without their zone.
+    """
+    if series.dtype.kind == "M":
+        raise _refused(position, "is a timestamp, which pandas has without its zone")
+    if series.dtype == np.float64 and series.hasnans:
+        return _whole_numbers(series.to_numpy(), position)
+    array = pa.Array.from_pandas(series)
+    if types.is_integer(array.type):
+        return array.cast(pa.int64())
+    if types.is_large_string(array.type):
+        return array.cast(pa.utf8())
+    if types.is_decimal(array.type):  # all values of a Spark column have the same scale
+        return array.cast(pa.decimal128(38, array.type.scale))
+    return array
+
+
+def _whole_numbers(values: Any, position: int) -> pa.Array:  # noqa: ANN401 -- of numpy
+    is_null = np.isnan(values)
+    numbers = np.where(is_null, 0, values)
+    if not (np.abs(numbers) < _EXACT).all():
+        detail = "has NULLs and whole numbers from 2**53 on, which pandas rounds; remove the NULLs"
+        raise _refused(position, detail)
+    whole = numbers.astype(np.int64)
+    if not (whole == numbers).all():
+        return pa.array(numbers, mask=is_null)  # doubles are no keys: the sidecar refuses them
+    return pa.array(whole, mask=is_null)
+
+
+def _refused(position: int, detail: str) -> InvalidRequest:
+    return InvalidRequest(ErrorCode.KEY_TYPE, f"argument {position} {detail}; {_REMEDY}")
