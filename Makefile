@@ -62,6 +62,7 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy --strict $(addprefix -p ,$(PRESENT))
+	$(BIN)/mypy --strict --python-version 3.10 -p lookup_core -p spark_client
 
 quick: $(INSTALLED)
 	$(TESTS) --tier check $(PYTEST_ARGUMENTS)

@@ -14,7 +14,15 @@ from lookup_core.errors import (
     SidecarUnreachable,
     SidelookError,
 )
-from spark_client.sidecar import Sidecar
+
+try:
+    from spark_client.sidecar import Sidecar
+except ModuleNotFoundError as error:
+    if error.name not in {"pyspark", "py4j", "distutils"}:  # the last one until PySpark 4.0
+        raise
+    remedy = "install a PySpark for this Python: pip install 'sidelook[spark]'"
+    message = f"spark_client needs PySpark: {error}; {remedy}"
+    raise ImportError(message) from error
 
 __all__ = [
     "BackendError",

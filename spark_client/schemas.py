@@ -6,6 +6,7 @@ The mapping of types between Arrow and Spark is the same for every version of Sp
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyspark
 from pyarrow import types
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
@@ -72,7 +73,7 @@ def _flat_type(column: pa.Field) -> spark.DataType:
     kind = column.type
     if kind in _SPARK_TYPES:
         return _SPARK_TYPES[kind]
-    if types.is_time(kind):
+    if types.is_time(kind) and hasattr(spark, "TimeType"):  # new in PySpark 4.1
         return spark.TimeType(6)
     if types.is_timestamp(kind):
         return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
@@ -81,7 +82,9 @@ def _flat_type(column: pa.Field) -> spark.DataType:
     if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
         return spark.DecimalType(kind.precision, kind.scale)
     raise InvalidRequest(
-        ErrorCode.TYPE, f"column {column.name!r} is {kind}, which Spark cannot hold exactly"
+        ErrorCode.TYPE,
+        f"column {column.name!r} is {kind}, which PySpark {pyspark.__version__} cannot hold"
+        " exactly; leave it out with columns=",
     )
 
 

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+import pyspark
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
 from pyspark.sql.types import StructType
 
 from lookup_core.compatibility import TextEnum
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
@@ -128,6 +134,7 @@ class Sidecar:
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
+        check_libraries()
         if event_time is None and (watermark_delay, watermark_interval) != (None, None):
             raise ValueError("watermark_delay and watermark_interval need event_time")
         return LookupJoin(
@@ -173,6 +180,7 @@ class Sidecar:
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
         """
+        check_libraries()
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
@@ -200,6 +208,7 @@ class Sidecar:
         Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
         columns and columns that are no keys, BackendError, or SidecarUnreachable.
         """
+        check_libraries()
         is_count = type(partitions) is int and 1 <= partitions <= KEY_GROUPS
         if partitions is not None and not is_count:
             raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
@@ -209,6 +218,19 @@ class Sidecar:
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)
         return Address(self.url, self.token_file, self.connect_timeout, tls)
+
+
+def check_libraries() -> None:
+    """Raise InvalidRequest unless pandas and pyarrow are as new as Spark's Arrow functions need."""
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        detail = (
+            f"PySpark {pyspark.__version__} cannot run lookups here: {error} Install what it"
+            " needs, on the executors too: pip install 'sidelook[spark]'"
+        )
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
 
 
 def duration_ms(text: str) -> int:

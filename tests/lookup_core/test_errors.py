@@ -62,6 +62,18 @@ def test_errors_cross_processes(error: SidelookError, text: str, fields: dict[st
     assert {name: getattr(copy, name) for name in fields} == fields
 
 
+def test_remedies_extend_the_detail() -> None:
+    """A remedy that only the caller knows is part of the text, also in another process."""
+    error = SidecarUnreachable("unix:///s.sock", "no such socket")
+
+    error.add_remedy("give schema=")
+
+    text = "backend_unavailable: no sidecar at unix:///s.sock: no such socket; give schema="
+    assert str(error) == text
+    assert str(pickle.loads(pickle.dumps(error))) == text  # noqa: S301 -- our own bytes
+    assert error.detail in text
+
+
 def test_codes_are_distinct_words() -> None:
     """Each code has one meaning; it is retryable if the cause may pass with time."""
     words = [str(code) for code in ErrorCode]

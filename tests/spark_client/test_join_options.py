@@ -1,6 +1,10 @@
 """Options of the public API: the resulting values, and the refused ones."""
 
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from spark_client.sidecar import duration_ms
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
 
+ROOT = Path(__file__).parent.parent.parent
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 URL = "unix:///run/sidelook/sidelook.sock"
 
@@ -220,3 +225,35 @@ def test_clashing_names_are_refused() -> None:
         names.check_with(["Name"])
     with pytest.raises(InvalidRequest, match="same name: x; choose"):
         names.check_with(["x", "x"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("missing", "error"),
+    [
+        ("pandas", "InvalidRequest: bad_request: PySpark .* cannot run lookups here: .*Pandas"),
+        ("pyspark", "ImportError: spark_client needs PySpark: .*pyspark"),
+    ],
+)
+def test_missing_libraries_have_a_remedy(missing: str, error: str, tmp_path: Path) -> None:
+    """The driver refuses a lookup, and names the installation that brings the library."""
+    (tmp_path / f"{missing}.py").write_text(
+        f"raise ModuleNotFoundError('No module named {missing}', name={missing!r})"
+    )
+    program = (
+        "from spark_client import Sidecar;"
+        " Sidecar('http://127.0.0.1:1').lookup_join('customers', on='id')"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    last = ended.stderr.splitlines()[-1]
+    assert re.search(error, last), ended.stderr
+    assert "pip install 'sidelook[spark]'" in last

@@ -109,7 +109,9 @@ def test_columns_have_one_spark_type(expected: spark.DataType, arrow: pa.DataTyp
 )
 def test_inexact_types_are_refused(arrow: pa.DataType) -> None:
     """A type that Spark cannot represent exactly is an error with the column."""
-    with pytest.raises(InvalidRequest, match=r"column 'c' is .*, which Spark cannot hold exactly"):
+    with pytest.raises(
+        InvalidRequest, match=r"column 'c' is .*, which PySpark .* cannot hold exactly"
+    ):
         spark_type(pa.field("c", arrow))
 
 
