@@ -1,4 +1,4 @@
-# The sidecar's image. Not for the client: that is in the wheel.
+# The sidecar's image. The client is the distribution `sidelook`.
 ARG PYTHON_IMAGE=python:3.11-slim
 
 FROM ${PYTHON_IMAGE} AS build
@@ -12,9 +12,6 @@ RUN python -m venv /opt/venv \
 WORKDIR /app
 COPY lookup_core lookup_core
 COPY service service
-COPY examples examples
-# For its version.
-COPY pyproject.toml pyproject.toml
 # The running image cannot write its code, so it is compiled here.
 RUN /opt/venv/bin/python -m compileall -q lookup_core service
 
@@ -29,8 +26,8 @@ RUN groupadd --system --gid 185 sidelook \
     && install --directory --owner=185 --group=185 --mode=0770 /run/sidelook
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-# The socket of the embedded default would lie beside its file, which is read-only here. As all of
-# the environment, this beats the configuration file: to move the socket, set the variable.
+# The embedded default has no socket. As all of the environment, this beats the configuration file:
+# to move the socket, set the variable.
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

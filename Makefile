@@ -3,9 +3,11 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-# The stamp is as new as the last installation: an unchanged lock file installs nothing.
+# The stamps are as new as the last installation: an unchanged lock file installs nothing.
 INSTALLED := $(VENV)/.installed
-SOURCES := lookup_core service spark_client demo bench tools tests
+DEMO_INSTALLED := $(VENV)/.installed-demo
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+SOURCES := lookup_core service sidelook spark_client demo bench tools tests
 # Only what is there: a package that does not exist yet is not an error.
 PRESENT := $(wildcard $(SOURCES))
 WORKERS ?= 3
@@ -20,23 +22,31 @@ CONFIG ?= examples/parquet.yaml
 IMAGE ?= sidelook:dev
 UV_VERSION := 0.13.8
 LOCK_VENV := $(VENV)/lock
-LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml --generate-hashes --universal \
-	--python-version 3.11 --custom-compile-command "make lock" --quiet
+LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml service/pyproject.toml \
+	--excludes requirements/own.txt --generate-hashes --universal --python-version 3.11 \
+	--custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage lint types quick dependencies fuzz audit serve bench image rehearsal k8s-check lock clean
+.PHONY: help demo check test test-all coverage lint types quick dependencies fuzz audit serve bench image dist rehearsal k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-$(INSTALLED): requirements/dev.txt
-	@echo "installing into $(VENV), about two minutes"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes \
-		-r requirements/dev.txt
-	touch $(INSTALLED)
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
 
-demo: $(INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes tables during a stream, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
+$(DEMO_INSTALLED): requirements/demo.txt | $(BIN)/python
+	@echo "installing into $(VENV), about a minute"
+	$(INSTALL) -r requirements/demo.txt
+	touch $(DEMO_INSTALLED)
+
+# The versions of the demonstration are among these.
+$(INSTALLED): requirements/dev.txt | $(BIN)/python
+	@echo "installing into $(VENV), about two minutes"
+	$(INSTALL) -r requirements/dev.txt
+	touch $(DEMO_INSTALLED) $(INSTALLED)
+
+demo: $(DEMO_INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes tables during a stream, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
 
 check: $(INSTALLED) ## Lint, types, layers, unit and conformance tests; 90 seconds on two cores
@@ -77,7 +87,7 @@ audit: $(INSTALLED) ## Look for stale entries while faults strike, 10 minutes; A
 	$(BIN)/python -m tools.freshness.audit --feed changelog --standby $(AUDIT_ARGUMENTS)
 	$(BIN)/python -m tools.freshness.audit --feed notifications --standby $(AUDIT_ARGUMENTS)
 
-serve: $(INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
+serve: $(DEMO_INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)
 
 bench: $(INSTALLED) ## Measure as ratios in one run, 20 minutes; QUICK=1 for five, PART=speed|cold|http|growth|row-bytes|fairness|memory|hit-rates|flood
@@ -86,18 +96,25 @@ bench: $(INSTALLED) ## Measure as ratios in one run, 20 minutes; QUICK=1 for fiv
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .
 
+dist: $(INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
+	rm -rf dist
+	$(BIN)/pyproject-build --no-isolation --outdir dist .
+	$(BIN)/pyproject-build --no-isolation --outdir dist service
+	$(BIN)/twine check --strict dist/*
+
 rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, from the manifests; root only; MANIFESTS=…
 	$(BIN)/python -m tools.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
 
 k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
 	$(BIN)/python -m tools.k8s.check
 
-lock: ## Update the lock files from pyproject.toml
+lock: ## Update the lock files from both pyproject.toml
 	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
-	$(LOCK) --extra service --extra tracing --extra spark --extra dev --output-file requirements/dev.txt
-	$(LOCK) --extra service --extra tracing --constraint requirements/dev.txt \
-		--output-file requirements/service.txt
+	$(LOCK) --extra spark --extra tracing --group dev --output-file requirements/dev.txt
+	$(LOCK) --extra spark --group demo --constraint requirements/dev.txt \
+		--output-file requirements/demo.txt
+	$(LOCK) --extra tracing --constraint requirements/dev.txt --output-file requirements/service.txt
 
 clean: ## Remove what can be made again, but the virtual environments
 	rm -rf .cache .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out

@@ -1,1 +1,1 @@
-"""The sidecar, run as `python -m service`; not part of the wheel."""
+"""The sidecar, run as `sidelook` or `python -m service`; a distribution of its own."""

@@ -1,8 +1,6 @@
 """Entry point of `python -m service COMMAND`; importing it runs nothing."""
 
-import sys
-
-from service.commands.application import run
+from service.commands.application import main
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    main()

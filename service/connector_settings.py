@@ -11,6 +11,7 @@ from service.config.source import PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
+from service.version import program_name
 
 
 def postgres_settings(config: DimensionConfig, source: PostgresSource) -> PostgresSettings:
@@ -52,7 +53,7 @@ def notifications_settings(
 def trigger_script(name: str, file: Path | None) -> str:
     """The command that prints the triggers of this dimension; works in any folder."""
     config = () if file is None else ("--config", str(file.absolute()))
-    return shlex.join(("python", "-m", "service", "gen-triggers", name, *config))
+    return f"{program_name()} {shlex.join(('gen-triggers', name, *config))}"
 
 
 def kafka_settings(changelog: Changelog) -> KafkaSettings:

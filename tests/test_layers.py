@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("lookup_core", "service", "spark_client", "demo", "bench", "tools")
+PACKAGES = ("lookup_core", "service", "sidelook", "spark_client", "demo", "bench", "tools")
 IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logging"} | {
     *("concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),
 }
@@ -18,6 +18,7 @@ FILE_IDENTITY = "service.file_identity"
 ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
+    "sidelook": ("spark_client",),
     PORTS: (),
     **{
         f"service.connectors.{kind}": (PORTS, FILE_IDENTITY)
@@ -33,7 +34,7 @@ ALLOWED = {
     "service.stream": ("service.engine",),
     "service.http": ("service.engine", FILE_IDENTITY),
     "service.resources": (),
-    "service.connector_settings": ("service.config", "service.connectors"),
+    "service.connector_settings": ("service.config", "service.connectors", "service.version"),
     # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
         *("service.config", "service.connectors", "service.resources"),

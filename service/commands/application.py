@@ -1,5 +1,6 @@
 """Command line application: the list of commands, and the mapping of errors to exit codes."""
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -14,13 +15,12 @@ from service.commands.key_commands import explain, invalidate, lookup
 from service.commands.serve import serve
 from service.commands.status import status
 from service.commands.tables import shown
-from service.version import own_version
-
-PROGRAM = "python -m service"
+from service.version import COMMAND, own_version, program_name
 
 application = typer.Typer(
     help="Sidelook's sidecar: batched and cached lookups for all tasks of an executor.",
-    add_completion=False,
+    # Shells complete names of commands, and `python -m service` is none.
+    add_completion=program_name() == COMMAND,
     rich_markup_mode=None,
 )
 
@@ -54,16 +54,22 @@ for _command in (
     application.command()(_command)
 
 
+def main() -> None:
+    """Run the command of this process; raises SystemExit with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; errors are printed on stderr."""
+    program = program_name()
     try:
         # Not standalone: typer's own exit codes are not those of sysexits.h.
         ended = get_command(application).main(
-            args=arguments, prog_name=PROGRAM, standalone_mode=False
+            args=arguments, prog_name=program, standalone_mode=False
         )
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)  # of the command, if it is known
-        command = context.command_path if context else PROGRAM
+        command = context.command_path if context else program
         return _refused([f"error: {error.format_message()} (see {command} --help)"], ExitCode.USAGE)
     except ConfigurationError as error:
         return _refused(error.faults, ExitCode.CONFIG)

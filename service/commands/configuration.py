@@ -64,13 +64,6 @@ ConfigOption = Annotated[
 ]
 
 
-def chosen_settings(config: Path | None, *, example: Path = EMBEDDED) -> Settings:
-    """Load the file, or the example without one; raises ConfigurationError."""
-    if config is None and not example.is_file():
-        raise ConfigurationError([f"no configuration; {NAME_IT}"])
-    return load_settings(config, os.environ)
-
-
 def gen_triggers(
     dimension: DimensionArgument,
     *,
@@ -82,7 +75,7 @@ def gen_triggers(
 
     if config is None:
         typer.echo(f"no --config is given: using the example {EMBEDDED}; {NAME_IT}", err=True)
-    settings = chosen_settings(config)
+    settings = load_settings(config, os.environ)
     where = f"configured in {config or EMBEDDED}"
     found = named_dimension(settings.dimensions, dimension, where=where)
     if not isinstance(found.source, PostgresSource):

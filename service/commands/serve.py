@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from service.bound_sockets import bound_sockets
-from service.commands.configuration import NAME_IT, ConfigOption, chosen_settings
-from service.config.loading import EMBEDDED
+from service.commands.configuration import NAME_IT, ConfigOption
+from service.config.loading import EMBEDDED, load_settings
 from service.resources.thread_limit import check_thread_limit, needed_threads
 
 
@@ -46,7 +47,7 @@ def serve(config: ConfigOption = None) -> None:
         configure_logs(sys.stderr, level="info")
         log = structlog.get_logger()
         log.warning("serve.example_configuration", file=str(EMBEDDED), remedy=NAME_IT)
-    settings = chosen_settings(config)
+    settings = load_settings(config, os.environ)
     # Before libraries start threads: their errors do not name the limit.
     check_thread_limit(needed_threads())
     with bound_sockets(settings.listen) as sockets:

@@ -53,8 +53,8 @@ def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-# The default configuration, which needs no database.
-EMBEDDED = Path(__file__).parents[2] / "examples" / "parquet.yaml"
+# The default configuration, which needs no database; the wheel has it, too.
+EMBEDDED = Path(__file__).parents[1] / "example" / "sidelook.yaml"
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

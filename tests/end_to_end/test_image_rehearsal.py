@@ -144,7 +144,7 @@ def test_image_holds_the_service_only(image: Image) -> None:
     others = [path for pattern in COMPILERS for path in image.root.glob(pattern)]
 
     assert sorted(path.name for path in (image.root / "app").iterdir()) == [
-        *("examples", "lookup_core", "pyproject.toml", "service"),
+        *("lookup_core", "service"),
     ]
     assert packages + others == []
     assert image.megabytes("opt/venv") + image.megabytes("app") < MAX_ADDED_MEGABYTES

@@ -12,15 +12,19 @@ import aiohttp
 
 from lookup_core.errors import ConfigurationError
 from service.doctor.finding import Finding, Subject
+from service.version import program_name
 
 OLDEST = (1, 29)
-_COMMAND = "kubectl version -o json | python -m service doctor --kubernetes -"
 # Without a server, kubectl prints only its own version.
 _NO_SERVER = (
     "kubectl reached no server; check its context (kubectl config current-context), or give a "
     "version such as 1.31"
 )
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
+
+
+def _command() -> str:
+    return f"kubectl version -o json | {program_name()} doctor --kubernetes -"
 
 
 def kubernetes_version(text: str) -> tuple[int, int]:
@@ -41,7 +45,7 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     match = _VERSION.fullmatch(of_server if document else text.strip())
     if match is None:
         raise ConfigurationError(
-            [f"not a server version; give one such as 1.31, or pipe: {_COMMAND}"]
+            [f"not a server version; give one such as 1.31, or pipe: {_command()}"]
         )
     return int(match[1]), int(match[2])
 
@@ -75,7 +79,7 @@ async def check_kubernetes(
     """
     text, host = given, environ.get("KUBERNETES_SERVICE_HOST")
     if text is None and not host:
-        yield subject.skipped("its version is unknown here", f"run: {_COMMAND}")
+        yield subject.skipped("its version is unknown here", f"run: {_command()}")
         return
     try:
         if text is None and host:
@@ -86,7 +90,7 @@ async def check_kubernetes(
         yield subject.error(reason, remedy)
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
         yield subject.skipped(
-            f"the API server does not return its version ({_reason(error)})", f"run: {_COMMAND}"
+            f"the API server does not return its version ({_reason(error)})", f"run: {_command()}"
         )
 
 

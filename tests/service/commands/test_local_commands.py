@@ -23,7 +23,6 @@ from lookup_core.errors import (
     SidelookError,
 )
 from service.commands.application import run
-from service.commands.configuration import chosen_settings
 from service.commands.exit_code import ExitCode, exit_code
 from service.commands.serve import run_on_event_loop
 from service.config.loading import EMBEDDED
@@ -139,9 +138,7 @@ def test_triggers_are_printed(tmp_path: Path, capsys: Printed, refresh: str, cha
     assert (code, capsys.readouterr()) == (0, (script, ""))
 
 
-def test_example_is_logged(
-    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_example_is_logged(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --config, `serve` uses the example, and logs a warning with its path."""
     monkeypatch.setenv("SIDELOOK_FOO", "1")
     served = run(["serve"])
@@ -151,9 +148,6 @@ def test_example_is_logged(
     assert (event["event"], event["level"]) == ("serve.example_configuration", "warning")
     assert (event["file"], event["remedy"]) == (str(EMBEDDED), "name yours with --config FILE")
     assert (served, fault.partition(":")[0]) == (78, "foo")
-    with pytest.raises(ConfigurationError) as caught:
-        chosen_settings(None, example=tmp_path / "none.yaml")
-    assert caught.value.faults == ("no configuration; name yours with --config FILE",)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ async def test_command_ends_as_written(
     for each in transcript.files:
         name, _, text = each.partition(" ")
         (folder / name).touch(0o600)
-        (folder / name).write_text(text.replace("{data}", str(EMBEDDED.parent / "data")))
+        (folder / name).write_text(text.replace("{data}", str(EMBEDDED.parent)))
     for each in transcript.setting:
         vars(sidecar).update(json.loads(each))
     command = transcript.command.replace("{folder}", str(folder))
@@ -79,6 +79,6 @@ async def test_command_ends_as_written(
         line.replace("{endpoint}", f"unix://{sidecar.socket}")
         .replace("{folder}", str(folder))
         .replace("{example}", str(EMBEDDED))
-        .replace("{data}", str(EMBEDDED.parent / "data"))
+        .replace("{data}", str(EMBEDDED.parent))
         for line in transcript.result
     ]
