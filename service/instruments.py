@@ -60,8 +60,8 @@ class Instruments:
 
 
 _REMEDY = (
-    "tracing.endpoint: the package {name!r} is missing; run pip install 'sidelook[tracing]' (the"
-    " image has it), or remove tracing"
+    "tracing.endpoint: the package {name!r} is missing; run pip install "
+    "'sidelook-service[tracing]' (the image has it), or remove tracing"
 )
 
 

@@ -71,4 +71,4 @@ def test_missing_package_stops_the_start(sidecar: SidecarProcess) -> None:
     refused = ended((sys.executable, "-c", start, *arguments), environ)
 
     assert refused.returncode == 78
-    assert "pip install 'sidelook[tracing]'" in refused.stderr
+    assert "pip install 'sidelook-service[tracing]'" in refused.stderr

@@ -1,6 +1,5 @@
 """Wiring: backends, sources, connector settings, tracer and instruments of a configuration."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +41,6 @@ from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import MemoryReading
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
-from service.version import own_version
 from tests.lookup_core.changelog.change_messages import listed, message, schema_of
 from tests.service.config.configuration import (
     AIRPORTS,
@@ -307,11 +305,3 @@ def test_instruments_show_their_figures() -> None:
     assert families["sidelook_memory_resident_bytes"][0].value == 300
     assert {"sidelook_channels", "sidelook_lookup_seconds"} <= families.keys()
     assert not families["sidelook_tls_certificate_expiry_seconds"]
-
-
-def test_version_is_that_of_the_project() -> None:
-    """The version is the same whether the project is installed or not."""
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-
-    assert f'\nversion = "{own_version()}"\n' in project
-    assert re.fullmatch(r"\d+\.\d+\.\d+", own_version())
