@@ -331,7 +331,8 @@ async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, perio
     """The table is described each minute, and twice as often while lookups have no index."""
     backend, loop = customers(), asyncio.get_running_loop()
     backend.uses_index = uses_index
-    watch = SchemaWatch("customers", backend, on_described=print, on_unfit=pytest.fail)
+    calls = BackendCalls(backend, unlimited("customers"))
+    watch = SchemaWatch("customers", calls, on_described=print, on_unfit=pytest.fail)
     begun_s = loop.time()
     task = asyncio.ensure_future(watch.run())
 
