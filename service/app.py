@@ -4,6 +4,7 @@ Decides only the order of start and stop.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -46,13 +47,22 @@ _POLL_S = 0.02
 _STREAM_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
-async def run(settings: Settings, sockets: BoundSockets, *, file: Path | None = None) -> None:
+async def run(
+    settings: Settings,
+    sockets: BoundSockets,
+    *,
+    file: Path | None = None,
+    until_eof: bool = False,
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain: accepted lookups are answered within 10 s.
 
-    `file` is the configuration file. Raises ConfigurationError if a certificate cannot be read.
+    `file` is the configuration file. With `until_eof` the end of standard input, a pipe, stops it,
+    too. Raises ConfigurationError if a certificate cannot be read.
     """
     sink = configure_logs(sys.stderr, level="info")
     stopped = _stop_signal()
+    if until_eof:
+        _stop_at_eof(sys.stdin.fileno(), stopped)
     observer, lag = PrometheusObserver(), EventLoopLag()
     certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
@@ -93,6 +103,17 @@ def _stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     return stopped
+
+
+def _stop_at_eof(descriptor: int, stopped: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_readable() -> None:
+        if not os.read(descriptor, 4096):  # what is written has no meaning
+            loop.remove_reader(descriptor)
+            stopped.set()
+
+    loop.add_reader(descriptor, on_readable)
 
 
 async def _drain(

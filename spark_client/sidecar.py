@@ -3,9 +3,12 @@
 Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a DataFrame.
 """
 
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
 from typing import Literal, TypeVar
 
 import pyspark
@@ -20,6 +23,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
+from spark_client.local_sidecar import LocalProcess
 from spark_client.lookup_join import LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
 from spark_client.pandas_function import LookupFunction
@@ -75,6 +79,27 @@ class Sidecar:
             raise ValueError("cert_file and key_file must be given together")
         if not self.connect_timeout > 0:
             raise ValueError(f"connect_timeout must be more than 0 s, not {self.connect_timeout}")
+
+    @staticmethod
+    def local(
+        config: "str | os.PathLike[str]", *, python: str | None = None, start_timeout: float = 60.0
+    ) -> "LocalSidecar":
+        """Start a sidecar as a child process, for Spark on this machine: laptops and notebooks.
+
+        Use: `with Sidecar.local("sidelook.yaml") as dims:`, or `close()` it at the end. It ends
+        with the Spark session and with this process, too, also if that is killed.
+        `config`: the configuration file. Its listeners and tokens are replaced by a Unix socket in
+        a private folder, so no port is opened.
+        `python`: an interpreter with the package sidelook-service, 3.11 or newer; default this one.
+        `start_timeout`: seconds until all dimensions accept lookups, loads of full tables included.
+
+        Raises ConfigurationError with all faults of the file, BackendError if a database cannot be
+        reached or lacks a table, ModuleNotFoundError without the service's package, ValueError if
+        the session's executors may be on other machines, or SidecarUnreachable.
+        """
+        process = LocalProcess(Path(config), python=python)
+        process.wait_until_ready(start_timeout)
+        return LocalSidecar(process.url, process=process)
 
     def lookup_join(  # noqa: PLR0913 -- one call with all options is what a user reads
         self,
@@ -218,6 +243,39 @@ class Sidecar:
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)
         return Address(self.url, self.token_file, self.connect_timeout, tls)
+
+
+@dataclass(frozen=True)  # with slots, `super()` fails
+class LocalSidecar(Sidecar):
+    """The address of a sidecar that `Sidecar.local` started; a context manager that closes it.
+
+    Its lookups raise SidecarUnreachable once it has ended.
+    """
+
+    process: LocalProcess = field(kw_only=True, repr=False)
+
+    def close(self) -> None:
+        """End the process, after lookups in progress; a second call does nothing."""
+        self.process.close()
+
+    def __enter__(self) -> "LocalSidecar":  # noqa: PYI034 -- Python 3.10 has no Self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as the address alone: the process belongs to the driver."""
+        return Sidecar, (self.url, self.token_file, self.connect_timeout)
+
+    def _address(self) -> Address:
+        self.process.check()
+        return super()._address()
 
 
 def check_libraries() -> None:

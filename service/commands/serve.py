@@ -3,10 +3,14 @@
 import asyncio
 import gc
 import os
+import stat
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lookup_core.errors import ConfigurationError
 from service.bound_sockets import bound_sockets
 from service.commands.configuration import NAME_IT, ConfigOption
 from service.config.loading import EMBEDDED, load_settings
@@ -36,8 +40,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def serve(config: ConfigOption = None) -> None:
+def serve(
+    config: ConfigOption = None,
+    *,
+    until_eof: Annotated[
+        bool,
+        typer.Option(
+            "--until-eof",
+            help="Also stop when standard input, a pipe, ends: with the process that holds it.",
+        ),
+    ] = False,
+) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
+    if until_eof and not _is_pipe(sys.stdin.fileno()):
+        raise ConfigurationError(
+            ["--until-eof: standard input is no pipe; let the process that starts it hold one"]
+        )
     if config is None:
         # Imported here: only this case logs before the sidecar runs.
         import structlog  # noqa: PLC0415
@@ -57,4 +75,9 @@ def serve(config: ConfigOption = None) -> None:
         # Objects of modules are never garbage. Scanning them in each full collection would block
         # the event loop for about 30 ms.
         gc.freeze()
-        run_on_event_loop(app.run(settings, sockets, file=config))
+        run_on_event_loop(app.run(settings, sockets, file=config, until_eof=until_eof))
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -112,13 +112,17 @@ def locked_sidecar(
 
 
 def ended(
-    command: Sequence[str], environ: Mapping[str, str] | None = None
+    command: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    *,
+    stdin: IO[Any] | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program of the checkout to its end; without `environ`, with a clean environment."""
     return subprocess.run(
         command,
         cwd=ROOT,
         env=environ or clean_environ(),
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=PROGRAM_TIMEOUT_S,
