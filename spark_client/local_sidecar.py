@@ -174,7 +174,7 @@ class LocalProcess:
         context = active_context()
         while not self._is_closed.wait(_WATCH_S):
             if self._process.poll() is not None:
-                log.warning("%s", self._end_error().detail)
+                log.warning("%s", self._end_error())
                 return
             former, context = context, active_context()
             if former is not None and context is not former:
