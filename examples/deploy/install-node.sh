@@ -6,6 +6,7 @@
 # PACKAGE       what pip installs: a version, or the path of a wheel (default: sidelook-service)
 # PYTHON        Python 3.11 or newer (default: python3.11)
 set -euo pipefail
+umask 022
 
 config=${1:?the configuration file}
 dsn=${2:?the file with the address of the database}
@@ -19,6 +20,13 @@ getent passwd sidelook > /dev/null ||
     --shell /usr/sbin/nologin sidelook
 
 test -x /opt/sidelook/bin/python || "$python" -m venv /opt/sidelook
+case $(readlink -f /opt/sidelook/bin/python) in
+  /home/* | /root/*)
+    echo "$python is in a home folder, which the sidecar may not read; set PYTHON to another" >&2
+    rm -rf /opt/sidelook
+    exit 1
+    ;;
+esac
 /opt/sidelook/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "$package"
 
 install -d -m 0755 /etc/sidelook

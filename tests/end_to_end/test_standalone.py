@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.service.tls.certificates import Authority, authority
 from tools.processes.postgres_server import running_postgres
 from tools.processes.sidecar_process import (
     LOOKUPS,
@@ -21,6 +23,7 @@ from tools.processes.sidecar_process import (
     SidecarFigures,
     SidecarProcess,
     clean_environ,
+    free_port,
 )
 from tools.processes.standalone_spark import StandaloneSpark, standalone_spark
 from tools.processes.until import until
@@ -28,7 +31,9 @@ from tools.processes.until import until
 DEPLOY = ROOT / "examples" / "deploy"
 RECORDS, FILES, CUSTOMERS = 1_000_000, 8, 200_000
 ANSWERED = 20_000  # keys, before the kill
-JOB_TIMEOUT_S = 400.0
+DSN = "SIDELOOK_DIMENSIONS__CUSTOMERS__SOURCE__DSN_FILE"
+JOB_TIMEOUT_S = 270.0
+Ended: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Cluster:
     """Spark, its nodes' sidecars, and the database with the customers."""
 
     spark: StandaloneSpark
+    dsn: Path
     sidecars: list[SidecarProcess]
 
     @property
@@ -43,16 +49,20 @@ class Cluster:
         """The folder with the records."""
         return self.spark.folder / "events"
 
-    def submit(self, output: str) -> "subprocess.CompletedProcess[str]":
-        """Run the example's job to its end."""
+    def submit(self, output: str) -> Ended:
+        """Run the example's job to its end, with the sidecars of the nodes."""
         socket = f"unix://{self.spark.mount_point}/sidelook.sock"
-        job = [self.events, self.spark.folder / output, "--sidecar", socket]
+        return self.run("standalone", output, "--sidecar", socket)
+
+    def run(self, way: str, output: str, *options: str, **environ: str) -> Ended:
+        """Run the job to its end by the script of a way to deploy."""
         return subprocess.run(
-            [DEPLOY / "standalone" / "submit.sh", *job],
+            [DEPLOY / way / "submit.sh", self.events, self.spark.folder / output, *options],
             env={
                 **self.spark.environ(),
                 "MASTER": self.spark.master,
                 "CLIENT_PYTHON": sys.executable,
+                **environ,
             },
             capture_output=True,
             text=True,
@@ -81,12 +91,12 @@ def cluster() -> Iterator[Cluster]:
             dsn.write_text(database.dsn())
             dsn.chmod(0o400)
             write_events(folder / "events")
-            yield Cluster(spark, [node_sidecar(node, dsn) for node in spark.nodes])
+            yield Cluster(spark, dsn, [node_sidecar(node, dsn) for node in spark.nodes])
 
 
 def node_sidecar(node: Path, dsn: Path) -> SidecarProcess:
     """The sidecar of a node with the example's configuration."""
-    environ = {"SIDELOOK_DIMENSIONS__CUSTOMERS__SOURCE__DSN_FILE": str(dsn)}
+    environ = {DSN: str(dsn)}
     command = (*SERVE, "--config", str(DEPLOY / "sidelook.yaml"))
     return SidecarProcess(node, command, {**clean_environ(), **environ})
 
@@ -151,3 +161,31 @@ def test_killed_sidecar_loses_no_record(cluster: Cluster) -> None:
     assert ended.returncode == 0, ended.stderr
     assert lookups > 0  # of the restarted one
     assert_right(cluster.output("killed"))
+
+
+def shared_sidecar(cluster: Cluster, signer: Authority, port: int) -> SidecarProcess:
+    """The example's sidecar service, on loopback, with its secrets in the authority's folder."""
+    token, files = signer.folder / "token", signer.issue("localhost")
+    token.write_text("0123456789abcdef0123456789abcdef")
+    token.chmod(0o400)
+    environ = {
+        DSN: str(cluster.dsn),
+        "SIDELOOK_AUTH__TOKEN_FILE": str(token),
+        "SIDELOOK_LISTEN__HTTP": f"127.0.0.1:{port}",
+        "SIDELOOK_LISTEN__TLS__CERT_FILE": str(files.cert_file),
+        "SIDELOOK_LISTEN__TLS__KEY_FILE": str(files.key_file),
+    }
+    command = (*SERVE, "--config", str(DEPLOY / "shared" / "sidelook.yaml"))
+    return SidecarProcess(signer.folder, command, {**clean_environ(), **environ})
+
+
+def test_nodes_share_a_sidecar_over_tls(cluster: Cluster) -> None:
+    """Executors without a sidecar use one service; `--files` brings them token and CA."""
+    signer, port = authority(cluster.spark.folder / "shared"), free_port()
+    files = {"TOKEN_FILE": str(signer.folder / "token"), "CA_FILE": str(signer.file)}
+    sidecar = shared_sidecar(cluster, signer, port)
+    with sidecar.running():
+        job = cluster.run("shared", "tls", SIDECAR=f"https://localhost:{port}", **files)
+
+    assert job.returncode == 0, job.stderr
+    assert_right(cluster.output("tls"))
