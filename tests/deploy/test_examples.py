@@ -68,7 +68,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         pytest.skip("no systemd-analyze: install systemd")
     here = tmp_path / UNIT.name
     here.write_text(UNIT.read_text().replace("/opt/sidelook/bin/python", sys.executable))
-    checks = [
+    checks: list[list[str | Path]] = [
         ["verify", "--man=no", here],
         ["security", "--offline=true", f"--threshold={MOST_EXPOSURE}", here],
     ]

@@ -23,6 +23,8 @@ install -m 0400 -o sidelook -g sidelook <(printf '%s\n' "$LOOKUP_DSN") /etc/side
 unset LOOKUP_DSN
 
 cd /
+# Database libraries read files of the home folder; that of root is closed to the sidecar.
+export HOME=/nonexistent
 runuser -u sidelook -- /opt/sidelook/bin/python -m service check-config /etc/sidelook/sidelook.yaml
 install -d -m 0755 -o sidelook -g sidelook /var/log/sidelook
 # A supervisor in a session of its own, which outlasts this script. The sidecar has no other file
