@@ -64,7 +64,7 @@ def test_notebook_has_its_own_sidecar(spark_session: SparkSession, tmp_path: Pat
 
 def test_all_faults_are_raised(tmp_path: Path) -> None:
     """An invalid configuration is an error in the driver, with each fault of the file."""
-    config = written(tmp_path, limits={"memory": "1", "conections": 2})
+    config = written(tmp_path, limits={"memory": "1", "connection": 2})
 
     with pytest.raises(ConfigurationError) as caught:
         Sidecar.local(config)
