@@ -258,7 +258,7 @@ class LocalSidecar(Sidecar):
         """End the process, after lookups in progress; a second call does nothing."""
         self.process.close()
 
-    def __enter__(self) -> "LocalSidecar":  # noqa: PYI034 -- Python 3.10 has no Self
+    def __enter__(self) -> "LocalSidecar":
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ import argparse
 
 from pyspark.sql import SparkSession
 
-from spark_client import Sidecar
+from sidelook import Sidecar
 
 
 def main() -> None:
