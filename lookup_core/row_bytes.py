@@ -1,4 +1,4 @@
-"""Approximate bytes of each row of a batch with flat types and lists of them.
+"""Approximate bytes of each row of a batch, nested types included.
 
 Validity bitmaps, offsets and padding are not included.
 """
@@ -26,6 +26,9 @@ def most_row_bytes(rows: pa.RecordBatch) -> int:
 
 
 def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
+    if types.is_struct(column.type):
+        fields = [_value_bytes(field) for field in column.flatten()]
+        return np.broadcast_to(sum(fields), len(column))
     if types.is_list(column.type):
         lengths = pc.list_value_length(column).fill_null(0).to_numpy()
         ends = np.cumsum(lengths)
@@ -42,6 +45,8 @@ def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
 def _most_value_bytes(column: pa.Array) -> int:
     if _has_varying_size(column.type):
         return pc.max(pc.binary_length(column)).as_py() or 0
+    if types.is_struct(column.type):
+        return sum(_most_value_bytes(field) for field in column.flatten())
     return int(np.max(_value_bytes(column)))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lookup_core.dimension_schema import VersionColumns
+from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog, Notifications, Security
 from service.config.source import PostgresSource
@@ -21,11 +22,13 @@ def postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postgr
         table=source.table,
         key=config.key,
         columns=config.columns,
+        types=config.arrow_types(),
         statement_timeout_s=config.timeout_s,
         has_several_rows=config.match is not None or config.versions is not None,
         versions=version_columns(config),
         is_followed=config.refresh.feed is not None,
         has_triggers=config.refresh.listen is not None,
+        is_whole=config.cache.mode is CacheMode.FULL,
         require_index=source.require_index,
         pgbouncer=source.pgbouncer,
         dsn_now=_dsn_now(source),

@@ -62,6 +62,13 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_list(given) and types.is_list(wanted):
         return _keeps_meaning(given.value_type, wanted.value_type)
+    if types.is_struct(given) and types.is_struct(wanted):
+        ours, theirs = (
+            [kind.field(at) for at in range(kind.num_fields)] for kind in (given, wanted)
+        )
+        are_same = [field.name for field in ours] == [field.name for field in theirs]
+        pairs = zip(ours, theirs, strict=False)
+        return are_same and all(_keeps_meaning(one.type, other.type) for one, other in pairs)
     if types.is_boolean(given) or types.is_boolean(wanted):
         return given == wanted
     if types.is_timestamp(given) and types.is_timestamp(wanted):
@@ -72,6 +79,8 @@ def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
 def _is_same(back: pa.Array, column: pa.Array) -> bool:
     if types.is_list(column.type):
         return _is_same(back.flatten(), column.flatten())  # a cast leaves the lengths alone
+    if types.is_struct(column.type):
+        return all(map(_is_same, back.flatten(), column.flatten()))
     same = pc.equal(back, column)
     if types.is_floating(column.type):
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(column)))

@@ -64,8 +64,14 @@ def spark_type(column: pa.Field) -> spark.DataType:
 
     Raises InvalidRequest for types whose values Spark cannot represent exactly.
     """
-    if types.is_list(column.type):
-        return spark.ArrayType(_flat_type(pa.field(column.name, column.type.value_type)))
+    kind = column.type
+    if types.is_list(kind):
+        return spark.ArrayType(spark_type(column.with_type(kind.value_type)))
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return StructType(
+            [StructField(each.name, spark_type(column.with_type(each.type))) for each in fields]
+        )
     return _flat_type(column)
 
 
@@ -95,6 +101,13 @@ def arrow_type(kind: spark.DataType) -> pa.DataType:
         if types.is_null(element):
             return element
         return pa.list_(pa.field("element", element, nullable=kind.containsNull))
+    if isinstance(kind, StructType):
+        fields = [
+            pa.field(field.name, arrow_type(field.dataType), nullable=field.nullable)
+            for field in kind
+        ]
+        is_known = fields and not any(types.is_null(field.type) for field in fields)
+        return pa.struct(fields) if is_known else pa.null()
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return _ARROW_TYPES.get(kind.typeName(), pa.null())
@@ -113,7 +126,7 @@ def column_field(name: str, kind: spark.DataType) -> pa.Field:
 def key_field(name: str, kind: spark.DataType) -> pa.Field:
     """The field of a key on the wire; raises InvalidRequest for types that are no keys."""
     found = arrow_type(kind)
-    if types.is_null(found) or types.is_list(found) or types.is_time(found):
+    if types.is_null(found) or types.is_nested(found) or types.is_time(found):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"
         )

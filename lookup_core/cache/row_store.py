@@ -353,4 +353,7 @@ def _column_bytes(column: pa.Array) -> int:
     buffers, values_bytes = column.buffers(), 0
     if types.is_list(column.type):  # the values have a bitmap of their own length
         buffers, values_bytes = buffers[:2], _column_bytes(column.values)
+    elif types.is_struct(column.type):
+        fields = [column.field(at) for at in range(column.type.num_fields)]
+        buffers, values_bytes = buffers[:1], sum(_column_bytes(field) for field in fields)
     return values_bytes + sum(bitmap_bytes if each is None else each.size for each in buffers)

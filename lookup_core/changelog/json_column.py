@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from types import NoneType
 from typing import Final
 
@@ -35,7 +36,11 @@ class JsonColumn:
 
 
 def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
-    """Convert values to the field's exact type."""
+    """Convert values to the field's exact type; members that a struct lacks are not considered."""
+    if types.is_list(field.type):
+        return _lists(values, field.type)
+    if types.is_struct(field.type):
+        return _structs(values, field.type)
     if {*map(type, values)} <= {_plain_type(field.type), NoneType}:
         try:
             return JsonColumn(pa.array(values, field.type), _NO_POSITIONS)
@@ -48,6 +53,38 @@ def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
     except InvalidRequest:  # JSON cannot state values of the type
         return JsonColumn(pa.nulls(len(values), field.type), np.arange(len(values)))
     return JsonColumn(typed.columns.column(0), np.array([*typed.faults], np.intp))
+
+
+def _lists(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
+    lists = [value if isinstance(value, list) else None for value in values]
+    lengths = np.array([len(items or ()) for items in lists], np.int32)
+    offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+    items = json_column([item for items in lists for item in items or ()], kind.field(0))
+    is_wrong = _is_other(values, list)
+    is_wrong[np.repeat(np.arange(len(values)), lengths)[items.unusable]] = True
+    is_null = pa.array(is_wrong | np.array([items is None for items in lists], np.bool_))
+    found = pa.ListArray.from_arrays(offsets, items.values, mask=is_null)
+    return JsonColumn(found, np.flatnonzero(is_wrong))
+
+
+def _structs(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
+    documents = [value if isinstance(value, dict) else {} for value in values]
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    columns = [
+        json_column([document.get(field.name) for document in documents], field) for field in fields
+    ]
+    is_wrong = _is_other(values, dict)
+    for column in columns:
+        is_wrong[column.unusable] = True
+    is_null = pa.array(is_wrong | np.array([value is None for value in values], np.bool_))
+    arrays = [column.values for column in columns]
+    found = pa.StructArray.from_arrays(arrays, fields=fields, mask=is_null)
+    return JsonColumn(found, np.flatnonzero(is_wrong))
+
+
+def _is_other(values: Sequence[object], kind: type) -> npt.NDArray[np.bool_]:
+    """Which values are neither of the type nor None."""
+    return np.array([not isinstance(value, (kind, NoneType)) for value in values], np.bool_)
 
 
 def _plain_type(kind: pa.DataType) -> type:
@@ -71,8 +108,8 @@ def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
 
 
 def _float(value: object) -> float | None:
-    if isinstance(value, float):
-        return value
+    if isinstance(value, float | Decimal):
+        return float(value)
     if type(value) is int and abs(value) <= _WHOLE_FLOATS:
         return float(value)
     return _NOT_FINITE.get(value) if isinstance(value, str) else None

@@ -32,6 +32,7 @@ _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (lambda kind: types.is_timestamp(kind) and kind.tz is None, "a time like 2024-05-31T12:00:00"),
     (types.is_timestamp, "a time with its zone, like 2024-05-31T12:00:00Z"),
     (types.is_list, "a list of values of its type"),
+    (types.is_struct, "a mapping of its fields"),
 )
 
 
@@ -69,6 +70,11 @@ def _exact(kind: pa.DataType, value: object) -> object:
         if not isinstance(value, list):
             raise TypeError
         return [_exact(kind.value_type, item) for item in value]
+    if types.is_struct(kind):
+        fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
+        if not isinstance(value, dict) or not value.keys() <= fields.keys():
+            raise TypeError
+        return {name: _exact(fields[name], item) for name, item in value.items()}
     if types.is_floating(kind):
         return _exact_float(kind, value)
     keys = typed_keys_from_json(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.key_casts import NO_NUL_FIELD, integer_range
+from lookup_core.keys.key_casts import NO_BLANKS_FIELD, TEXT_FIELDS, integer_range
 
 _LONG_BYTES = 64  # longer keys are hashed one by one, not word by word for the whole column
 MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -179,7 +179,8 @@ class SingleKeys:
         self._seed = seed
         self._integers = integer_range(field.type)
         self._is_text = types.is_string(field.type)
-        self._may_have_nul = field.metadata != NO_NUL_FIELD
+        self._may_have_nul = field.metadata not in TEXT_FIELDS
+        self._ignores_blanks = field.metadata == NO_BLANKS_FIELD
 
     def of(self, value: object) -> SingleKey | None:
         """The key with this value; None for a value that needs `canonical_keys`."""
@@ -191,7 +192,7 @@ class SingleKeys:
 
     def _of_text(self, text: str) -> SingleKey | None:
         try:
-            part = text.encode()
+            part = (text.rstrip(" ") if self._ignores_blanks else text).encode()
         except UnicodeEncodeError:
             return None
         if b"\0" in part and not self._may_have_nul:

@@ -18,7 +18,13 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD, UUID_PATTERN, integer_range
+from lookup_core.keys.key_casts import (
+    NO_BLANKS_FIELD,
+    TEXT_FIELDS,
+    UUID_FIELD,
+    UUID_PATTERN,
+    integer_range,
+)
 from lookup_core.keys.typed_keys import TypedKeys
 
 # The parsers of Python also accept spaces, underscores and other digits.
@@ -116,9 +122,9 @@ def _text(value: object, field: pa.Field) -> str:
     if not isinstance(value, str):
         raise _NotOfType
     value.encode()
-    if field.metadata == NO_NUL_FIELD and "\0" in value:
+    if field.metadata in TEXT_FIELDS and "\0" in value:
         raise UnicodeError(value)
-    return value
+    return value.rstrip(" ") if field.metadata == NO_BLANKS_FIELD else value
 
 
 def _boolean(value: object, _: pa.Field) -> bool:
@@ -149,7 +155,7 @@ def _timestamp(value: object, field: pa.Field) -> datetime:
 
 
 def _decimal(value: object, field: pa.Field) -> Decimal:
-    text = str(value) if type(value) is int else _text(value, field)
+    text = str(value) if type(value) in {int, Decimal} else _text(value, field)
     if not _DECIMAL.fullmatch(text):
         raise _NotOfType
     # Not Arrow's check: a large exponent (1e-9999999) aborts the process in pyarrow 26.

@@ -14,6 +14,9 @@ from lookup_core.keys.typed_keys import TypedKeys
 
 UUID_FIELD = {b"sidelook.type": b"uuid"}  # metadata of a binary(16) key with a text form
 NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # PostgreSQL text cannot contain U+0000
+# Of char(n), which also ignores trailing blanks: its keys have none.
+NO_BLANKS_FIELD = {b"sidelook.type": b"text_without_nul_and_trailing_blanks"}
+TEXT_FIELDS = (NO_NUL_FIELD, NO_BLANKS_FIELD)
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 
@@ -61,7 +64,7 @@ def _nulls_and_faults(
         given_nulls = _null_mask(before)
         nulls |= given_nulls
         refused = np.flatnonzero(_null_mask(after) & ~given_nulls)
-        code = ErrorCode.INVALID_TEXT if field.metadata == NO_NUL_FIELD else ErrorCode.TYPE
+        code = ErrorCode.INVALID_TEXT if field.metadata in TEXT_FIELDS else ErrorCode.TYPE
         faults.update(dict.fromkeys(refused.tolist(), code))
     positions = np.flatnonzero(nulls).astype(np.int32)
     for position in positions.tolist() if faults else ():
@@ -118,6 +121,8 @@ def _narrowed(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _text_without_nul(column: pa.Array, field: pa.Field) -> pa.Array:
     text = column.cast(field.type)
+    if field.metadata == NO_BLANKS_FIELD:
+        text = pc.utf8_rtrim(text, " ")
     has_nul = pc.match_substring(text, "\0")
     return pc.if_else(has_nul, None, text) if pc.any(has_nul).as_py() else text
 
@@ -173,7 +178,7 @@ def _are_timestamps_alike(given: pa.DataType, field: pa.Field) -> bool:
 
 _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
     (lambda given, field: field.metadata == UUID_FIELD and _is_text(given), _uuid_from_text),
-    (lambda given, field: field.metadata == NO_NUL_FIELD and _is_text(given), _text_without_nul),
+    (lambda given, field: field.metadata in TEXT_FIELDS and _is_text(given), _text_without_nul),
     (lambda given, field: given == field.type, lambda column, _: column),
     (_is_wider_integer, _widened),
     (lambda given, field: types.is_integer(given) and types.is_integer(field.type), _narrowed),

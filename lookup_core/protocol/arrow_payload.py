@@ -1,7 +1,7 @@
 """Arrow schemas, record batches and answers in frames; the bytes of a peer are not trusted."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyarrow import types
@@ -71,12 +71,19 @@ def _check_layout(metadata: memoryview, schema: pa.Schema) -> None:
     root = _follow(metadata, 0)
     header = _follow(metadata, root + _field_offset(metadata, root, _HEADER))
     found = _vector_size(metadata, header, _NODES), _vector_size(metadata, header, _BUFFERS)
-    kinds = schema.types
-    kinds += [kind.value_type for kind in kinds if kind.num_fields]
-    expected = len(kinds), sum(kind.num_buffers for kind in kinds)
+    fields = [*_fields_within(schema)]
+    expected = len(fields), sum(field.type.num_buffers for field in fields)
     if found != expected:
         counts = "{} in {} buffers, not {} in {}".format(*found, *expected)
         raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")
+
+
+def _fields_within(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """The fields, and all fields within them."""
+    for field in fields:
+        yield field
+        if types.is_nested(field.type):
+            yield from _fields_within(field.type.field(at) for at in range(field.type.num_fields))
 
 
 def _vector_size(metadata: memoryview, table: int, number: int) -> int:
@@ -135,26 +142,28 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(
-    message: bytes | memoryview, *, offset: int | None = None, may_have_lists: bool = False
+    message: bytes | memoryview, *, offset: int | None = None, may_be_nested: bool = False
 ) -> pa.Schema:
     """The schema in an IPC message, which is at byte `offset` of its frame.
 
-    Raises ProtocolViolation for other bytes, and for types that are not flat (or lists of such).
+    Raises ProtocolViolation for other bytes, and for types that are not flat (or lists and structs
+    of such).
     """
     try:
         schema = pa.ipc.read_schema(_read_message(message, SCHEMA, offset=offset))
-        _read_texts(schema)
+        fields = [*_fields_within(schema)]
+        _read_texts(fields)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise bad_frame("the schema is not an Arrow schema message", offset) from error
-    if len(schema) > MAX_FIELDS:
+    if len(fields) > MAX_FIELDS:
         raise bad_frame(
-            f"a schema may have {MAX_FIELDS} fields, this one has {len(schema)}", offset
+            f"a schema may have {MAX_FIELDS} fields, this one has {len(fields)}", offset
         )
     for field in schema:
-        if not _may_travel(field, may_have_lists=may_have_lists):
+        if not _may_travel(field, may_be_nested=may_be_nested):
             fault = f"field {field.name[:_MAX_QUOTED]!r} has type {str(field.type)[:_MAX_QUOTED]}"
-            lists = ", and lists of them," if may_have_lists else ""
-            raise bad_frame(f"{fault}; only flat types{lists} are allowed", offset)
+            nested = ", lists and structs" if may_be_nested else ""
+            raise bad_frame(f"{fault}; only flat types{nested} are allowed", offset)
     return schema
 
 
@@ -232,18 +241,21 @@ def _read_texts(schema: Iterable[pa.Field]) -> None:
     # Arrow decodes names and time zones on access only; raises UnicodeDecodeError.
     for field in schema:
         _ = field.name, types.is_timestamp(field.type) and field.type.tz
-        if types.is_list(field.type):
-            _read_texts([field.type.value_field])
 
 
-def _may_travel(field: pa.Field, *, may_have_lists: bool) -> bool:
+def _may_travel(field: pa.Field, *, may_be_nested: bool) -> bool:
     kind = field.type
-    if may_have_lists and types.is_list(kind) and _EXTENSION not in (field.metadata or {}):
-        return _may_travel(kind.value_field, may_have_lists=False)
     if _EXTENSION in (field.metadata or {}):
         return False  # which extension types Arrow knows depends on the process
     if types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
         return False  # casts of such values read beyond an array of Arrow
     if types.is_fixed_size_binary(kind) and not kind.byte_width:
         return False  # any number of such values takes no bytes
+    if types.is_list(kind) or types.is_struct(kind):
+        within = [kind.field(at) for at in range(kind.num_fields)]
+        return bool(
+            may_be_nested
+            and within
+            and all(_may_travel(each, may_be_nested=True) for each in within)
+        )
     return any(is_flat(kind) for is_flat in _IS_FLAT)

@@ -223,7 +223,7 @@ def _decoded_opened(channel: int, members: FrameDescription) -> frames.Opened:
         channel=channel,
         credit_records=members.count("credit_records"),
         credit_bytes=members.count("credit_bytes"),
-        columns=decode_schema(members.rest, offset=members.rest_offset, may_have_lists=True),
+        columns=decode_schema(members.rest, offset=members.rest_offset, may_be_nested=True),
         key=members.texts("key"),
         versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
         waits=members.flag_or_false("waits"),

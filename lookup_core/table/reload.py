@@ -53,6 +53,11 @@ def same_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
 def _same_values(left: pa.Array, right: pa.Array) -> Mask:
     if types.is_list(left.type):
         return _same_lists(left, right)
+    if types.is_struct(left.type):
+        is_same = _mask(pc.equal(left.is_valid(), right.is_valid()))
+        for ours, theirs in zip(left.flatten(), right.flatten(), strict=True):
+            is_same &= _same_values(ours, theirs)
+        return is_same
     kind = _BITS.get(left.type, left.type)
     equal = pc.equal(left.view(kind), right.view(kind))
     if not equal.null_count:
@@ -120,22 +125,24 @@ class Reload:
         """Memory in addition to the table's."""
         return self._aside.bytes + self._touched.bytes
 
-    def add(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> None:
+    def add(self, keys: CanonicalKeys, rows: pa.RecordBatch, has_row: Mask) -> None:
         """Add a batch of the snapshot; a key may be in several batches.
+
+        A key without a row here, because its row cannot be read, becomes a hole.
 
         Raises BackendError if there is no room: then the reload must be dropped.
         """
         count = keys.size
-        keys, rows = self._untouched(keys, rows)
+        keys, rows, has_row = self._untouched(keys, rows, has_row)
         found, aside = self._table.find(keys), self._aside.find(keys)
         is_known = found != ABSENT
-        is_several = key_repeats(keys) | (aside != ABSENT)
-        is_several |= is_known & self._table.is_marked(found)
-        is_same = self._is_same(found, rows, which=is_known & ~is_several)
-        self._set_aside(keys, rows, is_new=~is_several & ~is_same, row_count=count)
+        is_hole = ~has_row | key_repeats(keys) | (aside != ABSENT)
+        is_hole |= is_known & self._table.is_marked(found)
+        is_same = self._is_same(found, rows, which=is_known & ~is_hole)
+        self._set_aside(keys, rows, is_new=~is_hole & ~is_same, row_count=count)
         self._table.mark(found[is_same])
-        if is_several.any():
-            self._punch(keys.take(np.flatnonzero(is_several).astype(np.int32)))
+        if is_hole.any():
+            self._punch(keys.take(np.flatnonzero(is_hole).astype(np.int32)))
         self.row_count += count
 
     def touch(self, keys: CanonicalKeys) -> None:
@@ -163,12 +170,12 @@ class Reload:
         self._touched.check_invariants()
 
     def _untouched(
-        self, keys: CanonicalKeys, rows: pa.RecordBatch
-    ) -> tuple[CanonicalKeys, pa.RecordBatch]:
+        self, keys: CanonicalKeys, rows: pa.RecordBatch, has_row: Mask
+    ) -> tuple[CanonicalKeys, pa.RecordBatch, Mask]:
         if not len(self._touched):
-            return keys, rows
+            return keys, rows, has_row
         kept = np.flatnonzero(self._touched.find(keys) == ABSENT).astype(np.int32)
-        return keys.take(kept), rows.take(pa.array(kept))
+        return keys.take(kept), rows.take(pa.array(kept)), has_row[kept]
 
     def _is_same(self, found: Slots, rows: pa.RecordBatch, *, which: Mask) -> Mask:
         is_same = np.zeros(len(found), np.bool_)

@@ -45,7 +45,7 @@ class TableLoad:
         self._begin(snapshot, now)
         for change in changes:
             assert isinstance(change, RowChanges)  # a snapshot has rows only
-            self._reload.add(self._canonical(change.keys), change.rows)
+            self._reload.add(self._canonical(change.keys), change.rows, change.has_row)
 
     def finish(self, now: float) -> bool:
         """Replace the table by the snapshot.

@@ -3,7 +3,8 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+import pyarrow as pa
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import nearest_name
@@ -17,11 +18,12 @@ from lookup_core.settings import (
     OnMissingSettings,
     RetrySettings,
 )
+from lookup_core.type_texts import parsed_type
 from service.config.cache import Cache
 from service.config.quantity import count, duration, duration_text, factor
 from service.config.refresh import FittingRefresh, Refresh
 from service.config.section import Section, copied, written
-from service.config.source import Source
+from service.config.source import ParquetSource, Source
 
 
 class Batch(Section):
@@ -102,6 +104,14 @@ def _no_retry(delay: str, retries: str) -> ValueError:
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
+def _known_type(text: str) -> str:
+    parsed_type(text)
+    return text
+
+
+TypeText = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_known_type)]
+
+
 class DimensionConfig(Section):
     """A dimension: its source, its key, and the rules for its lookups."""
 
@@ -109,6 +119,11 @@ class DimensionConfig(Section):
     key: tuple[ColumnName, ...] = Field(description="columns of the key, in order")
     columns: tuple[ColumnName, ...] | None = Field(
         default=None, description="columns that lookups may read; default: all but the key"
+    )
+    types: dict[ColumnName, TypeText] | None = Field(
+        default=None,
+        examples=[{"attrs": "struct<a int, b string>", "price": "decimal(18,4)"}],
+        description="types of columns in Spark's notation; default: see docs/types.md",
     )
     match: Match | None = Field(
         default=None,
@@ -151,6 +166,22 @@ class DimensionConfig(Section):
         if both:
             raise ValueError(f"{', '.join(both)}: part of the key; remove it from columns")
         return names
+
+    @field_validator("types", mode="after")
+    @classmethod
+    def _are_types_of_offered_columns(
+        cls, types: dict[str, str] | None, info: ValidationInfo
+    ) -> dict[str, str] | None:
+        if types is not None and isinstance(info.data.get("source"), ParquetSource):
+            raise ValueError("has no effect on a Parquet file, which has exact types; remove it")
+        # Without a list of columns, only the table knows them.
+        offered = info.data.get("columns")
+        for name in types or {}:
+            if name in info.data.get("key", ()):
+                raise ValueError(f"{name}: part of the key; remove it from types")
+            if offered is not None and name not in offered:
+                raise ValueError(f"{name}: not listed in columns{nearest_name(name, offered)}")
+        return types
 
     @field_validator("versions", mode="after")
     @classmethod
@@ -221,6 +252,10 @@ class DimensionConfig(Section):
                 "dimension: every waiting lookup would time out; raise timeout, or lower this"
             )
         return wait_s
+
+    def arrow_types(self) -> dict[str, pa.DataType]:
+        """Return the requested types of columns."""
+        return {name: parsed_type(text) for name, text in (self.types or {}).items()}
 
     def engine_settings(self, name: str) -> DimensionSettings:
         """Return the settings for the engine, in seconds and bytes."""

@@ -92,6 +92,14 @@ LISTS = pa.record_batch(
     ],
     ["texts", "numbers"],
 )
+STRUCTS = pa.record_batch(
+    {
+        "s": pa.array(
+            [{"a": 1, "b": ["x", "y"]}, {"a": None, "b": None}, None],
+            pa.struct({"a": pa.int32(), "b": pa.list_(pa.utf8())}),
+        )
+    }
+)
 FLAT = pa.record_batch(
     [
         pa.array(["abc", None, "é"]),
@@ -111,9 +119,11 @@ FLAT = pa.record_batch(
         (LISTS.slice(1, 3), [10, 0, 0], 10),
         (LISTS.slice(0, 0), [], 0),
         (pa.record_batch({"a": ["abc", ""], "b": [[1], [1, 2]]}), [3 + 8, 16], 3 + 16),
+        (STRUCTS, [4 + 2, 4, 4], 4 + 2),
+        (STRUCTS.slice(1, 2), [4, 4], 4),
         (pa.record_batch([], []), [], 0),
     ],
-    ids=["flat", "lists", "slice", "no rows", "unlike", "no columns"],
+    ids=["flat", "lists", "slice", "no rows", "unlike", "structs", "their slice", "no columns"],
 )
 def test_row_bytes_are_lengths_and_widths(
     rows: pa.RecordBatch, expected: list[int], most: int

@@ -25,6 +25,7 @@ COLUMNS = pa.schema(
         "tags": pa.list_(pa.utf8()),
         "days": pa.list_(pa.date32()),
         "mark": pa.binary(2),
+        "owner": pa.struct({"name": pa.utf8(), "tags": pa.list_(pa.int8())}),
     }
 )
 CET = dt.timezone(dt.timedelta(hours=1))
@@ -67,6 +68,8 @@ def refusal(values: dict[str, object]) -> str:
         ),
         *(("tags", ["a", "b"], ["a", "b"]), ("tags", [], [])),
         ("days", ["1970-01-01", None], [EPOCH.date(), None]),
+        ("owner", {"name": "a"}, {"name": "a", "tags": None}),
+        ("owner", {"tags": [1, None]}, {"name": None, "tags": [1, None]}),
     ],
 )
 def test_values_take_the_exact_type(name: str, given: object, expected: object) -> None:
@@ -111,6 +114,7 @@ def test_other_columns_are_null() -> None:
         ("photo", ["/w", 5], "write base64 in quotes"),
         ("tags", ["a", ("a",), [5]], "write a list of values of its type"),
         ("mark", ["ab"], "leave it out"),
+        ("owner", ["a", {"nam": "a"}, {"tags": 1}], "write a mapping of its fields"),
     ],
 )
 def test_unfit_values_are_refused(name: str, unfit: list[object], remedy: str) -> None:

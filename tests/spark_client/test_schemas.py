@@ -66,9 +66,15 @@ CAST: list[tuple[spark.DataType, pa.DataType]] = [
     (spark.TimestampNTZType(), pa.timestamp("ms")),
     (spark.ArrayType(spark.LongType()), pa.list_(pa.uint32())),
     (spark.ArrayType(spark.TimestampType()), pa.list_(pa.timestamp("us", "UTC"))),
+    (spark.ArrayType(spark.ArrayType(spark.LongType())), pa.list_(pa.list_(pa.int64()))),
+    (
+        spark.StructType([spark.StructField("a", spark.ArrayType(spark.ByteType()))]),
+        pa.struct({"a": pa.list_(pa.int8())}),
+    ),
 ]
 NONE: list[spark.DataType] = [
-    spark.StructType([spark.StructField("a", spark.LongType())]),
+    spark.StructType([]),
+    spark.StructType([spark.StructField("a", spark.NullType())]),
     spark.MapType(spark.StringType(), spark.StringType()),
     spark.ArrayType(spark.MapType(spark.StringType(), spark.StringType())),
     spark.DayTimeIntervalType(),
@@ -100,10 +106,9 @@ def test_columns_have_one_spark_type(expected: spark.DataType, arrow: pa.DataTyp
     "arrow",
     [
         pa.decimal256(39, 0),
-        pa.list_(pa.list_(pa.int64())),
         pa.list_(pa.decimal256(39, 0)),
         pa.null(),
-        pa.struct({"a": pa.int8()}),
+        pa.struct({"a": pa.decimal256(39, 0)}),
     ],
     ids=str,
 )

@@ -11,8 +11,14 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension.dimension_events import FetchedRows
-from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.rows import as_described, checked_rows, no_rows, parsed_snapshot
+from service.connectors.postgres.column_values import ELEMENTS, DecodedColumn, checked_text
+from service.connectors.postgres.rows import (
+    as_described,
+    checked_rows,
+    no_rows,
+    parsed_snapshot,
+    refuse_unfit,
+)
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known at run time
@@ -89,38 +95,13 @@ def _starts(steps: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     return starts[:size]
 
 
-_EPOCH_DAYS = 10_957  # from 1970 to PostgreSQL's epoch, 2000
-_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Element:
-    type: pa.DataType
-    numbers: npt.DTypeLike
-    epoch: int = 0
-
-
-# {oid of the element type, the same on every server: its values}
-_ELEMENTS = {
-    16: _Element(pa.bool_(), np.bool_),
-    20: _Element(pa.int64(), np.int64),
-    21: _Element(pa.int16(), np.int16),
-    23: _Element(pa.int32(), np.int32),
-    700: _Element(pa.float32(), np.float32),
-    701: _Element(pa.float64(), np.float64),
-    1082: _Element(pa.date32(), np.int32, _EPOCH_DAYS),
-    1114: _Element(pa.timestamp("us"), np.int64, _EPOCH_US),
-    1184: _Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
-}
-
-
 def rows_of_blocks(
     blocks: Sequence[Any], table: PostgresTable, *, key_count: int, has_snapshot: bool = False
 ) -> FetchedRows:
     """The rows of blocks: ordinals, columns, perhaps the snapshot.
 
     Raises BackendError as `checked_rows` and `as_described`; `backend_rejected` for text that is
-    not UTF-8.
+    not UTF-8, and `key_rejected` for values that do not fit their columns.
     """
     snapshot = None
     if has_snapshot:
@@ -130,23 +111,34 @@ def rows_of_blocks(
     if first is None:  # aggregates of no rows
         return replace(no_rows(table), snapshot=snapshot)
     ordinals = BinaryArray.read(first, np.int64).values
-    readings = zip(others, table.columns, strict=True)
-    columns = [_column(block, name, reading) for block, (name, reading) in readings]
-    fetched = checked_rows(ordinals, columns, table, key_count=key_count)
+    columns = columns_of_blocks(others, table.columns)
+    refuse_unfit(columns, table)
+    arrays = [column.values for column in columns]
+    fetched = checked_rows(ordinals, arrays, table, key_count=key_count)
     return replace(fetched, snapshot=snapshot)
 
 
-def _column(block: bytes | None, name: str, reading: ColumnReading) -> pa.Array:
+def columns_of_blocks(
+    blocks: Sequence[bytes | None], columns: Sequence[tuple[str, ColumnReading]]
+) -> list[DecodedColumn]:
+    """The columns of at least one row; raises as `rows_of_blocks`, but not for unfit values."""
+    readings = zip(blocks, columns, strict=True)
+    return [_column(block, name, reading) for block, (name, reading) in readings]
+
+
+def _column(block: bytes | None, name: str, reading: ColumnReading) -> DecodedColumn:
     assert block is not None  # there are rows
     with as_described(name, reading):
         if reading.to_bytes is None:
-            return _of_one_width(block, reading.type)
+            return DecodedColumn(_of_one_width(block, reading.type))
         values = _of_any_length(block)
-        return values if types.is_binary(reading.type) else _text(values).cast(reading.type)
+        if not types.is_binary(reading.sent):
+            values = checked_text(values).cast(reading.sent)
+        return DecodedColumn(values) if reading.decode is None else reading.decode(values)
 
 
 def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
-    element = _ELEMENTS.get(element_oid(block))
+    element = ELEMENTS.get(element_oid(block))
     are_integers = types.is_integer(kind) and element is not None and types.is_integer(element.type)
     if element is None or not (element.type == kind or are_integers):  # the cast checks ranges
         raise pa.ArrowInvalid("the elements have another type")
@@ -164,13 +156,3 @@ def _of_any_length(block: bytes) -> pa.BinaryArray:
     is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
     content = pa.py_buffer(block).slice(lengths.end)
     return pa.Array.from_buffers(pa.binary(), size, [is_valid, pa.py_buffer(offsets), content])
-
-
-def _text(values: pa.BinaryArray) -> pa.StringArray:
-    text = values.view(pa.utf8())
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid as error:
-        detail = "the table holds text that is not UTF-8"
-        raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
-    return text

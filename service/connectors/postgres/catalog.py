@@ -6,14 +6,17 @@ from typing import Any, Protocol, TypeAlias
 from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
+from lookup_core.type_texts import type_text
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     MAX_NAME_BYTES,
+    ColumnReading,
     KeySending,
     PostgresTable,
     PostgresType,
     column_reading,
     key_sending,
+    requested_reading,
 )
 
 
@@ -63,21 +66,28 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.oid = pg_catalog.to_regclass($1)
 """
 
-# A domain is resolved to its base type, with the innermost modifier.
+# A domain is resolved to its base type, with the innermost modifier, and an array to its elements.
 _COLUMNS = """
 WITH RECURSIVE layer AS (
-    SELECT a.attnum, a.attname, a.atttypid AS type_id, a.atttypmod AS modifier, 0 AS depth
+    SELECT a.attnum, a.attname, a.atttypid AS type_id, a.atttypmod AS modifier, 0 AS depth,
+           false AS is_array, false AS is_domain
     FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL
-    SELECT l.attnum, l.attname, t.typbasetype,
-           CASE WHEN t.typtypmod >= 0 THEN t.typtypmod ELSE l.modifier END, l.depth + 1
-    FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id AND t.typtype = 'd'
+    SELECT l.attnum, l.attname, coalesce(e.oid, t.typbasetype),
+           CASE WHEN t.typtypmod >= 0 THEN t.typtypmod ELSE l.modifier END, l.depth + 1,
+           l.is_array OR e.oid IS NOT NULL, l.is_domain OR t.typtype = 'd'
+    FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
+    LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid AND NOT l.is_array
+    WHERE t.typtype = 'd' OR e.oid IS NOT NULL
 )
 SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
-       t.typname AS type_name, n.nspname = 'pg_catalog' AS is_builtin,
+       t.typname AS type_name, n.nspname AS type_schema, n.nspname = 'pg_catalog' AS is_builtin,
        coalesce(o.collisdeterministic, true) AS has_exact_equality,
-       l.depth > 0 AS is_domain, t.typtype = 'e' AS is_enum,
+       l.is_domain, l.is_array, t.typtype = 'e' AS is_enum,
+       ARRAY(SELECT x.attname::text FROM pg_catalog.pg_attribute x
+             WHERE t.typtype = 'c' AND x.attrelid = t.typrelid AND x.attnum > 0
+                   AND NOT x.attisdropped ORDER BY x.attnum) AS attributes,
        NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
        a.attgenerated <> '' AS is_generated,
        pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT') AS may_be_read
@@ -114,6 +124,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     columns = {record["name"]: record for record in await run(_COLUMNS, [entry["oid"]])}
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
+    _refuse_unused_types(settings, names)
     if not names:
         reason = "no column other than the key; list columns, for example the key"
         raise _unavailable(settings, reason)
@@ -121,14 +132,15 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         schema_name=entry["schema_name"],
         name=entry["table_name"],
         keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
-        columns=tuple((name, column_reading(_type(columns[name]))) for name in names),
+        columns=tuple((name, _reading(settings, columns[name])) for name in names),
         table_id=entry["oid"],
         primary_key=_readable(columns, entry["primary_key"]),
         reports_rows=_has_exact_changes(
             entry,
             key=[columns[name] for name in settings.key],
             columns=[columns[name] for name in names],
-        ),
+        )
+        and not settings.types,  # else values of the changelog may have other types
         has_full_identity=entry["has_full_identity"],
         versions=settings.versions,
     )
@@ -187,10 +199,33 @@ def _readable(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tupl
     return tuple(column["name"] for column in found) if are_readable else ()
 
 
+def _refuse_unused_types(settings: PostgresSettings, names: Sequence[str]) -> None:
+    for name in settings.types:
+        if name not in names:
+            reason = f"types: no column {name} among the columns{nearest_name(name, names)}"
+            raise _unavailable(settings, reason)
+
+
+def _reading(settings: PostgresSettings, column: CatalogRow) -> ColumnReading:
+    name, kind = column["name"], _type(column)
+    wanted = settings.types.get(name)
+    reading = column_reading(kind) if wanted is None else requested_reading(kind, wanted)
+    if isinstance(reading, str):
+        raise _unavailable(settings, f"types: column {name} is not {type_text(wanted)}: {reading}")
+    return reading
+
+
 def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:
     sending = key_sending(column["name"], _type(column))
     if isinstance(sending, str):
         raise _unavailable(settings, f"key column {column['name']}: {sending}")
+    if not sending.has_exact_equality and (settings.is_followed or settings.is_whole):
+        reason = (
+            f"key column {column['name']}: its type or collation treats different texts as equal, "
+            "so a change does not identify the cached keys; use cache.mode partial with a short "
+            "cache.ttl, and remove refresh, or use a key of type text"
+        )
+        raise _unavailable(settings, reason)
     return sending
 
 
@@ -200,6 +235,10 @@ def _type(column: CatalogRow) -> PostgresType:
         is_builtin=column["is_builtin"],
         modifier=column["modifier"],
         has_exact_equality=column["has_exact_equality"],
+        is_array=column["is_array"],
+        is_enum=column["is_enum"],
+        schema_name=column["type_schema"],
+        attributes=tuple(column["attributes"]),
     )
 
 
@@ -248,12 +287,11 @@ def _is_exact(column: CatalogRow, has_full_identity: bool) -> bool:  # noqa: FBT
     stored out of line: texts have a placeholder then, others may be NULL.
     """
     is_default_for_null = column["may_be_null"] and column["has_default"]
-    if is_default_for_null or column["is_generated"] or column["is_domain"]:
+    is_other = column["is_generated"] or column["is_domain"] or column["is_array"]
+    if is_default_for_null or is_other:
         return False
-    if column["is_enum"]:
-        return True
     if not column["is_builtin"]:
-        return False
+        return bool(column["is_enum"])
     name = column["type_name"]
     if name == "bytea":
         return has_full_identity

@@ -15,6 +15,8 @@ from pyarrow import types
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.type_texts import type_text
+from service.connectors.postgres.column_values import DecodedColumn
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -37,7 +39,7 @@ def rows_of_records(
 ) -> FetchedRows:
     """The rows of records: ordinal, columns, perhaps the snapshot.
 
-    Raises BackendError as `checked_rows` and `as_described`.
+    Raises BackendError as `checked_rows`, `as_described` and `refuse_unfit`.
     """
     columns = list(zip(*records, strict=False))  # all records have the same length
     snapshot = None
@@ -52,19 +54,22 @@ def rows_of_records(
     ordinals, *values = columns
     if len(values) != len(table.columns):
         values = []  # refused by `checked_rows`
-    arrays = [_column(*each) for each in zip(values, table.columns, strict=False)]
+    read = [_column(*each) for each in zip(values, table.columns, strict=False)]
+    refuse_unfit(read, table)
+    arrays = [column.values for column in read]
     fetched = checked_rows(np.array(ordinals, np.int64), arrays, table, key_count=key_count)
     return replace(fetched, snapshot=snapshot)
 
 
-def _column(values: Sequence[Any], described: tuple[str, ColumnReading]) -> pa.Array:
+def _column(values: Sequence[Any], described: tuple[str, ColumnReading]) -> DecodedColumn:
     name, reading = described
     with as_described(name, reading):
         # One value decides: a column of a result has one type. Arrow would accept 1.5 as 1.
         first = next((value for value in values if value is not None), None)
-        if first is not None and not _is_of(reading.type, first):
+        if first is not None and not _is_of(reading.sent, first):
             raise TypeError
-        return pa.array(values, reading.type)
+        array = pa.array(values, reading.sent)
+        return DecodedColumn(array) if reading.decode is None else reading.decode(array)
 
 
 def _is_of(kind: pa.DataType, value: object) -> bool:
@@ -90,6 +95,18 @@ def checked_rows(
         raise BackendError(ErrorCode.INTERNAL, detail)
     rows = pa.record_batch(columns, schema=table.schema.columns)
     return FetchedRows((ordinals - 1).astype(np.int32), rows)
+
+
+def refuse_unfit(columns: Sequence[DecodedColumn], table: PostgresTable) -> None:
+    """Raise BackendError `key_rejected` if a value does not fit its column.
+
+    The batch is halved then, until the key of the row is alone.
+    """
+    for column, (name, reading) in zip(columns, table.columns, strict=False):
+        if column.unfit.size:
+            remedy = f"types: {{{name}: string}} reads the column as text"
+            detail = f"column {name}: a value does not fit {type_text(reading.type)}; {remedy}"
+            raise BackendError(ErrorCode.KEY_REJECTED, detail)
 
 
 def no_rows(table: PostgresTable) -> FetchedRows:

@@ -1,10 +1,11 @@
 """Settings of one PostgreSQL table, and the DSN from a file that may be rotated."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import structlog
 
 from lookup_core.dimension_schema import VersionColumns
@@ -25,6 +26,7 @@ class PostgresSettings:
     table: str
     key: tuple[str, ...]
     columns: tuple[str, ...] | None = None  # None: all but the key
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # {column: requested type}
     max_connections: int = 4  # of a pool
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
@@ -32,6 +34,7 @@ class PostgresSettings:
     versions: VersionColumns | None = None  # the validity of each row of a key
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot
     has_triggers: bool = False  # as the source of the feed
+    is_whole: bool = False  # the cache holds the table: its keys are not compared by the database
     require_index: bool = False  # refuse a table that each query would read completely
     pgbouncer: bool = False  # transaction pooling: no session state, no prepared statements
     # Read for each connection if the password is rotated; `dsn` is the value at startup.
@@ -61,6 +64,7 @@ class PostgresSettings:
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
             "jit": "off",  # compilation takes longer than any batch of index lookups
             "row_security": "off",  # rows hidden by a policy are an error, not missing
+            "intervalstyle": "postgres",
         }
 
     @property

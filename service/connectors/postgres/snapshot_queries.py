@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
@@ -12,9 +13,10 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
 from service.connectors.ports.split_read import loaded_rows
-from service.connectors.postgres.blocks import rows_of_blocks
+from service.connectors.postgres.blocks import columns_of_blocks
 from service.connectors.postgres.queries import blocks_query, columns_sql
 from service.connectors.postgres.table import (
+    AS_TEXT,
     ColumnReading,
     KeySending,
     PostgresTable,
@@ -137,6 +139,8 @@ def with_keys(table: PostgresTable) -> PostgresTable:
 def _key_reading(sending: KeySending) -> ColumnReading:
     if sending.field.metadata == UUID_FIELD:
         return _UUID
+    if types.is_string(sending.field.type):
+        return AS_TEXT  # char(n) has no trailing blanks then
     kind, modifier = sending.field.type, -1
     if types.is_decimal(kind):
         modifier = (kind.precision << 16 | kind.scale) + 4  # as in the catalog
@@ -162,12 +166,21 @@ def _range(columns: Sequence[RangeColumn], first: Bound | None, end: Bound | Non
 def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
     """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
 
-    Raises BackendError `schema_changed` if they do not fit the described table.
+    A row with a value that does not fit its column is reported without its values. Raises
+    BackendError `schema_changed` if the rows do not fit the described table.
     """
-    fetched = rows_of_blocks(blocks, with_keys(table), key_count=1)
-    columns, schema = fetched.rows.columns, table.schema
-    keys = [column.cast(field.type) for column, field in zip(columns, schema.key, strict=False)]
+    ordinals, *sent = blocks
+    schema = table.schema
+    if ordinals is None:  # aggregates of no rows
+        none = [pa.RecordBatch.from_pylist([], each) for each in (schema.key, schema.columns)]
+        return loaded_rows(*none)
+    read = columns_of_blocks(sent, with_keys(table).columns)
+    keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
+    has_row = np.ones(len(keys[0]), np.bool_)
+    for column in read:
+        has_row[column.unfit] = False
     return loaded_rows(
         pa.record_batch(keys, schema=schema.key),
-        pa.record_batch(columns[len(keys) :], schema=schema.columns),
+        pa.record_batch([column.values for column in read[len(keys) :]], schema=schema.columns),
+        has_row,
     )

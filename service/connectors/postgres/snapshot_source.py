@@ -50,7 +50,8 @@ FROM pg_catalog.pg_settings s JOIN (VALUES
     ('statement_timeout', '{_QUERY_TIMEOUT_S * 1000:.0f}'), ('transaction_timeout', '0'),
     ('idle_in_transaction_session_timeout', '0'), ('client_connection_check_interval', '1000'),
     ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'),
-    ('jit', 'off'), ('row_security', 'off'), ('max_parallel_workers_per_gather', '0')
+    ('jit', 'off'), ('row_security', 'off'), ('intervalstyle', 'postgres'),
+    ('max_parallel_workers_per_gather', '0')
 ) AS w (name, value) ON w.name = s.name
 """  # noqa: S608  constants only
 _NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL

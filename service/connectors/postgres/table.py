@@ -1,14 +1,24 @@
 """PostgreSQL table as the catalog describes it, with its types as Arrow types."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
+from lookup_core.type_texts import type_text
+from service.connectors.postgres.column_values import (
+    Decode,
+    DecodedColumn,
+    checked_text,
+    exact_decimals,
+    lists_of_arrays,
+    parsed_json,
+)
 
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 _MAX_DIGITS = 38  # of a decimal128, and of Spark
@@ -22,6 +32,32 @@ class PostgresType:
     is_builtin: bool  # in pg_catalog; an extension's type may have any name
     modifier: int = -1  # precision and the like; -1: none
     has_exact_equality: bool = True  # false under a nondeterministic collation
+    is_array: bool = False  # of elements of the type
+    is_enum: bool = False
+    schema_name: str = "pg_catalog"
+    attributes: tuple[str, ...] = ()  # of a composite type
+
+    @property
+    def sql_name(self) -> str:
+        """Schema and name, quoted, without the modifier."""
+        return f"{quoted(self.schema_name)}.{quoted(self.name)}"
+
+    @property
+    def base_name(self) -> str:
+        """The name of a builtin type; `enum`, `citext` or `other` for others."""
+        if self.is_builtin:
+            return self.name
+        return "enum" if self.is_enum else "citext" if self.name == "citext" else "other"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it is numeric, with or without precision."""
+        return self.base_name == "numeric"
+
+    @property
+    def is_document(self) -> bool:
+        """Whether its values are JSON documents."""
+        return self.base_name in {"json", "jsonb"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +67,13 @@ class ColumnReading:
     type: pa.DataType
     expression: Callable[[str], str] = str  # from the column's quoted name; `str`: the name
     to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
+    decode: Decode | None = None  # from the values as they are sent
+    sent_type: pa.DataType | None = None  # of the values before `decode`; None: the type
+
+    @property
+    def sent(self) -> pa.DataType:
+        """The Arrow type of the values that the expression yields."""
+        return self.type if self.sent_type is None else self.sent_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +86,24 @@ class KeySending:
 
     field: pa.Field
     sql_type: str  # of the elements; the exact type of the column, else no index is used
+    is_enum: bool = False
+    equals: str = "="  # the operator
+    has_exact_equality: bool = True  # false: different texts may be equal to the database
 
     def array(self, number: int) -> str:
         """The SQL expression of the query's argument with this number."""
+        if self.is_enum:
+            return _LABELS.format(number=number, sql_type=self.sql_type)
         sent = "text::" if types.is_integer(self.field.type) else ""
-        sent = "text[]::" if types.is_temporal(self.field.type) else sent
+        is_text = types.is_temporal(self.field.type) or types.is_string(self.field.type)
+        sent = "text[]::" if is_text and self.sql_type != "text" else sent
         return f"${number}::{sent}{self.sql_type}[]"
 
 
 def column_reading(kind: PostgresType) -> ColumnReading:
     """How columns of the type are read: in an exact Arrow type, or as text."""
+    if kind.is_array:
+        return _array_reading(kind, column_reading(replace(kind, is_array=False)).type)
     decimal = _decimal(kind)
     if decimal is not None:
         return ColumnReading(
@@ -60,28 +111,104 @@ def column_reading(kind: PostgresType) -> ColumnReading:
             lambda name: f"NULLIF({name}, numeric 'NaN')",
             lambda value: f"textsend(numeric_out({value})::text)",
         )
-    return (_COLUMNS.get(kind.name) if kind.is_builtin else None) or _AS_TEXT
+    return _COLUMNS.get(kind.base_name, AS_TEXT)
+
+
+def requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading | str:
+    """How columns of the type are read as another one, or the reason why they cannot be."""
+    usual = column_reading(kind)
+    if wanted == usual.type:
+        return usual
+    if types.is_string(wanted):
+        return AS_TEXT
+    found = _requested_reading(kind, wanted)
+    if found is not None:
+        return found
+    more: Sequence[str] = ("decimal(p,s)",) if kind.is_numeric else ()
+    more = ("struct<…>", "array<…>") if kind.is_document else more
+    more = (f"struct<…> of {', '.join(kind.attributes)}",) if kind.attributes else more
+    more = [f"array<{form}>" for form in ("string", *more)] if kind.is_array else more
+    return f"can be read as {', '.join(dict.fromkeys((type_text(usual.type), 'string', *more)))}"
+
+
+def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading | None:
+    if kind.is_array:
+        element = wanted.value_type if types.is_list(wanted) else pa.null()
+        if types.is_string(element) or (kind.is_numeric and types.is_decimal(element)):
+            return _array_reading(kind, element)
+        is_readable = _requested_reading(replace(kind, is_array=False), element) is not None
+        return _json_reading(wanted, "to_json({})::text") if is_readable else None
+    if kind.is_numeric and types.is_decimal(wanted):
+        decode = partial(exact_decimals, kind=wanted)
+        return replace(AS_TEXT, type=wanted, decode=decode, sent_type=pa.utf8())
+    if kind.is_document and types.is_nested(wanted):
+        return _json_reading(wanted, "{}::text")
+    if kind.attributes and types.is_struct(wanted):
+        names = {wanted.field(at).name for at in range(wanted.num_fields)}
+        return _json_reading(wanted, "to_json({})::text") if names <= {*kind.attributes} else None
+    return None
 
 
 def key_sending(name: str, kind: PostgresType) -> KeySending | str:
     """How keys of the type are sent, or the reason why the type cannot be a key."""
-    if not kind.has_exact_equality:
-        return "its collation treats different texts as equal; use one that is deterministic"
-    decimal = _decimal(kind)
+    decimal = None if kind.is_array else _decimal(kind)
     if decimal is not None:
         return KeySending(pa.field(name, decimal), "numeric")
-    if not kind.is_builtin or kind.name not in _KEY_TYPES:
-        return f"{kind.name} {_KEY_REFUSALS.get(kind.name, 'cannot be a key; use another column')}"
-    if kind.name == "uuid":
+    if kind.is_array or kind.base_name not in _KEY_TYPES:
+        refusal = _KEY_REFUSALS.get(kind.base_name, "cannot be a key; use another column")
+        return f"{kind.name}{'[]' * kind.is_array} {refusal}"
+    if kind.base_name == "uuid":
         return KeySending(pa.field(name, pa.binary(16), metadata=UUID_FIELD), "uuid")
-    if kind.name in {"text", "varchar"}:
-        return KeySending(pa.field(name, pa.utf8(), metadata=NO_NUL_FIELD), "text")
-    return KeySending(pa.field(name, _COLUMNS[kind.name].type), kind.name)
+    field = pa.field(name, pa.utf8(), metadata=NO_NUL_FIELD)
+    match kind.base_name:
+        case "enum":
+            sending = KeySending(field, kind.sql_name, is_enum=True)
+        case "citext":
+            equals = f"OPERATOR({quoted(kind.schema_name)}.=)"
+            sending = KeySending(field, kind.sql_name, equals=equals, has_exact_equality=False)
+        case "bpchar":
+            sending = KeySending(field.with_metadata(NO_BLANKS_FIELD), "bpchar")
+        case "text" | "varchar":
+            sending = KeySending(field, "text")
+        case other:
+            sending = KeySending(pa.field(name, _COLUMNS[other].type), other)
+    return sending if kind.has_exact_equality else replace(sending, has_exact_equality=False)
+
+
+def _array_reading(kind: PostgresType, element: pa.DataType) -> ColumnReading:
+    """Arrays as lists, in PostgreSQL's binary form; elements are cast to a builtin type."""
+    is_cast = types.is_decimal(element) or kind.base_name not in _COLUMNS
+    is_text = is_cast or (types.is_string(element) and kind.base_name != "bpchar")
+    sql_type = "text" if is_text else kind.name
+
+    def decode_elements(values: pa.BinaryArray) -> DecodedColumn:
+        if types.is_binary(element):
+            return DecodedColumn(values)
+        texts = checked_text(values)
+        return exact_decimals(texts, element) if types.is_decimal(element) else DecodedColumn(texts)
+
+    return ColumnReading(
+        pa.list_(element),
+        lambda name: f"array_send({name}::{sql_type}[])",
+        str,
+        partial(lists_of_arrays, element=element, decode=decode_elements),
+        pa.binary(),
+    )
+
+
+def _json_reading(kind: pa.DataType, expression: str) -> ColumnReading:
+    return ColumnReading(
+        kind,
+        expression.format,
+        _sent_by("textsend"),
+        partial(parsed_json, kind=kind),
+        pa.utf8(),
+    )
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:
     """The exact Arrow type of a numeric(precision, scale), None for other types."""
-    if kind.name != "numeric" or not kind.is_builtin or kind.modifier < 0:
+    if not kind.is_numeric or kind.modifier < 0:
         return None
     packed = kind.modifier - 4  # VARHDRSZ; then precision in the high half, scale in 11 bits
     precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
@@ -98,7 +225,7 @@ def _sent_by(function: str) -> Callable[[str], str]:
     return lambda value: f"{function}({value})"
 
 
-_AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
+AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
 _TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
 _COLUMNS = {
     "int2": ColumnReading(pa.int16()),
@@ -120,18 +247,24 @@ _COLUMNS = {
         _between("timestamptz", "0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00"),
     ),
 }
-# Types with exact equality; keys have the Arrow type of columns, but uuids are bytes.
+# Keys have the Arrow type of columns, but uuids are bytes, and char(n) has no trailing blanks.
 _KEY_TYPES = frozenset(
-    {"int2", "int4", "int8", "bool", "text", "varchar", "bytea", "uuid"}
-    | {"date", "timestamp", "timestamptz"}
+    {"int2", "int4", "int8", "bool", "text", "varchar", "bpchar", "bytea", "uuid"}
+    | {"date", "timestamp", "timestamptz", "enum", "citext"}
 )
 _KEY_REFUSALS = {
-    "bpchar": "cannot be a key: char(n) ignores trailing blanks; use varchar or text",
-    "citext": "cannot be a key: it ignores case; use text",
     "float4": "cannot be a key: floating point has no exact equality; use another column",
     "float8": "cannot be a key: floating point has no exact equality; use another column",
     "numeric": "cannot be a key; use numeric(p,s) with p of at most 38 and s of at most p",
 }
+
+# The labels of the texts $number in their order. A label that the enum lacks is NULL, which matches
+# no row; a cast of the text would fail the query.
+_LABELS = (
+    "ARRAY(SELECT l.label FROM unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
+    " LEFT JOIN unnest(enum_range(NULL::{sql_type})) AS l (label) ON l.label::text = s.text"
+    " ORDER BY s.at)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def json_rows(rows: pa.RecordBatch, has_row: npt.NDArray[np.bool_]) -> Iterator[
 def is_plain(field: pa.Field) -> bool:
     """Whether the JSON value is Python's value of the element."""
     kind = field.type
-    has_own_text = types.is_temporal(kind) or types.is_list(kind) or field.metadata == UUID_FIELD
+    has_own_text = types.is_temporal(kind) or types.is_nested(kind) or field.metadata == UUID_FIELD
     return not has_own_text
 
 
@@ -92,6 +92,10 @@ def _values(column: pa.Array, field: pa.Field) -> Sequence[object]:
         values = iter(_values(column.flatten(), field.type.value_field))
         lengths = pc.list_value_length(column).to_pylist()
         return [None if length is None else [*islice(values, length)] for length in lengths]
+    if types.is_struct(field.type):
+        fields = [field.type.field(at) for at in range(field.type.num_fields)]
+        within = pa.record_batch(column.flatten(), schema=pa.schema(fields))
+        return _objects(within, column.is_valid().to_numpy(zero_copy_only=False))
     if field.metadata == UUID_FIELD:
         return [value and str(UUID(bytes=value)) for value in column.to_pylist()]
     return column.to_pylist()

@@ -74,7 +74,40 @@ def test_wrong_value_spoils_no_other(kind: pa.DataType, right: object, wrong: ob
 
 def test_inexact_types_have_no_values() -> None:
     """A type that JSON cannot state exactly has no usable value."""
-    assert taken([[1], None], pa.list_(pa.int8())) == ([None, None], [0, 1])
+    assert taken([5, None], pa.duration("s")) == ([None, None], [0, 1])
+
+
+LINE = pa.struct({"sku": pa.utf8(), "prices": pa.list_(pa.decimal128(5, 2))})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected", "unusable"),
+    [
+        (pa.list_(pa.int8()), [[1, None], None, []], [[1, None], None, []], []),
+        (
+            pa.list_(pa.int8()),
+            [[1], ["1"], 5, [2, 300], [3]],
+            [[1], None, None, None, [3]],
+            [1, 2, 3],
+        ),
+        (pa.list_(LINE), [[{"sku": "a"}, None]], [[{"sku": "a", "prices": None}, None]], []),
+        (LINE, [], [], []),
+        (LINE, [None, {}, {"more": 1}], [None, *[{"sku": None, "prices": None}] * 2], []),
+        (LINE, [[], "a", {"sku": 1}, {"prices": ["1.005"]}], [None] * 4, [0, 1, 2, 3]),
+        (
+            LINE,
+            [{"sku": "a", "prices": [Decimal("1.1"), 2, "3"]}],
+            [{"sku": "a", "prices": [Decimal("1.10"), Decimal("2.00"), Decimal("3.00")]}],
+            [],
+        ),
+        (pa.float64(), [Decimal("0.1")], [0.1], []),
+    ],
+)
+def test_nested_values_fit_wholly(
+    kind: pa.DataType, given: list[object], expected: list[object], unusable: list[int]
+) -> None:
+    """A list or struct is usable if all values in it are; missing members are null."""
+    assert taken(given, kind) == (expected, unusable)
 
 
 def test_special_floats_are_texts() -> None:

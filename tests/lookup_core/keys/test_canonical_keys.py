@@ -28,7 +28,7 @@ from lookup_core.keys.canonical_keys import (
     keys_of_ids,
     shards_of_groups,
 )
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from tests.lookup_core.hypothesis_runs import few_examples
 
 SEED = 0x1234_5678_9ABC_DEF1
@@ -220,7 +220,8 @@ def test_other_schemas_have_no_single_keys() -> None:
     assert pair.of(1) is None
     assert single(uuid, "00010203-0405-0607-0809-0a0b0c0d0e0f") is None
     assert single(text, "a\0") is None
-    assert single(text, "a") == in_batch("a", pa.utf8())
+    assert single(text, "a ") == in_batch("a ", pa.utf8())
+    assert single(text.with_metadata(NO_BLANKS_FIELD), "a ") == in_batch("a", pa.utf8())
 
 
 @each_type

@@ -19,6 +19,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.key_casts import (
+    NO_BLANKS_FIELD,
     NO_NUL_FIELD,
     UUID_FIELD,
     check_key_types,
@@ -34,6 +35,7 @@ INVALID_TEXT = ErrorCode.INVALID_TEXT
 PAIR = pa.schema({"origin": pa.utf8(), "number": pa.int16()})
 UUID_KEY = pa.field("id", pa.binary(16), metadata=UUID_FIELD)
 TEXT_KEY = pa.field("id", pa.utf8(), metadata=NO_NUL_FIELD)
+CHAR_KEY = pa.field("id", pa.utf8(), metadata=NO_BLANKS_FIELD)
 INTEGERS = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
@@ -88,7 +90,9 @@ def faults_at(positions: list[int], code: ErrorCode = ErrorCode.TYPE) -> dict[in
         (pa.uint64(), 2**64 - 1, 2**64 - 1),
         (pa.utf8(), "", ""),
         (pa.utf8(), "é\0", "é\0"),
-        (TEXT_KEY, "a", "a"),
+        (TEXT_KEY, "a ", "a "),
+        (CHAR_KEY, " a\t  ", " a\t"),
+        (CHAR_KEY, "  ", ""),
         (pa.bool_(), False, False),
         (pa.date32(), "2013-01-31", date(2013, 1, 31)),
         (pa.timestamp("us"), "2013-01-31T05:00:00.000001", datetime(2013, 1, 31, 5, 0, 0, 1)),  # noqa: DTZ001
@@ -309,6 +313,15 @@ def test_nul_is_a_fault_on_request(kind: pa.DataType) -> None:
     assert cast(column, TEXT_KEY) == (["a", None, None, None], [2], faults)
     assert cast(column.slice(2, 1), TEXT_KEY) == ([None], [0], {})
     assert cast(column.slice(0, 1), TEXT_KEY) == (["a"], [], {})
+
+
+def test_char_keys_ignore_trailing_blanks() -> None:
+    """Keys of char(n) have no trailing blanks; other white space counts."""
+    column = pa.array(["a", "a  ", " a\t ", "", None, "a\0 "])
+
+    found = cast(column, CHAR_KEY)
+
+    assert found == (["a", "a", " a\t", "", None, None], [4], {5: INVALID_TEXT})
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,14 @@ LISTS = pa.record_batch(
         "moments": pa.array([[0], None, [1, 2], []], pa.list_(pa.timestamp("us", "UTC"))),
     }
 )
+NESTED = pa.record_batch(
+    {
+        "lines": pa.array(
+            [[{"a": 1, "b": ["x", None]}, None], None, [], [{"a": None, "b": None}]],
+            pa.list_(pa.struct({"a": pa.int32(), "b": pa.list_(pa.utf8())})),
+        )
+    }
+)
 SCALES = pa.record_batch([pa.nulls(1, pa.decimal128(5, scale)) for scale in (0, 5)], ["a", "b"])
 NUMBERS = pa.record_batch({"id": pa.array([7, 8], pa.int64())})
 BATCH = NUMBERS.serialize().to_pybytes()
@@ -114,12 +122,26 @@ def plain(answer: Answer) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(
     "batch",
-    [FLAT, FLAT.slice(1, 1), FLAT.slice(3), LISTS, LISTS.slice(1, 2), LISTS.slice(4), SCALES],
-    ids=["flat", "slice", "empty", "lists", "slice of lists", "empty lists", "scales"],
+    [
+        *(FLAT, FLAT.slice(1, 1), FLAT.slice(3), LISTS, LISTS.slice(1, 2), LISTS.slice(4)),
+        *(SCALES, NESTED, NESTED.slice(1, 2)),
+    ],
+    ids=[
+        "flat",
+        "slice",
+        "empty",
+        "lists",
+        "slice of lists",
+        "empty lists",
+        "scales",
+        "nested",
+        "slice of nested",
+    ],
 )
 def test_schema_and_batch_survive_the_wire(batch: pa.RecordBatch) -> None:
     """A schema and its batch are the same after encoding and decoding."""
-    schema = decode_schema(encode_schema(batch.schema), may_have_lists=batch.schema == LISTS.schema)
+    is_nested = batch.schema in {LISTS.schema, NESTED.schema}
+    schema = decode_schema(encode_schema(batch.schema), may_be_nested=is_nested)
 
     assert schema == batch.schema
     assert decode_batch(encode_batch(batch), schema) == batch
@@ -339,7 +361,7 @@ def test_bad_schemas_are_refused(message: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "may_have_lists"),
+    ("kind", "may_be_nested"),
     [
         *(
             (kind, False)
@@ -354,23 +376,23 @@ def test_bad_schemas_are_refused(message: bytes, reason: str) -> None:
         *(
             (kind, True)
             for kind in (
-                *(pa.list_(pa.list_(pa.int8())), pa.list_(pa.struct({"a": pa.int8()}))),
                 *(pa.list_(pa.null()), pa.list_(pa.uuid()), pa.list_(pa.binary(0))),
                 pa.list_(pa.field("item", pa.int8(), metadata={EXTENSION: "x"})),
                 *(pa.list_(pa.int8(), 2), pa.large_list(pa.int8()), pa.list_view(pa.int8())),
-                pa.struct({"a": pa.int8()}),
+                *(pa.struct({"a": pa.uuid()}), pa.struct({}), pa.list_(pa.struct({}))),
+                pa.map_(pa.utf8(), pa.int8()),
             )
         ),
     ],
     ids=str,
 )  # fmt: skip
-def test_only_flat_types_are_allowed(kind: pa.DataType, *, may_have_lists: bool) -> None:
+def test_only_flat_types_are_allowed(kind: pa.DataType, *, may_be_nested: bool) -> None:
     """Nested, encoded, empty and extension types are refused, with the name of the field."""
     message = encode_schema(pa.schema({"a": pa.int8(), "b": kind}))
 
-    detail = refusal(decode_schema, message, may_have_lists=may_have_lists)
+    detail = refusal(decode_schema, message, may_be_nested=may_be_nested)
 
-    lists = ", and lists of them," if may_have_lists else ""
+    lists = ", lists and structs" if may_be_nested else ""
     assert detail == f"field 'b' has type {str(kind)[:80]}; only flat types{lists} are allowed"
 
 
@@ -385,7 +407,7 @@ def test_extension_fields_are_refused(name: str, kind: pa.DataType) -> None:
     """A field that is marked as an extension is refused, whether Arrow knows it or not."""
     message = of_type(kind, **{EXTENSION.decode(): name})
 
-    assert "only flat types" in refusal(decode_schema, message, may_have_lists=True)
+    assert "only flat types" in refusal(decode_schema, message, may_be_nested=True)
 
 
 @pytest.mark.parametrize("depth", [1, 8, 9, 50, 200, 400])
@@ -405,7 +427,7 @@ def test_zones_must_be_utf8(kind: pa.DataType) -> None:
     """A time zone that is not UTF-8 is refused, also inside a list."""
     message = of_type(kind).replace(b"Moon/Far", b"Moon/\xffar")
 
-    assert refusal(decode_schema, message, may_have_lists=True) == NO_SCHEMA
+    assert refusal(decode_schema, message, may_be_nested=True) == NO_SCHEMA
 
 
 def test_schema_and_refusal_are_bounded() -> None:

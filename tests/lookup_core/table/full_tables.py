@@ -50,7 +50,8 @@ class NumberTable:
     def read(self, reload: Reload, rows: Sequence[tuple[int, int]]) -> None:
         """A reload reads one batch of keys and values."""
         keys = self.kind.keys([key for key, _ in rows])
-        reload.add(keys, self.kind.rows([value for _, value in rows]))
+        has_row = np.ones(keys.size, np.bool_)
+        reload.add(keys, self.kind.rows([value for _, value in rows]), has_row)
         self.table.check_invariants()
 
     def finish(self, reload: Reload, *, unseen: Hashes = NOTHING_UNSEEN) -> None:

@@ -288,7 +288,8 @@ def test_reload_holds_changed_rows_only(changed: int, share: float) -> None:
             values = pa.array(np.where(numbers < below, -1, numbers))
             ratios = pa.array(np.where(numbers % 7, numbers, np.nan), mask=numbers % 5 == 0)
             rows = pa.record_batch([values, names, ratios], schema=columns)
-            reload.add(canonical_keys(pa.record_batch([names], schema=key)), rows)
+            keys = canonical_keys(pa.record_batch([names], schema=key))
+            reload.add(keys, rows, np.ones(keys.size, np.bool_))
             most_bytes = table.bytes
         assert table.finish_reload(reload, unseen=NOTHING_UNSEEN)
 
@@ -317,6 +318,12 @@ NAN = float("nan")
             [True, False, True, True, False, False, True],
         ),
         (pa.list_(pa.utf8()), [None, []], [[], []], [False, True]),
+        (
+            pa.list_(pa.struct({"a": pa.utf8(), "b": pa.list_(pa.int8())})),
+            [[{"a": "x", "b": [1]}], [None], [{"a": None, "b": None}], None],
+            [[{"a": "x", "b": [2]}], [None], [None], None],
+            [False, True, False, True],
+        ),
     ],
 )
 def test_equal_values_are_unchanged(

@@ -38,6 +38,7 @@ SERVER_SETTINGS = {
     "statement_timeout": "2000ms",
     "jit": "off",
     "row_security": "off",
+    "intervalstyle": "postgres",
 }
 
 

@@ -1,0 +1,202 @@
+"""Values that arrive in another form than their Arrow type: arrays, JSON documents, decimals."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lookup_core.changelog.json_column import UNUSABLE, json_column
+from lookup_core.errors import BackendError, ErrorCode
+
+Positions: TypeAlias = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedColumn:
+    """n values of a column; null where they do not fit its type."""
+
+    values: pa.Array  # [n]
+    # The positions of values that the type cannot hold exactly.
+    unfit: Positions = field(default_factory=lambda: np.zeros(0, np.intp))
+
+
+Decode: TypeAlias = Callable[[pa.Array], DecodedColumn]
+
+
+def exact_decimals(texts: pa.StringArray, kind: pa.DataType) -> DecodedColumn:
+    """Decimals from texts of numeric; NaN becomes null."""
+    # Not by Arrow's checks: long fractions abort the process in pyarrow 26.
+    whole, scale = kind.precision - kind.scale, kind.scale
+    texts = pc.if_else(pc.equal(texts, "NaN"), None, texts)
+    fits = pc.match_substring_regex(texts, rf"^-?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{scale}}}0*)?$")
+    surplus, kept = (rf"(\.[0-9]{{{scale}}})0+$", r"\1") if scale else (r"\.0*$", "")
+    plain = pc.replace_substring_regex(pc.if_else(fits, texts, None), surplus, kept)
+    return DecodedColumn(plain.cast(kind), _which(pc.invert(fits)))
+
+
+def parsed_json(texts: pa.StringArray, kind: pa.DataType) -> DecodedColumn:
+    """Values of JSON documents; a document with another type in any place does not fit."""
+    documents = [None if text is None else _document(text) for text in texts.to_pylist()]
+    column = json_column(documents, pa.field("", kind))
+    return DecodedColumn(column.values, column.unusable)
+
+
+def _document(text: str) -> object:
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):  # more levels or digits than Python reads
+        return UNUSABLE
+
+
+def _which(mask: pa.BooleanArray) -> Positions:
+    return np.flatnonzero(mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
+
+
+def checked_text(values: pa.BinaryArray) -> pa.StringArray:
+    """The bytes as text; raises BackendError `backend_rejected` if they are not UTF-8."""
+    text = values.view(pa.utf8())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid as error:
+        detail = "the table holds text that is not UTF-8"
+        raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
+    return text
+
+
+_EPOCH_DAYS = 10_957  # from 1970 to PostgreSQL's epoch, 2000
+_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Elements of one width in a binary array."""
+
+    type: pa.DataType
+    numbers: npt.DTypeLike
+    epoch: int = 0
+
+
+# {oid of the element type, the same on every server: its values}
+ELEMENTS = {
+    16: Element(pa.bool_(), np.bool_),
+    20: Element(pa.int64(), np.int64),
+    21: Element(pa.int16(), np.int16),
+    23: Element(pa.int32(), np.int32),
+    700: Element(pa.float32(), np.float32),
+    701: Element(pa.float64(), np.float64),
+    1082: Element(pa.date32(), np.int32, _EPOCH_DAYS),
+    1114: Element(pa.timestamp("us"), np.int64, _EPOCH_US),
+    1184: Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
+}
+_BY_TYPE = {element.type: element for element in ELEMENTS.values()}
+# Years 1 to 9999, as for columns; also excludes infinite ones.
+DAYS = (-719_162, 2_932_896)
+MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+
+# PostgreSQL's `array_send`, in network byte order: the header, size and first subscript of each
+# dimension, then the elements. Each is a length, -1 for NULL, and its bytes.
+_HEADER_BYTES, _DIMENSION_BYTES, _LENGTH_BYTES = 12, 8, 4
+_FEW = 8  # arrays: below, one element after the other is faster than numpy
+
+
+def lists_of_arrays(arrays: pa.BinaryArray, element: pa.DataType, decode: Decode) -> DecodedColumn:
+    """Lists from the binary forms of arrays; one with several dimensions does not fit.
+
+    `decode` makes values of the element type, which has no fixed width, from their bytes. Raises
+    ValueError for malformed bytes.
+    """
+    arrays.validate(full=True)
+    present = arrays.fill_null(b"\0" * _HEADER_BYTES)  # of an empty array
+    _, offsets, content = present.buffers()
+    starts = np.frombuffer(offsets, np.int32)[present.offset :][: len(arrays)].astype(np.int64)
+    try:
+        words = _overlapping(content, ">i4")
+        dimensions = words[starts]
+        is_one = dimensions == 1
+        sizes = np.zeros(len(arrays), np.int64)
+        sizes[is_one] = words[starts[is_one] + _HEADER_BYTES]
+        if sizes.min(initial=0) < 0 or sizes.sum() * _LENGTH_BYTES > content.size:
+            raise ValueError("an array has more elements than bytes")
+        places = _elements(words, starts + (_HEADER_BYTES + _DIMENSION_BYTES), sizes)
+        fixed = _BY_TYPE.get(element)
+        values = (
+            decode(_variable(content, places))
+            if fixed is None
+            else DecodedColumn(_fixed(content, places, fixed))
+        )
+    except IndexError as error:
+        raise ValueError("an array ends early") from error
+    ends = np.append(0, np.cumsum(sizes))
+    is_unfit = dimensions > 1
+    is_unfit[np.searchsorted(ends, values.unfit, "right") - 1] = True
+    is_null = pa.array(is_unfit | arrays.is_null().to_numpy(zero_copy_only=False))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values.values, mask=is_null)
+    return DecodedColumn(lists, np.flatnonzero(is_unfit))
+
+
+def _overlapping(content: pa.Buffer, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The value at each byte."""
+    width = np.dtype(kind).itemsize
+    return np.ndarray((max(0, content.size - width + 1),), kind, content, strides=(1,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The bytes of n elements."""
+
+    starts: Positions
+    lengths: Positions  # -1 for NULL
+
+
+def _elements(words: npt.NDArray[np.int32], at: Positions, sizes: Positions) -> _Places:
+    """The places of the elements of arrays; `at`: of the first of each, its length included."""
+    ends = np.cumsum(sizes)
+    starts, lengths = np.zeros((2, int(sizes.sum())), np.int64)
+    place, end = ends - sizes, ends
+    while (is_open := place < end).sum() > _FEW:  # the next element of all arrays at once
+        at, place, end = at[is_open], place[is_open], end[is_open]
+        lengths[place], starts[place] = words[at], at + _LENGTH_BYTES
+        at = starts[place] + np.maximum(lengths[place], 0)
+        place = place + 1
+    rest = (each[is_open].tolist() for each in (at, place, end))
+    for one, first, stop in zip(*rest, strict=True):
+        position = one
+        for number in range(first, stop):
+            length = words.item(position)
+            lengths[number], starts[number] = length, position + _LENGTH_BYTES
+            position += _LENGTH_BYTES + max(length, 0)
+    return _Places(starts, lengths)
+
+
+def _fixed(content: pa.Buffer, places: _Places, kind: Element) -> pa.Array:
+    starts, lengths = places.starts, places.lengths
+    numbers = np.dtype(kind.numbers)
+    is_null = lengths < 0
+    if (lengths[~is_null] != numbers.itemsize).any():
+        raise ValueError("an element has another width than its type")
+    values = np.zeros(len(starts), numbers)
+    values[~is_null] = _overlapping(content, numbers.newbyteorder(">"))[starts[~is_null]]
+    if kind.epoch:
+        values = values + numbers.type(kind.epoch)  # wraps for infinities, which are left out
+        low, high = DAYS if types.is_date32(kind.type) else MICROSECONDS
+        is_null |= (values < low) | (values > high)
+    return pa.array(values, mask=is_null).view(kind.type)
+
+
+def _variable(content: pa.Buffer, places: _Places) -> pa.BinaryArray:
+    starts, lengths = places.starts, places.lengths
+    # Every second value of an array whose other values are the bytes between the elements.
+    size, ends = len(starts), starts + np.maximum(lengths, 0)
+    offsets = np.zeros(2 * size + 1, np.int32)
+    offsets[:-1:2], offsets[1::2] = starts, ends
+    offsets[-1] = ends.max(initial=0)
+    spread = pa.Array.from_buffers(pa.binary(), 2 * size, [None, pa.py_buffer(offsets), content])
+    spread.validate(full=True)
+    return spread.take(pa.array(np.arange(0, 2 * size, 2), mask=lengths < 0))

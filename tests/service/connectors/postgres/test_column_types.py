@@ -1,0 +1,156 @@
+"""Types of PostgreSQL columns: keys with their own equality, and requested types of columns."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD
+from lookup_core.type_texts import parsed_type
+from service.connectors.postgres.table import (
+    ColumnReading,
+    KeySending,
+    PostgresType,
+    key_sending,
+    requested_reading,
+)
+from tests.service.connectors.postgres.described_tables import builtin, numeric
+from tests.service.connectors.postgres.test_catalog import (
+    ID,
+    NAME,
+    SETTINGS,
+    CannedCatalog,
+    read,
+)
+
+CITEXT = PostgresType("citext", is_builtin=False, schema_name="ext")
+ICU_TEXT = PostgresType("text", is_builtin=True, has_exact_equality=False)
+ENUM = PostgresType("mood", is_builtin=False, is_enum=True, schema_name="My")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "equals", "metadata"),
+    [
+        (builtin("bpchar"), "$1::text[]::bpchar[]", "=", NO_BLANKS_FIELD),
+        (CITEXT, '$1::text[]::"ext"."citext"[]', 'OPERATOR("ext".=)', NO_NUL_FIELD),
+        (ICU_TEXT, "$1::text[]", "=", NO_NUL_FIELD),
+    ],
+    ids=["char", "citext", "collation"],
+)
+def test_text_keys_have_their_own_equality(
+    kind: PostgresType, sent: str, equals: str, metadata: dict[bytes, bytes]
+) -> None:
+    """Keys of char(n) and citext are compared by the database, as their own type."""
+    sending = key_sending("id", kind)
+
+    assert isinstance(sending, KeySending)
+    assert (sending.array(1), sending.equals, sending.field.metadata) == (sent, equals, metadata)
+    assert sending.has_exact_equality is (kind.name == "bpchar")
+
+
+def test_enum_keys_are_its_labels() -> None:
+    """A text that is no label becomes NULL, and is not cast to the enum."""
+    sending = key_sending("id", ENUM)
+
+    assert isinstance(sending, KeySending)
+    assert 'enum_range(NULL::"My"."mood")' in sending.array(1)
+    assert (sending.field.type, sending.has_exact_equality) == (pa.utf8(), True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({}, None),
+        ({"is_followed": True}, ErrorCode.TABLE_UNAVAILABLE),
+        ({"is_whole": True}, ErrorCode.TABLE_UNAVAILABLE),
+    ],
+    ids=["partial", "followed", "full"],
+)
+async def test_equal_texts_age_only(changed: dict[str, Any], code: ErrorCode | None) -> None:
+    """Keys with several spellings have a time to live, but no feed and no full mode."""
+    email = ID | {"type_name": "citext", "is_builtin": False, "type_schema": "public"}
+    catalog, settings = CannedCatalog(columns=(email, NAME)), replace(SETTINGS, **changed)
+
+    if code is None:
+        assert (await read(catalog, settings)).keys[0][1].sql_type == '"public"."citext"'
+        return
+    with pytest.raises(BackendError, match="with a short cache") as caught:
+        await read(catalog, settings)
+    assert caught.value.code is code
+
+
+PAIR = PostgresType("pair", is_builtin=False, attributes=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (builtin("int4"), "int"),
+        (builtin("int4"), "string"),
+        (builtin("numeric"), "decimal(10,2)"),
+        (replace(builtin("numeric"), is_array=True), "array<decimal(10,2)>"),
+        (replace(builtin("date"), is_array=True), "array<string>"),
+        (builtin("jsonb"), "struct<a int>"),
+        (builtin("json"), "array<struct<a int>>"),
+        (replace(builtin("jsonb"), is_array=True), "array<struct<a int>>"),
+        (PAIR, "struct<b string>"),
+        (replace(PAIR, is_array=True), "array<struct<a int>>"),
+    ],
+    ids=str,
+)
+def test_columns_have_requested_types(kind: PostgresType, wanted: str) -> None:
+    """A column is read as the requested type."""
+    reading = requested_reading(kind, parsed_type(wanted))
+
+    assert isinstance(reading, ColumnReading)
+    assert reading.type == parsed_type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "forms"),
+    [
+        (builtin("int4"), "bigint", "int, string"),
+        (builtin("numeric"), "double", "string, decimal(p,s)"),
+        (numeric(10, 2), "int", "decimal(10,2), string, decimal(p,s)"),
+        (builtin("jsonb"), "int", "string, struct<…>, array<…>"),
+        (replace(builtin("jsonb"), is_array=True), "struct<a int>", "array<string>, string"),
+        (replace(builtin("int4"), is_array=True), "array<bigint>", "array<int>, string, array<str"),
+        (PAIR, "struct<c int>", "string, struct<…> of a, b"),
+    ],
+    ids=str,
+)
+def test_other_requested_types_are_refused(kind: PostgresType, wanted: str, forms: str) -> None:
+    """A type that the column cannot become exactly is refused with the possible ones."""
+    reason = requested_reading(kind, parsed_type(wanted))
+
+    assert isinstance(reason, str)
+    assert reason.startswith(f"can be read as {forms}")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "fault"),
+    [
+        ("nam", "string", "types: no column nam among the columns; did you mean name?"),
+        ("name", "int", "types: column name is not int: can be read as string"),
+    ],
+)
+async def test_wrong_types_are_refused(name: str, wanted: str, fault: str) -> None:
+    """A requested type must be of a column, and possible."""
+    settings = replace(SETTINGS, types={name: parsed_type(wanted)})
+
+    with pytest.raises(BackendError, match=re.escape(fault)) as caught:
+        await read(CannedCatalog(), settings)
+    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
+
+
+async def test_requested_types_are_not_of_changelogs() -> None:
+    """Rows of the changelog do not have requested types, so they are read by queries."""
+    tables = [
+        await read(CannedCatalog(), replace(SETTINGS, types=types))
+        for types in ({}, {"name": pa.utf8()})
+    ]
+
+    assert [table.reports_rows for table in tables] == [True, False]
