@@ -121,7 +121,7 @@ def columns_sql(table: PostgresTable) -> str:
 
 def _matches(table: PostgresTable) -> str:
     equalities = [
-        f"t.{quoted(name)} {sending.equals} k.key{number}"
+        f"{sending.column(name)} {sending.equals} k.key{number}"
         for number, (name, sending) in enumerate(table.keys, 1)
     ]
     return " AND ".join([*equalities, *table.conditions])

@@ -123,11 +123,13 @@ def size_query(table: PostgresTable) -> str:
 
 def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
     """The key's columns; in the primary key's order if it starts with all of them."""
-    sql_types = {name: sending.sql_type for name, sending in table.keys}
-    names = [*sql_types]
+    sendings = dict(table.keys)
+    names = [*sendings]
     if set(table.primary_key[: len(names)]) == set(names):
         names = [*table.primary_key[: len(names)]]
-    return tuple(RangeColumn(f"t.{quoted(name)}", sql_types[name]) for name in names)
+    return tuple(
+        RangeColumn(sendings[name].column(name), sendings[name].sql_type) for name in names
+    )
 
 
 def with_keys(table: PostgresTable) -> PostgresTable:

@@ -90,6 +90,11 @@ class KeySending:
     equals: str = "="  # the operator
     has_exact_equality: bool = True  # false: different texts may be equal to the database
 
+    def column(self, name: str) -> str:
+        """The SQL expression of the key column of a row `t`, for comparisons."""
+        # A domain has no operators of its enum.
+        return f"t.{quoted(name)}::{self.sql_type}" if self.is_enum else f"t.{quoted(name)}"
+
     def array(self, number: int) -> str:
         """The SQL expression of the query's argument with this number."""
         if self.is_enum:
