@@ -46,7 +46,7 @@ def test_types_are_written_as_in_spark(text: str, kind: pa.DataType, written: st
         ("", "expected a type, got nothing"),
         ("int$", "expected a type, got $"),
         ("int int", "expected the end, got int"),
-        ("strin", "strin is no known type; did you mean string?"),
+        ("bigin", "bigin is no known type; did you mean bigint?"),
         ("array", "expected <, got the end"),
         ("array<int", "expected >, got the end"),
         ("array<>", "> is no known type"),

@@ -55,6 +55,7 @@ class Row(RootModel[dict[str, Any]]):
 
     Dates, times and timestamps are ISO 8601 texts, with Z if the type has a time zone. Decimals
     and UUIDs are texts, bytes are base64. NaN and infinities are null, because JSON has neither.
+    Arrays are lists, and structs are objects.
     """
 
 

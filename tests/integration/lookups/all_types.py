@@ -153,11 +153,9 @@ _FUNCTION = "LANGUAGE plpgsql IMMUTABLE STRICT AS"  # not SQL, which would be in
 CITEXT = [
     "CREATE TYPE citext",
     *(
-        f"CREATE FUNCTION {name} LANGUAGE internal AS '{internal}' IMMUTABLE STRICT"
-        for name, internal in (
-            ("citextin(cstring) RETURNS citext", "textin"),
-            ("citextout(citext) RETURNS cstring", "textout"),
-        )
+        f"""CREATE FUNCTION citext{way}({given}) RETURNS {result}
+        LANGUAGE internal AS 'text{way}' IMMUTABLE STRICT"""
+        for way, given, result in (("in", "cstring", "citext"), ("out", "citext", "cstring"))
     ),
     "CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, CATEGORY = 'S', COLLATABLE = true)",
     "CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT",

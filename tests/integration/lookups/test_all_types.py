@@ -39,7 +39,7 @@ async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> pa.Tabl
             is_finished = False
             while not is_finished:
                 for piece in await reader.read():
-                    found += piece.changes
+                    found += [each for each in piece.changes if isinstance(each, RowChanges)]
                     is_finished = piece.is_finished
     tables = [
         pa.table([*each.keys.columns, pa.array(each.has_row), *each.rows.columns],

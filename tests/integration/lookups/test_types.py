@@ -56,7 +56,7 @@ COLUMNS: list[tuple[str, str, pa.DataType, Any]] = [
     ("uuid", f"'{UUID.upper()}'", pa.utf8(), UUID),
     ("json", "'{\"a\": 1}'", pa.utf8(), '{"a": 1}'),
     ("jsonb", "'{\"a\":1}'", pa.utf8(), '{"a": 1}'),
-    ("int4[]", "'{1,NULL}'", pa.utf8(), "{1,NULL}"),
+    ("int4[]", "'{1,NULL}'", pa.list_(pa.int32()), [1, None]),
     ("interval", "'1 day'", pa.utf8(), "1 day"),
     ("time", "'05:00'", pa.utf8(), "05:00:00"),
     ("inet", "'10.0.0.1'", pa.utf8(), "10.0.0.1/32"),

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,11 @@ NO_SERVER = PostgresSettings("postgresql://postgres@/none?host=/nowhere", "price
 def builtin(name: str) -> PostgresType:
     """A type of pg_catalog without modifiers."""
     return PostgresType(name, is_builtin=True)
+
+
+def array_of(kind: PostgresType) -> PostgresType:
+    """Arrays of a type."""
+    return replace(kind, is_array=True)
 
 
 def numeric(precision: int, scale: int) -> PostgresType:

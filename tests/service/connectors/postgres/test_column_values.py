@@ -1,0 +1,132 @@
+"""Decoded values of columns: arrays in PostgreSQL's binary form, JSON documents, decimals."""
+
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.type_texts import parsed_type
+from service.connectors.postgres.column_values import exact_decimals, parsed_json
+from service.connectors.postgres.table import ColumnReading, column_reading
+from tests.service.connectors.postgres.described_tables import array_of, builtin
+
+INFINITY = 2**31 - 1
+
+
+def sent(elements: Sequence[bytes | None], *, dimensions: int = 1) -> bytes:
+    """An array in the form of `array_send`; the oid of the elements is not read."""
+    if not elements:
+        return struct.pack(">3i", 0, 0, 25)
+    head = struct.pack(">3i", dimensions, None in elements, 25)
+    head += struct.pack(">2i", len(elements), 1) * dimensions
+    return head + b"".join(
+        struct.pack(">i", -1) if each is None else struct.pack(">i", len(each)) + each
+        for each in elements
+    )
+
+
+def read(name: str, arrays: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
+    """The lists of a column of arrays, and the positions of those that do not fit."""
+    reading: ColumnReading = column_reading(array_of(builtin(name)))
+    assert reading.decode is not None
+    column = reading.decode(pa.array(arrays, reading.sent))
+    column.values.validate(full=True)
+    assert column.values.type == reading.type
+    return column.values.to_pylist(), column.unfit.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_arrays_become_lists(count: int) -> None:
+    """Arrays of any length become lists, whether there are few or many of them."""
+    lists = [[f"{at}" * (at % 3) for at in range(size)] for size in (0, 1, 5, 100)]
+    lists = [[None if text == "11" else text for text in texts] for texts in lists]
+    arrays = [sent([None if text is None else text.encode() for text in texts]) for texts in lists]
+
+    found = read("text", [*arrays, None] * count)
+
+    assert found == ([*lists, None] * count, [])
+
+
+def test_elements_of_one_width_are_numbers() -> None:
+    """Numbers keep their value; dates beyond the calendar are null."""
+    days = [struct.pack(">i", day) for day in (0, INFINITY, -INFINITY - 1, 2_921_940)]
+
+    assert read("int4", [sent([struct.pack(">i", -5), None])]) == ([[-5, None]], [])
+    assert read("bool", [sent([b"\1", b"\0", None])]) == ([[True, False, None]], [])
+    found, _ = read("date", [sent([*days, None])])
+    assert [day and day.isoformat() for day in found[0]] == [
+        *("2000-01-01", None, None, None, None)
+    ]
+
+
+def test_several_dimensions_do_not_fit() -> None:
+    """An array with several dimensions has no list; the others have theirs."""
+    two = sent([b"a"], dimensions=2)
+
+    assert read("text", [sent([b"a"]), two, None]) == ([["a"], None, None], [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("text", b""),
+        ("text", sent([b"abc"])[:12]),
+        ("text", sent([b"abc"])[:-1]),
+        ("text", sent([b"abc", b"d"])[:-5]),
+        ("text", struct.pack(">5i", 1, 0, 25, -1, 1)),
+        ("text", struct.pack(">5i", 1, 0, 25, 2**31 - 1, 1)),
+        ("int4", sent([b"abc"])),
+        ("int4", sent([b"abcd"])[:-1]),
+    ],
+)
+def test_malformed_arrays_are_errors(name: str, array: bytes) -> None:
+    """Bytes that are no array are an error, and never a value of other bytes."""
+    with pytest.raises(ValueError, match=r".+"):
+        read(name, [array])
+
+
+def test_texts_in_arrays_are_utf8() -> None:
+    """An element that is not UTF-8 is an error of the table."""
+    with pytest.raises(BackendError, match="not UTF-8") as caught:
+        read("text", [sent([b"\xff"])])
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("1.50", "decimal(3,1)", "1.5"),
+        ("-0.000", "decimal(2,0)", "0"),
+        ("0.50", "decimal(2,2)", "0.50"),
+        ("12", "decimal(2,0)", "12"),
+        ("NaN", "decimal(2,0)", None),
+        (None, "decimal(2,0)", None),
+    ],
+)
+def test_decimals_keep_their_value(text: str | None, kind: str, expected: str | None) -> None:
+    """A number with no more digits than the type fits; NaN is null."""
+    column = exact_decimals(pa.array([text], pa.utf8()), parsed_type(kind))
+
+    assert column.values.to_pylist() == [expected and Decimal(expected)]
+    assert column.unfit.tolist() == []
+
+
+@pytest.mark.parametrize("text", ["1.05", "100", "Infinity", "0." + "0" * 16_000 + "1", "9" * 400])
+def test_other_decimals_do_not_fit(text: str) -> None:
+    """A number with more digits is not rounded."""
+    column = exact_decimals(pa.array(["1", text]), parsed_type("decimal(3,1)"))
+
+    assert (column.values.to_pylist(), column.unfit.tolist()) == ([Decimal("1.0"), None], [1])
+
+
+def test_documents_fit_wholly() -> None:
+    """A document with another type in any place does not fit, nor does one of too many levels."""
+    texts = ['{"a": 1}', None, "null", '{"a": 1.0}', "[1]", "[" * 100_000, "{}"]
+
+    column = parsed_json(pa.array(texts), parsed_type("struct<a int>"))
+
+    assert column.values.to_pylist() == [{"a": 1}, None, None, None, None, None, {"a": None}]
+    assert column.unfit.tolist() == [3, 4, 5]
