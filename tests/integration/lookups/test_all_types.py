@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.json_keys import typed_keys_from_json
@@ -32,7 +33,8 @@ def things(database: Database, **changed: Any) -> PostgresSettings:  # noqa: ANN
 
 async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> pa.Table:
     """The keys and rows of a load, in the order of the keys, with the mark `has_row`."""
-    source, found = PostgresSnapshot(settings), []
+    source = PostgresSnapshot(settings)
+    found: list[RowChanges] = []
     async with source.enumerator(schema) as enumerator, source.reader(schema) as reader:
         for split in await enumerator.discover():
             await reader.assign(split, position=None)

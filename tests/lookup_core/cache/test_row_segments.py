@@ -188,10 +188,12 @@ def test_stored_bytes_are_values_and_slots() -> None:
     kind = pa.list_(pa.int8())
     whole = pa.record_batch([pa.array([[1] * 800, [2] * 800], kind)], ["values"])
     partial = pa.record_batch([pa.array([[None], None], kind)], ["values"])
+    structs = pa.record_batch({"s": pa.array([{"a": 1}, None], pa.struct({"a": pa.int64()}))})
 
     merged = pa.concat_batches([whole, partial])
 
     assert [stored_bytes(numbers), stored_bytes(no_columns)] == [3 * 8 + 1 + 3 * 4, 5 * 4]
+    assert stored_bytes(structs) == 2 * 8 + 1 + 1 + 2 * 4  # a bitmap of the struct and its field
     assert stored_bytes(merged) <= stored_bytes(whole) + stored_bytes(partial)
     assert merged.nbytes > whole.nbytes + partial.nbytes
 

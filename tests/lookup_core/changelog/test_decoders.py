@@ -14,6 +14,7 @@ from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.keys.key_casts import NO_BLANKS_FIELD
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from tests.lookup_core.changelog.change_messages import Message, listed, message, schema_of
 
@@ -259,3 +260,21 @@ def test_notification_may_be_a_heartbeat() -> None:
     heartbeat = message(None, {"v": 1, "t": 1582979696123})
 
     assert notifications([heartbeat]) == Decoded([], 1582979696123, ignored=1)
+
+
+@pytest.mark.parametrize(
+    ("decode", "changed"),
+    [
+        (upserts, message("a   ", {"name": "x"})),
+        (events, event("d", key={"id": "a   "})),
+        (notifications, notification(k=[["a   "]])),
+    ],
+)
+def test_char_keys_have_no_trailing_blanks(decode: Decode, changed: Message) -> None:
+    """The padded key of a change of char(n) equals the key of a lookup."""
+    char = pa.field("id", pa.utf8(), metadata=NO_BLANKS_FIELD)
+    schema = DimensionSchema(pa.schema([char]), SCHEMA.columns)
+
+    ((key, *_),) = listed(decode([changed], schema).changes)
+
+    assert key == ("a",)

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from datetime import date
 from decimal import Decimal
 
 import pyarrow as pa
@@ -41,9 +42,9 @@ def read(name: str, arrays: Sequence[bytes | None]) -> tuple[list[object], list[
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_arrays_become_lists(count: int) -> None:
     """Arrays of any length become lists, whether there are few or many of them."""
-    lists = [[f"{at}" * (at % 3) for at in range(size)] for size in (0, 1, 5, 100)]
-    lists = [[None if text == "11" else text for text in texts] for texts in lists]
-    arrays = [sent([None if text is None else text.encode() for text in texts]) for texts in lists]
+    texts = [None if at % 7 == 3 else f"{at}" * (at % 3) for at in range(100)]
+    lists = [texts[:size] for size in (0, 1, 5, 100)]
+    arrays = [sent([None if text is None else text.encode() for text in each]) for each in lists]
 
     found = read("text", [*arrays, None] * count)
 
@@ -56,10 +57,8 @@ def test_elements_of_one_width_are_numbers() -> None:
 
     assert read("int4", [sent([struct.pack(">i", -5), None])]) == ([[-5, None]], [])
     assert read("bool", [sent([b"\1", b"\0", None])]) == ([[True, False, None]], [])
-    found, _ = read("date", [sent([*days, None])])
-    assert [day and day.isoformat() for day in found[0]] == [
-        *("2000-01-01", None, None, None, None)
-    ]
+    expected = [date(2000, 1, 1), None, None, None, None]
+    assert read("date", [sent([*days, None])]) == ([expected], [])
 
 
 def test_several_dimensions_do_not_fit() -> None:
