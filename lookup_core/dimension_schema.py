@@ -57,6 +57,7 @@ class TableOrigin:
     table_id: int = 0  # catalog oid: differs for another table of the same name
     reports_rows: bool = False  # a row of its changelog always equals the row of a query
     has_full_identity: bool = False  # its changelog has all former values of a row
+    is_partitioned: bool = False  # attached and detached partitions change its rows
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from lookup_core.changelog.format import ChangelogFormat
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
@@ -19,20 +20,28 @@ def postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postgr
     """Settings of queries to the table; raises OSError if its address cannot be read."""
     return PostgresSettings(
         dsn=source.read_dsn(),
-        table=source.table,
+        table=source.relation,
         key=config.key,
         columns=config.columns,
         types=config.arrow_types(),
+        query=source.query,
+        where=source.where,
         statement_timeout_s=config.timeout_s,
         has_several_rows=config.match is not None or config.versions is not None,
         versions=version_columns(config),
         is_followed=config.refresh.feed is not None,
         has_triggers=config.refresh.listen is not None,
         is_whole=config.cache.mode is CacheMode.FULL,
+        needs_publication=_has_debezium(config),
         require_index=source.require_index,
         pgbouncer=source.pgbouncer,
         dsn_now=_dsn_now(source),
     )
+
+
+def _has_debezium(config: DimensionConfig) -> bool:
+    changelog = config.refresh.changelog
+    return changelog is not None and changelog.format is ChangelogFormat.DEBEZIUM_JSON
 
 
 def version_columns(config: DimensionConfig) -> VersionColumns | None:
@@ -46,7 +55,7 @@ def notifications_settings(
     """Settings of the notifications; raises OSError if the table's address cannot be read."""
     return PostgresNotificationsSettings(
         source.read_dsn(),
-        source.table,
+        source.relation,
         listen.channel_of(name),
         script=script,
         dsn_now=_dsn_now(source),

@@ -36,6 +36,7 @@ from service.connectors.ports.source import Source
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresPool
 from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.partitions import WatchedPartitions
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from service.engine.refresher import RefreshSources
@@ -141,4 +142,7 @@ def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
         )
         return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)
 
-    return KafkaChangelog(kafka_settings(changelog), decoder)
+    source = config.source
+    assert isinstance(source, PostgresSource)  # validated for each feed
+    changes = KafkaChangelog(kafka_settings(changelog), decoder)
+    return WatchedPartitions(changes, postgres_settings(config, source))

@@ -99,7 +99,7 @@ def _attributes(source: object) -> dict[str, str]:
     return {
         "db.system.name": "postgresql",
         "db.operation.name": "SELECT",
-        "db.collection.name": source.table,
+        "db.collection.name": source.relation,
     }
 
 

@@ -68,6 +68,9 @@ def gen_triggers(
     dimension: DimensionArgument,
     *,
     config: ConfigOption = None,
+    partitioned: Annotated[
+        bool, typer.Option("--partitioned", help="The table is a partitioned one.")
+    ] = False,
 ) -> None:
     """Print the SQL for triggers that publish a table's changes."""
     # Imported here: other commands must not wait for Arrow.
@@ -81,5 +84,9 @@ def gen_triggers(
     if not isinstance(found.source, PostgresSource):
         detail = f"dimension {dimension} has no PostgreSQL table, so it has no triggers"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+    if found.source.table is None or found.source.feed_fault is not None:
+        detail = f"dimension {dimension}: triggers {found.source.feed_fault}; use cache.ttl"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
     channel = (found.refresh.listen or Notifications()).channel_of(dimension)
-    typer.echo(trigger_sql(found.source.table, found.key, channel=channel), nl=False)
+    script = trigger_sql(found.source.table, found.key, channel=channel, is_partitioned=partitioned)
+    typer.echo(script, nl=False)

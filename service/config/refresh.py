@@ -213,6 +213,9 @@ def fitting_refresh(refresh: Refresh, info: ValidationInfo) -> Refresh:
     if feed == "listen" and source is not None and source.pgbouncer:
         detail = "a PgBouncer that pools transactions loses notifications; "
         raise _fault(feed, f"{detail}set the address of the server itself in the source")
+    if feed is not None and isinstance(source, PostgresSource) and source.feed_fault is not None:
+        remedy = "remove this; cache.ttl bounds the age of rows, or refresh.reload in mode full"
+        raise _fault(feed, f"{source.feed_fault}; {remedy}")
     if refresh.reload is not None and mode is not CacheMode.FULL:
         raise _fault("reload", "needs cache.mode: full")
     return refresh

@@ -1,8 +1,9 @@
-"""`source`: the PostgreSQL table or the Parquet file of a dimension.
+"""`source`: the PostgreSQL table or query, or the Parquet file of a dimension.
 
 Reads secret files, but opens no connection and reads no rows.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +12,51 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from service.config.secrets import Dsn, SecretFile, check_dsn, read_secret
 from service.config.section import Section
+
+_TOKEN = re.compile(
+    r"""
+    [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*'         # a text
+    | "(?:[^"]|"")+"                                  # a quoted name
+    | (?<![\w$])\$(?P<tag>[^\W\d]\w*|)\$.*?\$(?P=tag)\$  # a dollar-quoted text
+    | --[^\n]* | /\*(?:(?!/\*).)*?\*/                 # a comment; nested ones are refused
+    | (?P<word>[^\W\d][\w$]*) | \$(?P<parameter>\d+)
+    | (?P<fault>'|"|/\*) | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_QUERY_STARTS = {"select", "with", "values", "table"}
+# Words of SQL that have another value without a change of the row, or read other rows.
+_CHANGING_WORDS = {
+    *("select", "table", "values", "current_date", "current_time", "current_timestamp"),
+    *("localtime", "localtimestamp", "current_user", "current_role", "session_user", "user"),
+    *("current_catalog", "current_schema", "system_user"),
+}
+_CHANGING_TEXT = re.compile(r"'\s*(now|today|tomorrow|yesterday)\s*'", re.IGNORECASE)
+
+
+def _words(text: str) -> list[str]:
+    """The words outside texts and comments, in lower case.
+
+    Raises ValueError unless the text can stand in parentheses as one piece of SQL.
+    """
+    words, depth = [], 0
+    for token in _TOKEN.finditer(text):
+        if token["fault"] is not None:
+            raise ValueError(
+                f"has no end of what {token['fault']} begins; comments cannot be nested"
+            )
+        if token["parameter"] is not None:
+            raise ValueError(f"has a parameter, ${token['parameter']}; write its value")
+        if token["other"] == ";":
+            raise ValueError("has a semicolon; write one piece of SQL, without it")
+        depth += {"(": 1, ")": -1}.get(token["other"] or "", 0)
+        if depth < 0:
+            break
+        if token["word"] is not None:
+            words.append(token["word"].lower())
+    if depth:
+        raise ValueError("has parentheses that do not match")
+    return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +69,21 @@ class DatabaseAddress:
 
 
 class PostgresSource(Section):
-    """A PostgreSQL table; the address is given here or in a file."""
+    """A PostgreSQL table, view or query; the address is given here or in a file."""
 
     kind: Literal["postgres"]
-    table: str = Field(min_length=1, max_length=255, description="as in SQL: schema.table")
+    table: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="table, view or foreign table, as in SQL: schema.table",
+    )
+    query: str | None = Field(
+        default=None, min_length=1, description="one SELECT instead of a table; no change feed"
+    )
+    where: str | None = Field(
+        default=None, min_length=1, description="SQL condition of the rows that exist for lookups"
+    )
     dsn: Dsn | None = Field(default=None, description="postgresql://…, without a password")
     dsn_file: SecretFile | None = Field(
         default=None, description="file with the address and its password"
@@ -41,6 +98,23 @@ class PostgresSource(Section):
         strict=True,
         description="the address leads to a PgBouncer that pools transactions",
     )
+
+    @field_validator("query", mode="after")
+    @classmethod
+    def _is_the_only_relation(cls, query: str | None, info: ValidationInfo) -> str | None:
+        # A faulty table causes no second fault.
+        if "table" in info.data and (info.data["table"] is None) == (query is None):
+            raise ValueError("set exactly one of source.table and source.query")
+        if query is not None and next(iter(_words(query)), "") not in _QUERY_STARTS:
+            raise ValueError("is not a query; it starts with SELECT, WITH, VALUES or TABLE")
+        return query
+
+    @field_validator("where", mode="after")
+    @classmethod
+    def _is_one_condition(cls, where: str | None) -> str | None:
+        if where is not None and not _words(where):
+            raise ValueError("is not a condition; write for example: deleted_at IS NULL")
+        return where
 
     @field_validator("dsn_file", mode="before")
     @classmethod
@@ -62,6 +136,23 @@ class PostgresSource(Section):
     def address(self) -> DatabaseAddress:
         """Return the address as it is written: no file is read, no name is resolved."""
         return DatabaseAddress(self.dsn, self.dsn_file, self.pgbouncer)
+
+    @property
+    def relation(self) -> str:
+        """The table, or how a query is named in messages."""
+        return "source.query" if self.table is None else self.table
+
+    @property
+    def feed_fault(self) -> str | None:
+        """Why no feed can report all changes of the rows; None if one can, by this text alone."""
+        if self.query is not None:
+            return "cannot follow a query, whose tables report no changes of its rows"
+        where = self.where or ""
+        found = sorted(_CHANGING_WORDS.intersection(_words(where)))
+        found += [each[0] for each in _CHANGING_TEXT.finditer(where)]
+        if not found:
+            return None
+        return f"cannot follow source.where, whose result may change without the row: {found[0]}"
 
     def read_dsn(self) -> str:
         """Return the address with its password, read from the file; raises OSError."""

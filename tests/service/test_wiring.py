@@ -27,6 +27,7 @@ from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.ports.several_rows import RowMatch, RowVersions
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.partitions import WatchedPartitions
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from service.dimension_parts import database_shares, dimension_backend, refresh_sources
@@ -63,8 +64,9 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
     changes = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
     source = changes and changes()
-    assert isinstance(source, KafkaChangelog)
-    return source._decoder(
+    assert isinstance(source, WatchedPartitions)
+    assert isinstance(source._changes, KafkaChangelog)
+    return source._changes._decoder(
         replace(schema_of({"id": pa.int64()}, {"name": pa.utf8()}), origin=origin)
     )
 
@@ -122,6 +124,23 @@ def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
     assert list(shares) == list(tables)
 
 
+def test_query_and_filter_reach_the_connector() -> None:
+    """A query, a filter and the need of a publication reach the connector."""
+    where = {**ADDRESS, "where": "is_open"}
+    query = {"kind": "postgres", "dsn": "postgresql://h/d", "query": "SELECT 1 AS id, 2 AS a"}
+    changelog = CHANGELOG | {"format": "debezium_json"}
+    found = []
+    for config in (table(source=where, refresh={"changelog": changelog}), table(source=query)):
+        assert isinstance(config.source, PostgresSource)
+        settings = postgres_settings(config, config.source)
+        found.append((settings.table, settings.query, settings.where, settings.needs_publication))
+
+    assert found == [
+        ("shop.t", None, "is_open", True),
+        ("source.query", "SELECT 1 AS id, 2 AS a", None, False),
+    ]
+
+
 def test_changes_come_from_the_feed() -> None:
     """The feed has a source and an origin; the backend knows whether it has a feed and triggers."""
     notified = refresh_sources("customers", table(refresh={"listen": {}}))
@@ -129,7 +148,7 @@ def test_changes_come_from_the_feed() -> None:
 
     assert refresh_sources("customers", table()) == RefreshSources()
     assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
-    assert isinstance(logged.changes and logged.changes(), KafkaChangelog)
+    assert isinstance(logged.changes and logged.changes(), WatchedPartitions)
     assert (notified.origin, logged.origin) == (
         InvalidationOrigin.NOTIFICATION,
         InvalidationOrigin.CHANGELOG,

@@ -18,7 +18,7 @@ from service.connectors.postgres.connections import PostgresConnections, Postgre
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
-    index_statement,
+    index_remedy,
     key_arguments,
     key_order,
     lookup_query,
@@ -28,7 +28,7 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.rows import rows_of_records
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.table import PostgresTable
+from service.connectors.postgres.table import PostgresTable, RelationKind
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class _Lookup:
     table: PostgresTable
     query: str
     blocks_query: str
-    uses_index: bool
+    uses_index: bool | None
 
 
 class PostgresBackend:
@@ -60,7 +60,7 @@ class PostgresBackend:
 
     @property
     def uses_index(self) -> bool | None:
-        """Whether lookups use an index; None before the first `describe`."""
+        """Whether lookups use an index; None if unknown, and before the first `describe`."""
         return None if self._lookup is None else self._lookup.uses_index
 
     async def __aenter__(self) -> Self:
@@ -134,8 +134,15 @@ class PostgresBackend:
         query = lookup_query(table, is_ordered=settings.has_several_rows)
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         is_indexed = uses_index(await self._connections.plan(query, no_keys, timeout_s=timeout_s))
-        if not is_indexed:
-            remedy = index_statement(table)
+        if is_indexed is None:
+            has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
+            if settings.require_index and has_parts:
+                detail = "a foreign server does not show whether it uses an index"
+                detail = f"{settings.table}: {detail}; leave require_index out"
+                raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+            query = scanning_query(table, is_ordered=settings.has_several_rows, sends_keys=True)
+        elif not is_indexed:
+            remedy = index_remedy(table)
             if settings.require_index:
                 detail = f"{settings.table}: no index leads from the key to its rows; {remedy}"
                 raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)

@@ -1,12 +1,20 @@
-"""PostgreSQL catalog: describes the configured table, and refuses an unsuitable one."""
+"""PostgreSQL catalog: describes the configured relation, and refuses an unsuitable one."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.type_texts import type_text
+from service.connectors.postgres.configured_sql import (
+    WITHOUT_FEED,
+    CatalogRow,
+    RunQuery,
+    check_filter,
+    described_query,
+    unavailable,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     MAX_NAME_BYTES,
@@ -14,27 +22,31 @@ from service.connectors.postgres.table import (
     KeySending,
     PostgresTable,
     PostgresType,
+    RelationKind,
     column_reading,
     key_sending,
     requested_reading,
 )
 
-
-class CatalogRow(Protocol):
-    """Columns of a row by name."""
-
-    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  as the database returns it
-        """The value of the column."""
-
-
-RunQuery: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[Sequence[CatalogRow]]]
-
-
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
 SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
-       c.relreplident = 'f' AS has_full_identity,
+       c.relreplident = 'f' AS has_full_identity, c.relispopulated AS is_populated,
+       c.relispartition AS is_partition,
+       -- changes of a partition have its own name, or that of the partitioned table
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
+               JOIN pg_catalog.pg_publication b ON b.pubname = p.pubname
+               WHERE p.schemaname = n.nspname AND p.tablename = c.relname
+               AND (b.pubviaroot OR c.relkind <> 'p')) AS is_published,
+       (WITH RECURSIVE part AS (
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i
+            WHERE i.inhparent = c.oid AND c.relkind = 'p'
+            UNION ALL
+            SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.inhrelid
+        )
+        SELECT pg_catalog.min(f.oid::regclass::text) FROM part
+        JOIN pg_catalog.pg_class f ON f.oid = part.inhrelid AND f.relkind = 'f') AS foreign_part,
        (SELECT pg_catalog.format('%I.%I', cn.nspname, h.relname)
         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid
         JOIN pg_catalog.pg_namespace cn ON cn.oid = h.relnamespace
@@ -90,7 +102,8 @@ SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
                    AND NOT x.attisdropped ORDER BY x.attnum) AS attributes,
        NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
        a.attgenerated <> '' AS is_generated,
-       pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT') AS may_be_read
+       -- not known for a query, which was refused if it may not be read
+       coalesce(pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT'), true) AS may_be_read
 FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum = l.attnum
@@ -101,41 +114,59 @@ ORDER BY l.attnum, l.depth DESC
 _NAMES = """
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 ORDER BY 1 LIMIT 10000
 """
 
-_REFUSED_KINDS = {
-    "v": "is a view, whose rows have no key; name the table",
-    "m": "is a materialized view; name the table",
-    "f": "is a foreign table; name the table on its own server",
-    "p": "is a partitioned table, which is not supported",
+# The columns of a query, described as those of a relation.
+_QUERY_COLUMNS = _COLUMNS.replace(
+    "pg_catalog.pg_attribute a",
+    """(
+        SELECT $1::oid AS attrelid, c.number::int2 AS attnum, c.name AS attname,
+               c.type_id AS atttypid, -1 AS atttypmod, false AS attisdropped,
+               false AS attnotnull, false AS atthasdef, '' AS attgenerated,
+               c.collation_id AS attcollation
+        FROM unnest($2::text[], $3::oid[], $4::oid[])
+             WITH ORDINALITY AS c (name, type_id, collation_id, number)
+    ) a""",
+)
+_NO_FEED = {
+    RelationKind.VIEW: "is a view, and changes of its tables are not reported for its rows",
+    RelationKind.MATERIALIZED_VIEW: "is a materialized view, and REFRESH reports no changes",
+    RelationKind.FOREIGN_TABLE: "is a foreign table, and its own server reports the changes",
+    RelationKind.QUERY: "is a query, and changes of its tables are not reported for its rows",
 }
 
 
 async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable:
-    """Describe the configured table; `run` sends the queries with their arguments.
+    """Describe the configured relation; `run` sends the queries with their arguments.
 
     Raises BackendError: `table_unavailable` with the reason and the nearest name, `forbidden` with
     a column that may not be read, and the errors of `run`.
     """
-    entry = await _entry(run, settings.table)
-    _refuse_unsuitable(settings, entry)
-    columns = {record["name"]: record for record in await run(_COLUMNS, [entry["oid"]])}
+    entry = await _entry(run, settings.table) if settings.query is None else _QUERY_ENTRY
+    kind = _suitable_kind(settings, entry)
+    if settings.query is None:
+        records = await run(_COLUMNS, [entry["oid"]])
+    else:
+        records = await run(_QUERY_COLUMNS, [0, *await described_query(run, settings)])
+    columns = {record["name"]: record for record in records}
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
     _refuse_unused_types(settings, names)
     if not names:
         reason = "no column other than the key; list columns, for example the key"
-        raise _unavailable(settings, reason)
-    return PostgresTable(
+        raise unavailable(settings, reason)
+    table = PostgresTable(
         schema_name=entry["schema_name"],
-        name=entry["table_name"],
+        name=entry["table_name"] or settings.table,
         keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
         columns=tuple((name, _reading(settings, columns[name])) for name in names),
         table_id=entry["oid"],
         primary_key=_readable(columns, entry["primary_key"]),
-        reports_rows=_has_exact_changes(
+        reports_rows=settings.where is None
+        and _has_exact_changes(
             entry,
             key=[columns[name] for name in settings.key],
             columns=[columns[name] for name in names],
@@ -143,7 +174,26 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         and not settings.types,  # else values of the changelog may have other types
         has_full_identity=entry["has_full_identity"],
         versions=settings.versions,
+        kind=kind,
+        has_foreign_parts=entry["foreign_part"] is not None,
+        query=settings.query,
+        where=settings.where,
     )
+    if settings.where is not None:
+        await check_filter(run, settings, table)
+    return table
+
+
+_QUERY_ENTRY: Any = {  # a CatalogRow
+    "oid": 0,
+    "kind": RelationKind.QUERY.value,
+    "schema_name": "",
+    "table_name": None,
+    "primary_key": (),
+    "has_full_identity": False,
+    "foreign_part": None,
+    "has_exact_texts": False,
+}
 
 
 async def _entry(run: RunQuery, table: str) -> CatalogRow:
@@ -163,20 +213,48 @@ async def _entry(run: RunQuery, table: str) -> CatalogRow:
     raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
 
 
-def _refuse_unsuitable(settings: PostgresSettings, entry: CatalogRow) -> None:
-    child, parent = entry["child"], entry["parent"]
-    if entry["kind"] != "r":
-        raise _unavailable(settings, _REFUSED_KINDS.get(entry["kind"], "is not a table"))
+def _suitable_kind(settings: PostgresSettings, entry: CatalogRow) -> RelationKind:
+    """The kind of the relation; raises BackendError if it cannot be looked up or followed."""
+    if entry["kind"] not in {kind.value for kind in RelationKind}:
+        raise unavailable(settings, "is not a table, a view or a foreign table")
+    kind = RelationKind(entry["kind"])
+    if settings.is_followed and kind in _NO_FEED:
+        raise unavailable(settings, f"{_NO_FEED[kind]}; {WITHOUT_FEED}")
+    if kind is RelationKind.QUERY:
+        return kind
     if entry["has_row_security"]:
-        raise _unavailable(settings, "row-level security hides rows from the role of the DSN")
-    if settings.is_followed and child is not None:
+        raise unavailable(settings, "row-level security hides rows from the role of the DSN")
+    if not entry["is_populated"]:
+        reason = "has no data yet; run REFRESH MATERIALIZED VIEW"
+        raise unavailable(settings, reason, is_permanent=False)
+    if settings.is_followed:
+        _refuse_unreported_parts(settings, entry, kind)
+    return kind
+
+
+def _refuse_unreported_parts(
+    settings: PostgresSettings, entry: CatalogRow, kind: RelationKind
+) -> None:
+    child, parent, is_whole = entry["child"], entry["parent"], kind is RelationKind.PARTITIONED
+    if entry["foreign_part"] is not None:
+        reason = f"its partition {entry['foreign_part']} is a foreign table, whose own server "
+        raise unavailable(settings, f"{reason}reports the changes; {WITHOUT_FEED}")
+    if settings.needs_publication and not entry["is_published"]:
+        if is_whole:
+            reason = "no publication reports the changes of its partitions under its name; "
+            remedy = "ALTER PUBLICATION … SET (publish_via_partition_root = true)"
+            raise unavailable(settings, f"{reason}{remedy}, and restart the connector")
+        if entry["is_partition"]:
+            reason = f"no publication reports its changes under its name, but as those of {parent}"
+            raise unavailable(settings, f"{reason}; name {parent}, with a source.where")
+    if child is not None and not is_whole:
         reason = f"{child} inherits from it, and reports changes under its own name; "
         remedy = "end the inheritance, or remove refresh.listen and refresh.changelog"
-        raise _unavailable(settings, reason + remedy)
-    if settings.has_triggers and parent is not None:
+        raise unavailable(settings, reason + remedy)
+    if settings.has_triggers and parent is not None and not is_whole:
         reason = f"statements on its parent table {parent} do not run its triggers; "
         remedy = "end the inheritance, or use refresh.changelog instead of refresh.listen"
-        raise _unavailable(settings, reason + remedy)
+        raise unavailable(settings, reason + remedy)
 
 
 def _refuse_unreadable(
@@ -203,7 +281,7 @@ def _refuse_unused_types(settings: PostgresSettings, names: Sequence[str]) -> No
     for name in settings.types:
         if name not in names:
             reason = f"types: no column {name} among the columns{nearest_name(name, names)}"
-            raise _unavailable(settings, reason)
+            raise unavailable(settings, reason)
 
 
 def _reading(settings: PostgresSettings, column: CatalogRow) -> ColumnReading:
@@ -211,21 +289,21 @@ def _reading(settings: PostgresSettings, column: CatalogRow) -> ColumnReading:
     wanted = settings.types.get(name)
     reading = column_reading(kind) if wanted is None else requested_reading(kind, wanted)
     if isinstance(reading, str):
-        raise _unavailable(settings, f"types: column {name} is not {type_text(wanted)}: {reading}")
+        raise unavailable(settings, f"types: column {name} is not {type_text(wanted)}: {reading}")
     return reading
 
 
 def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:
     sending = key_sending(column["name"], _type(column))
     if isinstance(sending, str):
-        raise _unavailable(settings, f"key column {column['name']}: {sending}")
+        raise unavailable(settings, f"key column {column['name']}: {sending}")
     if not sending.has_exact_equality and (settings.is_followed or settings.is_whole):
         reason = (
             f"key column {column['name']}: its type or collation treats different texts as equal, "
             "so a change does not identify the cached keys; use cache.mode partial with a short "
             "cache.ttl, and remove refresh, or use a key of type text"
         )
-        raise _unavailable(settings, reason)
+        raise unavailable(settings, reason)
     return sending
 
 
@@ -240,12 +318,6 @@ def _type(column: CatalogRow) -> PostgresType:
         schema_name=column["type_schema"],
         attributes=tuple(column["attributes"]),
     )
-
-
-def _unavailable(settings: PostgresSettings, reason: str) -> BackendError:
-    """The refusal of a table that exists and does not suit the configuration."""
-    detail = f"{settings.table}: {reason}"
-    return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)
 
 
 _EXACT_TYPES = frozenset(

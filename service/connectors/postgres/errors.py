@@ -40,9 +40,15 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping"),
     "57014": (ErrorCode.TIMEOUT, "the server ended the query at its statement timeout"),
     "58": (ErrorCode.BACKEND_UNAVAILABLE, "the server has a system error"),
+    "HV": (ErrorCode.BACKEND_UNAVAILABLE, "the server of a foreign table failed"),
     "XX": (ErrorCode.BACKEND_UNAVAILABLE, "the server has an internal error"),
 }
 _OTHER_STATE = (ErrorCode.BACKEND_REJECTED, "the server refused the query")
+
+# Classes of SQLSTATE: not supported, invalid value, not in a read-only transaction, wrong syntax or
+# name.
+_OF_STATEMENTS = frozenset({"0A", "22", "25", "42"})
+_NO_RIGHT = "42501"
 
 # {class: reason}; the nearest base class applies, and the code is `backend_unavailable`
 _CONNECT_REASONS: dict[type[BaseException], str] = {
@@ -78,6 +84,17 @@ def mapped_errors(table: str) -> Iterator[None]:
         # A missing database needs another DSN, or a person who creates it.
         is_permanent = isinstance(error, asyncpg.InvalidCatalogNameError)
         raise BackendError(code, f"{table}: {reason}", is_permanent=is_permanent) from error
+
+
+def statement_fault(error: BackendError) -> str | None:
+    """The server's message on SQL of the configuration that it refused; None for other errors.
+
+    For statements that read no row: their messages quote only the statement.
+    """
+    cause = error.__cause__
+    if isinstance(cause, asyncpg.PostgresError) and cause.sqlstate[:2] in _OF_STATEMENTS:
+        return None if cause.sqlstate == _NO_RIGHT else str(cause.args[0])
+    return None
 
 
 def explained(error: BaseException) -> tuple[ErrorCode, str]:

@@ -90,7 +90,12 @@ class PostgresNotificationsSession(DedicatedSession):
     ) -> None:
         assert schema.origin is not None  # every table of PostgreSQL has one
         super().__init__(settings.table)
-        names = trigger_names(settings.table, schema.key.names, channel=settings.channel)
+        names = trigger_names(
+            settings.table,
+            schema.key.names,
+            channel=settings.channel,
+            is_partitioned=schema.origin.is_partitioned,
+        )
         self.last_transaction_id = 0  # of the server when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, names, script=settings.script)

@@ -1,6 +1,7 @@
 """Lookup queries of a table, their key arguments, and the check of their plans."""
 
 import json
+from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.keys.key_casts import UUID_FIELD
-from service.connectors.postgres.table import PostgresTable, quoted
+from service.connectors.postgres.table import PostgresTable, RelationKind, quoted
 
 # `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
 _SNAPSHOT = (
@@ -31,27 +32,33 @@ def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
         "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
-        f" FROM {table.sql_name} AS t"
+        f" FROM {_rows(table, is_ordered=is_ordered)}"
         f" WHERE {_matches(table)}{order} OFFSET 0) AS r"
     )
 
 
-def scanning_query(table: PostgresTable, *, is_ordered: bool) -> str:
-    """The lookup in a table without an index: one scan for all keys."""
+def scanning_query(table: PostgresTable, *, is_ordered: bool, sends_keys: bool = False) -> str:
+    """The lookup in a table without an index: one scan for all keys.
+
+    With `sends_keys`, the condition on the keys is also one that a foreign server can evaluate,
+    with its own index: it receives the arrays as parameters.
+    """
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
+    among = _is_among(table) if sends_keys else ""
     return (
         f"SELECT k.ordinal, {columns_sql(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
-        f" JOIN {table.sql_name} AS t ON {_matches(table)}{order}"
+        f" JOIN {_rows(table, is_ordered=is_ordered)} ON {_matches(table)}{among}{order}"
     )
 
 
-def blocks_query(table: PostgresTable, query: str) -> str:
+def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -> str:
     """The result of a lookup query, in the same order, as one row of byte blocks.
 
     The ordinals and each column are a block; all are NULL without rows. A block is a binary array;
     for values of variable length, an array of lengths with the values behind it. OFFSET 0 keeps
-    the planner from computing these values twice.
+    the planner from computing these values twice. With the column `page`, there is a row of blocks
+    for each of its values.
     """
     values, blocks = ["q.ordinal"], ["array_send(array_agg(b.ordinal))"]
     for number, (_, reading) in enumerate(table.columns, 1):
@@ -63,9 +70,12 @@ def blocks_query(table: PostgresTable, query: str) -> str:
             values.append(f"{reading.to_bytes(f'q.{name}')} AS {name}")
             lengths = f"array_send(array_agg(octet_length(b.{name})))"
             blocks.append(f"{lengths} || COALESCE(string_agg(b.{name}, ''), '')")
+    if page is not None:
+        values.append(f"q.{page}")
     return (
         f"SELECT {', '.join(blocks)} FROM"  # noqa: S608  names come from the catalog
         f" (SELECT {', '.join(values)} FROM ({query}) AS q OFFSET 0) AS b"
+        f"{'' if page is None else f' GROUP BY b.{page}'}"
     )
 
 
@@ -84,25 +94,58 @@ def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
     return f"SELECT b.*, {_SNAPSHOT} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 
 
-def uses_index(plan: str) -> bool:
-    """Whether a plan (EXPLAIN, as JSON) finds rows by an index condition.
+def uses_index(plan: str, *, of: str = "k.key") -> bool | None:
+    """Whether a plan (EXPLAIN, as JSON) finds rows by an index condition on the keys.
 
-    Each child of a table in parts needs its index. A condition on some key columns is enough: only
-    the owner of the table knows which of them are selective.
+    None if a foreign server finds them, or if there is nothing to read. Each part of a table needs
+    its index, and no table below a view is searched without one. A condition on some key columns is
+    enough: only the owner of the table knows which of them are selective. `of` is the start of the
+    values in the condition.
     """
-    return any(_has_condition(each["Plan"]) for each in json.loads(plan))
+    found = _search(json.loads(plan)[0]["Plan"], of)
+    return None if found is _Search.UNKNOWN else found is _Search.BY_INDEX
 
 
-def index_statement(table: PostgresTable) -> str:
-    """The statement that creates the index for lookups."""
+def index_remedy(table: PostgresTable) -> str:
+    """The statement that creates the index for lookups, or the advice where to create it."""
     key = ", ".join(quoted(name) for name, _ in table.keys)
-    return f"CREATE INDEX CONCURRENTLY ON {table.sql_name} ({key})"
+    if table.kind in {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}:
+        return (
+            f"create an index on the table column that {key} comes from, without a function of it; "
+            "or use cache.mode: full"
+        )
+    # A partitioned table cannot have an index created concurrently.
+    concurrently = "" if table.kind is RelationKind.PARTITIONED else "CONCURRENTLY "
+    return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
 
 
-def _has_condition(node: dict[str, Any]) -> bool:
-    found = [_has_condition(child) for child in node.get("Plans", ())]
-    is_in_parts = node["Node Type"] in {"Append", "Merge Append"}
-    return "Index Cond" in node or (all(found) if found and is_in_parts else any(found))
+class _Search(IntEnum):
+    """How a part of a plan finds the rows of a key; the largest one of several counts."""
+
+    ELSEWHERE = 0  # not by the key
+    UNKNOWN = 1
+    BY_INDEX = 2
+    BY_SCAN = 3
+
+
+def _search(node: dict[str, Any], of: str) -> _Search:
+    kind = node["Node Type"]
+    if "Index Cond" in node and of in node["Index Cond"]:
+        return _Search.BY_INDEX
+    # A foreign scan, or a partitioned table without partitions.
+    if kind == "Foreign Scan" or node.get("One-Time Filter") == "false":
+        return _Search.UNKNOWN
+    found = [_search(child, of) for child in node.get("Plans", ())]
+    if found and kind in {"Append", "Merge Append"} and any(found):
+        is_searched = {*found} <= {_Search.BY_INDEX, _Search.UNKNOWN}
+        return min(found) if is_searched else _Search.BY_SCAN
+    largest = max(found, default=_Search.ELSEWHERE)
+    filters = kind.endswith("Scan") and of in node.get("Filter", "")
+    return _Search.BY_SCAN if filters and not largest else largest
+
+
+def _rows(table: PostgresTable, *, is_ordered: bool) -> str:
+    return table.from_item(with_places=is_ordered and not table.primary_key)
 
 
 def _keys(table: PostgresTable) -> str:
@@ -125,6 +168,14 @@ def _matches(table: PostgresTable) -> str:
         for number, (name, sending) in enumerate(table.keys, 1)
     ]
     return " AND ".join([*equalities, *table.conditions])
+
+
+def _is_among(table: PostgresTable) -> str:
+    """A condition on the arrays of keys; a subquery makes each of them a parameter of the scan."""
+    return "".join(
+        f" AND t.{quoted(name)} = ANY ((SELECT {sending.array(number)})::{sending.sql_type}[])"
+        for number, (name, sending) in enumerate(table.keys, 1)
+    )
 
 
 # Years 1 to 9999, as for columns: ISO 8601 texts of other years need signs and more digits.

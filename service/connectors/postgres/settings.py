@@ -20,13 +20,15 @@ _SCHEMES = ("postgres://", "postgresql://")
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Connection and table; `table` is parsed as in SQL, with schema and quotes."""
+    """Connection and relation; `table` is parsed as in SQL, with schema and quotes."""
 
     dsn: str = field(repr=False)  # may hold a password
-    table: str
+    table: str  # with `query`: its name in messages
     key: tuple[str, ...]
     columns: tuple[str, ...] | None = None  # None: all but the key
     types: Mapping[str, pa.DataType] = field(default_factory=dict)  # {column: requested type}
+    query: str | None = None  # one SELECT instead of a table
+    where: str | None = None  # condition of the rows that the dimension has
     max_connections: int = 4  # of a pool
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
@@ -35,6 +37,7 @@ class PostgresSettings:
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot
     has_triggers: bool = False  # as the source of the feed
     is_whole: bool = False  # the cache holds the table: its keys are not compared by the database
+    needs_publication: bool = False  # as the source of the feed, by Debezium
     require_index: bool = False  # refuse a table that each query would read completely
     pgbouncer: bool = False  # transaction pooling: no session state, no prepared statements
     # Read for each connection if the password is rotated; `dsn` is the value at startup.

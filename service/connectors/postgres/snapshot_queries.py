@@ -38,6 +38,19 @@ class RangeColumn:
 
 CTID = RangeColumn("t.ctid", "tid")
 
+# Of $1 and its partitions: bytes with and without long values; bytes of a block; estimated rows.
+SIZE = """
+WITH RECURSIVE part AS (
+    SELECT $1::oid AS oid
+    UNION ALL SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+)
+SELECT pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::int8 AS table_bytes,
+       pg_catalog.sum(pg_catalog.pg_relation_size(c.oid))::int8 AS main_bytes,
+       pg_catalog.current_setting('block_size')::int AS block_bytes,
+       pg_catalog.sum(c.reltuples) FILTER (WHERE c.relkind <> 'p') AS row_count
+FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
@@ -53,7 +66,7 @@ class ExportedSnapshot:
 class PostgresSnapshotSplit(Split):
     """Pages of rows: page i is the range from bound i to bound i + 1, exclusive; None: open.
 
-    Its position counts the rows that were read.
+    Without range columns, it is a stream of pages. Its position counts the rows that were read.
     """
 
     snapshot: ExportedSnapshot
@@ -63,8 +76,13 @@ class PostgresSnapshotSplit(Split):
     page_at: dict[int, int] = field(default_factory=lambda: {0: 0}, compare=False)
 
     @property
+    def is_stream(self) -> bool:
+        """Whether it is one stream, of an unknown number of pages."""
+        return not self.snapshot.range_columns
+
+    @property
     def page_count(self) -> int:
-        """The number of pages."""
+        """The number of pages of ranges."""
         return len(self.bounds) - 1
 
 
@@ -80,12 +98,25 @@ def postgres_snapshot_query(
 ) -> str:
     """The rows from one bound to the other, exclusive, as blocks; keys come before columns."""
     wide = with_keys(table)
+    rows = table.from_item(with_places=CTID in columns)
     # Blocks start with the ordinals of keys; a page has none.
     query = (
-        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.sql_name} AS t"  # noqa: S608  names come from the catalog, quoted
+        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {rows}"  # noqa: S608  names come from the catalog, quoted
         f" WHERE {_has_key(table)}{_range(columns, first, end)}"
     )
     return blocks_query(wide, query)
+
+
+def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
+    """All rows as blocks, a row of blocks for each `page_bytes`; keys come before columns."""
+    wide = with_keys(table)
+    rows = (
+        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.from_item()}"  # noqa: S608  as above
+        f" WHERE {_has_key(table)} OFFSET 0"
+    )
+    size = "pg_catalog.sum(pg_catalog.pg_column_size(r)) OVER (ROWS UNBOUNDED PRECEDING)"
+    pages = f"SELECT r.*, {size} / {page_bytes} AS page FROM ({rows}) AS r"  # noqa: S608  as above
+    return blocks_query(wide, pages, page="page")
 
 
 def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percent: float) -> str:
@@ -97,7 +128,7 @@ def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percen
     return (
         f"SELECT {texts} FROM (SELECT {', '.join(values)},"  # noqa: S608  as above
         f" row_number() OVER (ORDER BY {order}) * $1::int8 AS share, count(*) OVER () AS total"
-        f" FROM {table.sql_name} AS t TABLESAMPLE SYSTEM ({percent})"
+        f" FROM {table.from_item(sample=f' TABLESAMPLE SYSTEM ({percent})')}"
         f" WHERE {_has_key(table)}) AS s"
         " WHERE share / total <> (share - $1::int8) / total AND share / total < $1::int8"
         " ORDER BY share"
@@ -107,18 +138,7 @@ def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percen
 def some_bound_query(table: PostgresTable, columns: Sequence[RangeColumn]) -> str:
     """The bound of one row of the table, if there is any."""
     texts = ", ".join(f"{column.expression}::text" for column in columns)
-    return f"SELECT {texts} FROM {table.sql_name} AS t WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
-
-
-def size_query(table: PostgresTable) -> str:
-    """Bytes of the table, with and without long values; bytes of a block; estimated rows."""
-    literal = table.sql_name.replace("'", "''")
-    return (
-        "SELECT pg_catalog.pg_table_size(c.oid) AS table_bytes,"  # noqa: S608  as above
-        " pg_catalog.pg_relation_size(c.oid) AS main_bytes,"
-        " pg_catalog.current_setting('block_size')::int AS block_bytes, c.reltuples AS row_count"
-        f" FROM pg_catalog.pg_class c WHERE c.oid = '{literal}'::regclass"
-    )
+    return f"SELECT {texts} FROM {table.from_item()} WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
 
 
 def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:

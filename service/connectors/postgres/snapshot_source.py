@@ -20,6 +20,7 @@ from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     CTID,
+    SIZE,
     Bound,
     ExportedSnapshot,
     PostgresSnapshotSplit,
@@ -28,10 +29,10 @@ from service.connectors.postgres.snapshot_queries import (
     key_columns,
     postgres_snapshot_query,
     postgres_snapshot_rows,
-    size_query,
     some_bound_query,
+    stream_query,
 )
-from service.connectors.postgres.table import PostgresTable
+from service.connectors.postgres.table import PostgresTable, RelationKind
 
 _PAGES_PER_SPLIT = 16
 _MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page
@@ -41,6 +42,7 @@ SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::
        pg_catalog.pg_is_in_recovery() AS is_of_standby
 """
 _QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
+_STREAM_TIMEOUT_S = 600.0  # of the first page: the server reads and sorts all rows before it
 _GRACE_S = 2.0  # the server's timeout comes first
 # The role's timeouts for short transactions must not end a load; a lost client must. Settings that
 # a server version lacks are left out.
@@ -55,6 +57,11 @@ FROM pg_catalog.pg_settings s JOIN (VALUES
 ) AS w (name, value) ON w.name = s.name
 """  # noqa: S608  constants only
 _NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
+_SET_STREAM = f"""
+SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f}', true),
+       -- a sort uses the disk; an aggregate by hash would keep all pages in memory
+       pg_catalog.set_config('enable_hashagg', 'off', true)
+"""
 _SET_SEQSCAN = "SELECT pg_catalog.set_config('enable_seqscan', $1, true)"
 
 
@@ -79,7 +86,7 @@ class PostgresSnapshot:
     def reader(self, schema: DimensionSchema) -> "PostgresSnapshotReader":
         """A reader of the splits of an open enumerator."""
         del schema  # the enumerator compares it with the table
-        return PostgresSnapshotReader(self._settings)
+        return PostgresSnapshotReader(self._settings, page_bytes=self._page_bytes)
 
 
 class PostgresSnapshotSession(DedicatedSession):
@@ -108,15 +115,27 @@ class PostgresSnapshotSession(DedicatedSession):
             )
             await self._begin(self._connection, snapshot_id)
 
-    async def fetch(self, query: str, arguments: Sequence[Any] = ()) -> Records:
+    async def fetch(
+        self, query: str, arguments: Sequence[Any] = (), *, timeout_s: float = _QUERY_TIMEOUT_S
+    ) -> Records:
         """Run a query; raises BackendError in time.
 
         After an error or a cancellation, which does not wait, the session is unusable.
         """
         assert self._connection is not None, "open comes first"
-        async with self.bounded(_QUERY_TIMEOUT_S + _GRACE_S):
+        async with self.bounded(timeout_s + _GRACE_S):
             records: Records = await self._connection.fetch(query, *arguments)
         return records
+
+    async def begin_stream(self, table: PostgresTable, *, page_bytes: int) -> None:
+        """Declare the cursor of all rows; raises BackendError in time."""
+        query = stream_query(table, page_bytes=page_bytes)
+        await self.fetch(_SET_STREAM)
+        await self.fetch(f"DECLARE pages NO SCROLL CURSOR FOR {query}")
+
+    async def next_page(self) -> Records:
+        """The blocks of the stream's next page, empty at its end; raises BackendError in time."""
+        return await self.fetch("FETCH NEXT FROM pages", timeout_s=_STREAM_TIMEOUT_S)
 
     async def _begin(self, connection: Connection, snapshot_id: str | None) -> None:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -174,12 +193,16 @@ class PostgresSnapshotEnumerator:
     async def _ranges(
         self, table: PostgresTable
     ) -> tuple[tuple[RangeColumn, ...], list[Bound], float]:
-        (size,) = await self._session.fetch(size_query(table))
-        columns, row_count = key_columns(table), float(size["row_count"])
+        if not table.has_row_places:
+            return (), [], -1.0
+        (size,) = await self._session.fetch(SIZE, [table.table_id])
+        columns, row_count = key_columns(table), float(size["row_count"] or 0.0)
         page_count = -(-size["table_bytes"] // self._page_bytes)
         if page_count <= 1:
             return columns, [], row_count
         if not await self._is_indexed(table, columns):
+            if table.kind is RelationKind.PARTITIONED:
+                return (), [], row_count  # places repeat: each partition has its own
             block_count = size["main_bytes"] // size["block_bytes"]
             return (CTID,), _block_bounds(block_count, page_count), row_count
         share = _FULL_SAMPLE_BYTES / max(size["main_bytes"], 1)
@@ -195,7 +218,7 @@ class PostgresSnapshotEnumerator:
             await self._session.fetch(_SET_SEQSCAN, ["off"])
             (plan,) = await self._session.fetch(f"EXPLAIN (FORMAT JSON) {query}", tuple(bound))
             await self._session.fetch(_SET_SEQSCAN, ["on"])
-            return uses_index(str(plan[0]))
+            return uses_index(str(plan[0]), of="") is True
         return False  # an empty table needs no index
 
 
@@ -229,11 +252,12 @@ class PostgresSnapshotReader(SplitReader):
     The first split brings the snapshot: opening needs no connection.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
         self._session = PostgresSnapshotSession(settings)
+        self._page_bytes = page_bytes  # of a stream
         self._split: PostgresSnapshotSplit | None = None
         self._position = self._page = 0
-        self._is_paused = False
+        self._is_finished = self._is_paused = False
         self._pending: PendingRead[Records] = PendingRead()  # of the current page
 
     async def __aexit__(self, *_: object) -> None:
@@ -244,10 +268,18 @@ class PostgresSnapshotReader(SplitReader):
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read this split next; raises BackendError, also if its snapshot has ended."""
         assert isinstance(split, PostgresSnapshotSplit)
+        if split.is_stream and position:
+            # Another session may have another order, and other rows of a foreign server.
+            reason = "its connection was lost, and a stream of rows starts again with the next load"
+            raise self._session.failure(ErrorCode.BACKEND_REJECTED, reason)
         if self._split is None:
             await self._session.open(split.snapshot.id)
+        if split.is_stream:
+            table = split.snapshot.table
+            await self._session.begin_stream(table, page_bytes=self._page_bytes)
         self._split, self._position = split, position or 0
         self._page = split.page_at[self._position]
+        self._is_finished = not split.is_stream and self._page == split.page_count
 
     async def read(self) -> Sequence[SplitPiece]:
         """The next page, or a piece without rows while it is pending; raises BackendError.
@@ -263,14 +295,17 @@ class PostgresSnapshotReader(SplitReader):
         records = await self._pending.take()
         if records is None:
             return [SplitPiece(self._split.id, self._position, total=self._split.total)]
-        return [self._received(self._split, tuple(records[0]))]
+        return [self._received(self._split, [tuple(each) for each in records])]
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause if the current split is among these, else resume."""
         self._is_paused = self._split is not None and self._split.id in split_ids
 
     def _request(self, split: PostgresSnapshotSplit) -> None:
-        if self._pending.is_begun or self._page == split.page_count:
+        if self._pending.is_begun or self._is_finished:
+            return
+        if split.is_stream:
+            self._pending.begin(self._session.next_page())
             return
         first, end = split.bounds[self._page], split.bounds[self._page + 1]
         snapshot = split.snapshot
@@ -279,24 +314,28 @@ class PostgresSnapshotReader(SplitReader):
         )
         self._pending.begin(self._session.fetch(query, [*(first or ()), *(end or ())]))
 
-    def _received(self, split: PostgresSnapshotSplit, blocks: Sequence[bytes | None]) -> SplitPiece:
+    def _received(
+        self, split: PostgresSnapshotSplit, pages: Sequence[Sequence[bytes | None]]
+    ) -> SplitPiece:
         self._page += 1
+        self._is_finished = not pages if split.is_stream else self._page == split.page_count
         self._request(split)
-        changes = postgres_snapshot_rows(blocks, split.snapshot.table)
+        if not pages:  # the end of a stream
+            return self._piece(split)
+        changes = postgres_snapshot_rows(pages[0], split.snapshot.table)
         self._position += changes.keys.num_rows
         split.page_at[self._position] = self._page
         return self._piece(split, changes)
 
     def _piece(self, split: PostgresSnapshotSplit, *pages: RowChanges) -> SplitPiece:
         changes = [page for page in pages if page.keys.num_rows]
-        is_finished = self._page == split.page_count
         return SplitPiece(
             split_id=split.id,
             position=self._position,
             changes=changes,
             nbytes=sum(page.keys.nbytes + page.rows.nbytes for page in changes),
-            is_caught_up=is_finished,
-            is_finished=is_finished,
+            is_caught_up=self._is_finished,
+            is_finished=self._is_finished,
             total=split.total,
             snapshot=split.snapshot.visibility,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 
 import pyarrow as pa
@@ -272,11 +273,22 @@ _LABELS = (
 )
 
 
+class RelationKind(Enum):
+    """The kind of a relation; the values are those of `pg_class.relkind`."""
+
+    TABLE = "r"
+    PARTITIONED = "p"
+    VIEW = "v"
+    MATERIALIZED_VIEW = "m"
+    FOREIGN_TABLE = "f"
+    QUERY = "query"  # in the configuration
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresTable:
-    """Table with its names in the catalog, its key columns and its other columns."""
+    """Relation with its names in the catalog, its key columns and its other columns."""
 
-    schema_name: str
+    schema_name: str  # empty for a query
     name: str
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
@@ -285,11 +297,39 @@ class PostgresTable:
     reports_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
     has_full_identity: bool = False  # REPLICA IDENTITY FULL
     versions: VersionColumns | None = None
+    kind: RelationKind = RelationKind.TABLE
+    has_foreign_parts: bool = False  # a partition is a foreign table
+    query: str | None = None  # one SELECT, of a RelationKind.QUERY
+    where: str | None = None  # condition of the rows that the dimension has
 
     @property
     def sql_name(self) -> str:
-        """Schema and name, quoted."""
+        """Schema and name, quoted; for messages only if it is a query."""
+        if self.query is not None:
+            return self.name
         return f"{quoted(self.schema_name)}.{quoted(self.name)}"
+
+    @property
+    def has_row_places(self) -> bool:
+        """Whether its rows have a `ctid`."""
+        has_storage = self.kind in {RelationKind.TABLE, RelationKind.MATERIALIZED_VIEW}
+        return has_storage or (self.kind is RelationKind.PARTITIONED and not self.has_foreign_parts)
+
+    def from_item(self, *, sample: str = "", with_places: bool = False) -> str:
+        """The FROM item of its rows, named `t`; `sample` is a TABLESAMPLE clause.
+
+        A filter has a SELECT of its own, where no other name is visible. Its rows have no `ctid`
+        unless `with_places`: a role needs the right to read it. Line breaks end comments.
+        """
+        if self.where is None and self.query is None:
+            return f"{self.sql_name} AS t{sample}"
+        rows = f"{self.sql_name}{sample}" if self.query is None else f"(\n{self.query}\n) AS t"
+        if self.where is None:
+            return rows
+        names = dict.fromkeys((*dict(self.keys), *dict(self.columns), *self.primary_key))
+        places = ("tableoid", "ctid") if with_places and self.has_row_places else ()
+        columns = ", ".join((*places, *map(quoted, names)))
+        return f"(SELECT {columns} FROM {rows} WHERE (\n{self.where}\n)) AS t"  # noqa: S608  of the configuration
 
     @property
     def schema(self) -> DimensionSchema:
@@ -297,20 +337,30 @@ class PostgresTable:
         return DimensionSchema(
             key=pa.schema([sending.field for _, sending in self.keys]),
             columns=pa.schema([pa.field(name, reading.type) for name, reading in self.columns]),
-            origin=TableOrigin(
-                self.schema_name,
-                self.name,
-                table_id=self.table_id,
-                reports_rows=self.reports_rows,
-                has_full_identity=self.has_full_identity,
-            ),
+            origin=None if self.query is not None else self._origin,
+        )
+
+    @property
+    def _origin(self) -> TableOrigin:
+        return TableOrigin(
+            self.schema_name,
+            self.name,
+            table_id=self.table_id,
+            reports_rows=self.reports_rows,
+            has_full_identity=self.has_full_identity,
+            is_partitioned=self.kind is RelationKind.PARTITIONED,
         )
 
     @property
     def order(self) -> tuple[str, ...]:
         """SQL terms that sort its rows `t` in the same order at each query."""
-        # Without a primary key, the physical position is the only order; an update changes it.
-        return tuple(f"t.{quoted(name)}" for name in self.primary_key) or ("t.ctid",)
+        if self.primary_key:
+            return tuple(f"t.{quoted(name)}" for name in self.primary_key)
+        if self.has_row_places:  # an update changes it
+            is_partitioned = self.kind is RelationKind.PARTITIONED
+            return ("t.tableoid", "t.ctid") if is_partitioned else ("t.ctid",)
+        # Rows with equal texts are the same to lookups. Types without an order have texts, too.
+        return tuple(f't.{quoted(name)}::text COLLATE "C"' for name, _ in self.columns)
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -19,17 +19,33 @@ _LOWER = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A
 # A payload has less than 8,000 bytes: keys up to the first number, one more key, and the rest.
 _PIECE_BYTES, _KEY_BYTES = 5_000, 2_900
 _MAX_KEYS = 10_000  # old and new ones of a statement; beyond, the whole table counts as changed
+_DIGEST_CHARACTERS = 8
 _INDENT = " " * 20
 # Numerics are sent as texts: JSON parsers would round them.
 _VALUE = (
     "CASE pg_typeof({column}) WHEN 'numeric'::regtype "
     "THEN to_jsonb({column}::text) ELSE to_jsonb({column}) END"
 )
+_TRUNCATE = "truncate"
 _EVENTS = {
     "insert": "REFERENCING NEW TABLE AS new_rows ",
     "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows ",
     "delete": "REFERENCING OLD TABLE AS old_rows ",
-    "truncate": "",
+    _TRUNCATE: "",
+}
+
+# {whether the table is partitioned: limits}. Partitions get the triggers of rows of their table,
+# also when they are attached. Such triggers have no transition tables.
+_LIMITS = {
+    False: """\
+-- * A statement that changes more than a few thousand rows reports the whole table as changed.
+-- * Changes by logical replication, and by statements on partitions or children, are not reported.
+""",
+    True: """\
+-- * Each changed row runs the function. A transaction that changes more than ten thousand rows
+--   reports the whole table as changed.
+-- * Sidecars notice within seconds when partitions are attached, detached or truncated.
+""",
 }
 
 _SCRIPT = Template("""\
@@ -42,15 +58,18 @@ _SCRIPT = Template("""\
 --   DROP FUNCTION $function() CASCADE;
 -- Limits:
 -- * Commits with notifications are serialized, and cannot be prepared (PREPARE TRANSACTION).
--- * A statement that changes more than a few thousand rows reports the whole table as changed.
--- * Changes by logical replication, and by statements on partitions or children, are not reported.
--- * Sidecars notice within seconds when triggers are dropped, disabled or recreated, and stop
---   using rows that were cached before.
+${limits}-- * Sidecars notice within seconds when triggers are dropped, disabled or recreated,
+--   and stop using rows that were cached before.
 BEGIN;
 SET LOCAL lock_timeout = '5s';  -- a waiting lock would block all later users of the table
 SET LOCAL client_min_messages = warning;  -- no notice for a missing trigger
 
 DO 'BEGIN PERFORM pg_catalog.pg_current_xact_id(); END';  -- old servers fail here, not at writes
+DO $$check$$ BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = $literal::regclass AND $is_other) THEN
+        RAISE 'the table $mismatch';
+    END IF;
+END $$check$$;
 
 CREATE OR REPLACE FUNCTION $function() RETURNS trigger
 LANGUAGE plpgsql
@@ -67,7 +86,7 @@ _BODY = Template("""
 DECLARE
     head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
     keys text[];  -- NULL: unknown
-BEGIN
+${variable}BEGIN
     BEGIN
         CASE TG_OP
             WHEN 'INSERT' THEN
@@ -89,7 +108,7 @@ BEGIN
     EXCEPTION WHEN undefined_column THEN
         keys := NULL;  -- a renamed key must not fail the writer
     END;
-    IF keys IS NULL OR cardinality(keys) > $most
+$count    IF keys IS NULL OR cardinality(keys) > $most
         OR EXISTS (SELECT FROM unnest(keys) AS each(key) WHERE octet_length(key) > $key_bytes)
     THEN
         PERFORM pg_notify($channel, head || '"all":true}');
@@ -105,6 +124,19 @@ BEGIN
 END""")
 
 
+# Counts the changes of the transaction, in a setting that ends with it.
+_COUNT = Template("""\
+    IF keys IS NOT NULL THEN
+        changes := coalesce(nullif(current_setting('$setting', true), ''), '0')::int + 1;
+        IF changes > $most THEN
+            keys := NULL;
+        ELSE
+            PERFORM set_config('$setting', changes::text, true);
+        END IF;
+    END IF;
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class TriggerNames:
     """The names of the script's function and triggers in the catalog."""
@@ -113,37 +145,56 @@ class TriggerNames:
     triggers: Mapping[str, str]  # {kind of statement: trigger}
 
 
-def trigger_sql(table: str, key: Sequence[str], *, channel: str) -> str:
+def trigger_sql(
+    table: str, key: Sequence[str], *, channel: str, is_partitioned: bool = False
+) -> str:
     """The script that creates or replaces the triggers.
 
     `table` is parsed as in SQL; `key` has the column names of the catalog. Raises InvalidRequest
     for names that are invalid or not printable.
     """
-    parts, names = _parts(table), trigger_names(table, key, channel=channel)
+    parts = _parts(table)
+    names = trigger_names(table, key, channel=channel, is_partitioned=is_partitioned)
     function = ".".join(quoted(part) for part in (*parts[:-1], names.function))
     quoted_table = ".".join(quoted(part) for part in parts)
     triggers = (
-        _trigger(name, event, table=quoted_table, function=function)
+        _trigger(name, event, table=quoted_table, function=function, is_partitioned=is_partitioned)
         for event, name in names.triggers.items()
     )
+    setting = f"sidelook.changes_of_{names.function[-_DIGEST_CHARACTERS:]}"
+    count = _COUNT.substitute(setting=setting, most=_MAX_KEYS) if is_partitioned else ""
+    old, new = ("(SELECT OLD.*) AS ", "(SELECT NEW.*) AS ") if is_partitioned else ("", "")
     body = _BODY.substitute(
-        old=_keys_of("old_rows", key),
-        new=_keys_of("new_rows", key),
+        variable="    changes int;\n" if is_partitioned else "",
+        count=count,
+        old=_keys_of("old_rows", key, source=old),
+        new=_keys_of("new_rows", key, source=new),
         channel=_literal(channel),
         most=_MAX_KEYS,
         key_bytes=_KEY_BYTES,
         piece=_PIECE_BYTES,
     )
+    mismatch = (
+        "is not partitioned; run gen-triggers without --partitioned"
+        if is_partitioned
+        else "is partitioned; run gen-triggers with --partitioned"
+    )
     return _SCRIPT.substitute(
         channel=channel,
         table=quoted_table,
+        literal=_literal(quoted_table),
+        limits=_LIMITS[is_partitioned],
+        is_other="relkind <> 'p'" if is_partitioned else "relkind = 'p'",
+        mismatch=mismatch,
         function=function,
         body=_dollar_quoted(body),
         triggers="\n".join(triggers),
     )
 
 
-def trigger_names(table: str, key: Sequence[str], *, channel: str) -> TriggerNames:
+def trigger_names(
+    table: str, key: Sequence[str], *, channel: str, is_partitioned: bool = False
+) -> TriggerNames:
     """The names in the script of this table, key and channel; raises as `trigger_sql` does."""
     parts = _parts(table)
     for name in (*parts, *key, channel):
@@ -152,7 +203,8 @@ def trigger_names(table: str, key: Sequence[str], *, channel: str) -> TriggerNam
             reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
     # A function per table and key: its name identifies its body.
-    digest = hashlib.sha256(repr((parts[-1], tuple(key))).encode()).hexdigest()[:8]
+    body = (parts[-1], tuple(key), *("rows" for _ in range(is_partitioned)))
+    digest = hashlib.sha256(repr(body).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     triggers = {event: _fitting(channel, event) for event in _EVENTS}
     return TriggerNames(_fitting(channel, digest), triggers)
 
@@ -178,24 +230,28 @@ def _fitting(channel: str, ending: str) -> str:
     return f"{channel.encode()[:room].decode(errors='ignore')}_{digest}_{ending}"
 
 
-def _trigger(name: str, event: str, *, table: str, function: str) -> str:
+def _trigger(name: str, event: str, *, table: str, function: str, is_partitioned: bool) -> str:
+    each = f"{_EVENTS[event]}FOR EACH STATEMENT"
+    if is_partitioned and event != _TRUNCATE:
+        each = "FOR EACH ROW"
+    only = "ONLY " if is_partitioned and event == _TRUNCATE else ""  # partitions do not have it
     # ALWAYS: also in sessions with `session_replication_role = replica`, as bulk loads use it.
     return f"""\
 DROP TRIGGER IF EXISTS {quoted(name)} ON {table};
 CREATE TRIGGER {quoted(name)} AFTER {event.upper()} ON {table}
-    {_EVENTS[event]}FOR EACH STATEMENT
+    {each}
     EXECUTE FUNCTION {function}();
-ALTER TABLE {table} ENABLE ALWAYS TRIGGER {quoted(name)};
+ALTER TABLE {only}{table} ENABLE ALWAYS TRIGGER {quoted(name)};
 """
 
 
-def _keys_of(rows: str, key: Sequence[str]) -> str:
-    """A query of keys as JSON, without keys that contain NULL."""
+def _keys_of(rows: str, key: Sequence[str], *, source: str) -> str:
+    """A query of keys as JSON, without keys that contain NULL; `source` precedes the rows' name."""
     columns = [f"{rows}.{quoted(name)}" for name in key]
     is_whole = " AND ".join(f"{column} IS NOT NULL" for column in columns)
     values = f",\n{_INDENT}    ".join(_VALUE.format(column=column) for column in columns)
     select = f"SELECT jsonb_build_array(\n{_INDENT}    {values})::text"
-    return f"{select}\n{_INDENT}FROM {rows} WHERE {is_whole}"
+    return f"{select}\n{_INDENT}FROM {source}{rows} WHERE {is_whole}"
 
 
 def _literal(text: str) -> str:
@@ -211,18 +267,32 @@ def _dollar_quoted(body: str) -> str:
     return f"{tag}{body}\n{tag}"
 
 
-# Names and versions of the triggers, readable by any role; a row of NULLs if there are none, no row
-# if the table is gone. 'A' is ENABLE ALWAYS, as in the script: after a plain ENABLE, sessions with
-# `session_replication_role = replica` skip the trigger. DISABLE and ENABLE change its xmin, also
-# when both happen between two checks, as around a bulk load.
+# Names and versions of the triggers, readable by any role; no row if the table is gone. `place` is
+# a table or a partition without the trigger. 'A' is ENABLE ALWAYS, as in the script: after a plain
+# ENABLE, sessions with `session_replication_role = replica` skip the trigger. DISABLE and ENABLE
+# change its xmin, also when both happen between two checks, as around a bulk load. Attached and
+# detached partitions change the version, too; so does TRUNCATE of one, which gets another file.
 TRIGGERS = """
-SELECT g.tgname::text AS name, g.oid::text || ' ' || g.xmin::text AS version
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WITH RECURSIVE part AS (
+    SELECT c.oid, c.relkind, '' AS version, true AS is_root
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
+    UNION ALL
+    SELECT c.oid, c.relkind, pg_catalog.concat(i.xmin, ' ', c.relfilenode), false
+    FROM part
+    JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+)
+SELECT w.name, pg_catalog.min(part.oid::regclass::text) FILTER (WHERE g.oid IS NULL) AS place,
+       pg_catalog.md5(pg_catalog.string_agg(
+           pg_catalog.concat_ws(' ', part.oid, part.version, g.oid, g.xmin), ',' ORDER BY part.oid
+       )) AS version
+FROM part CROSS JOIN pg_catalog.unnest($5::text[]) AS w (name)
 LEFT JOIN (pg_catalog.pg_trigger g
            JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid AND p.proname = $4)
-       ON g.tgrelid = c.oid AND g.tgname = ANY ($5) AND g.tgenabled = 'A'
-WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
+       ON g.tgrelid = part.oid AND g.tgname = w.name AND g.tgenabled = 'A'
+WHERE part.is_root OR w.name <> $6
+GROUP BY w.name
 """
 
 
@@ -232,6 +302,7 @@ class TriggerCheck:
     def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:
         self._origin = origin
         self._names = names
+        script = f"{script} --partitioned" if origin.is_partitioned else script
         self._remedy = f"run the output of `{script}`"
         self._found: dict[str, str] = {}  # at the first check: {trigger: version}
 
@@ -240,18 +311,23 @@ class TriggerCheck:
         """The arguments of TRIGGERS."""
         origin, names = self._origin, self._names
         place = (origin.table_id, origin.schema_name, origin.table_name)
-        return (*place, names.function, [*names.triggers.values()])
+        triggers = [*names.triggers.values()]
+        return (*place, names.function, triggers, names.triggers[_TRUNCATE])
 
     def fault(self, rows: Sequence[Any]) -> str | None:
         """Why changes may be lost since the first check, by the rows of TRIGGERS; None: none is."""
         if not rows:
             return "the table was dropped or replaced; its schema will be read again"
-        found: dict[str, str] = dict(rows)
-        missing = [name for name in self._names.triggers.values() if name not in found]
+        places = {name: place for name, place, _ in rows if place is not None}
+        missing = [name for name in self._names.triggers.values() if name in places]
         if missing:
             names = ", ".join(missing)
-            return f"triggers missing or not ENABLE ALWAYS: {names}; {self._remedy}"
+            on = f" on {places[missing[0]]}" if self._origin.is_partitioned else ""
+            return f"triggers missing or not ENABLE ALWAYS{on}: {names}; {self._remedy}"
+        found = {name: version for name, _, version in rows}
         self._found = self._found or found
-        if self._found != found:
-            return "triggers were recreated, or disabled for a time; changes are lost"
-        return None
+        if self._found == found:
+            return None
+        if self._origin.is_partitioned:
+            return "partitions were attached, detached or truncated, or triggers changed"
+        return "triggers were recreated, or disabled for a time; changes are lost"

@@ -24,12 +24,13 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSettings,
 )
 from service.connectors.postgres.queries import (
-    index_statement,
+    index_remedy,
     key_arguments,
     lookup_query,
     uses_index,
 )
 from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_queries import SIZE
 from service.connectors.postgres.table import PostgresTable, quoted
 from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
@@ -40,8 +41,7 @@ _QUERY_TIMEOUT_S = 3.0
 _RIGHTS = """
 SELECT ARRAY(SELECT p FROM pg_catalog.unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p
              WHERE pg_catalog.has_table_privilege(c.oid, p)) AS rights,
-       pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
-       pg_catalog.pg_table_size(c.oid) AS size_bytes
+       pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner
 FROM pg_catalog.pg_class c WHERE c.oid = $1::oid
 """
 
@@ -81,7 +81,7 @@ class TableCheck:
                     yield finding
             except BackendError as error:
                 is_forbidden = error.code is ErrorCode.FORBIDDEN
-                remedy = _grant(config.source.table, quoted(server.role)) if is_forbidden else ""
+                remedy = _grant(config.source, quoted(server.role)) if is_forbidden else ""
                 yield error_finding(subject, error, remedy=remedy)
 
     async def _table_findings(
@@ -103,7 +103,10 @@ class TableCheck:
             yield await try_notifications(Subject("listen", name), settings, table)
 
 
-def _grant(table: str, role: str) -> str:
+def _grant(source: PostgresSource, role: str) -> str:
+    table = source.table
+    if table is None:
+        return f"GRANT SELECT on the tables of the query to {role}, and USAGE on their schemas"
     schema = table.rpartition(".")[0] or "public"
     return f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {table} TO {role}"
 
@@ -112,7 +115,7 @@ def _grant(table: str, role: str) -> str:
 class TableFacts:
     """Query plan of a lookup, size, and the role's rights on the table."""
 
-    uses_index: bool
+    uses_index: bool | None  # None: unknown
     rights: tuple[str, ...] = ()  # beyond SELECT: INSERT, UPDATE, …
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
@@ -135,14 +138,15 @@ async def _read_table(
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         query = lookup_query(table, is_ordered=trial.has_several_rows)
         plan = await connections.plan(query, no_keys, timeout_s=_QUERY_TIMEOUT_S)
-        (rights,) = await run(_RIGHTS, [table.table_id])
+        rights = await run(_RIGHTS, [table.table_id])  # none on a query
+        (size,) = await run(SIZE, [table.table_id])
     finally:
         await connections.close()
     facts = TableFacts(
         uses_index(plan),
-        rights=tuple(rights["rights"]),
-        is_owner=rights["is_owner"],
-        size_bytes=rights["size_bytes"],
+        rights=tuple(right for each in rights for right in each["rights"]),
+        is_owner=any(each["is_owner"] for each in rights),
+        size_bytes=size["table_bytes"] or 0,
     )
     return table, facts
 
@@ -158,8 +162,12 @@ def index_finding(
     """Return whether lookups use an index."""
     if facts.uses_index:
         return subject.ok("lookups by key use an index")
+    if facts.uses_index is None:
+        text = "the plan shows no index: a foreign server finds the rows, or there is no partition"
+        remedy = "create an index there, and leave require_index out"
+        return subject.error(text, remedy) if is_required else subject.skipped(text, remedy)
     text = "there is no index on the key: each query reads the whole table"
-    remedy = index_statement(table)
+    remedy = index_remedy(table)
     if is_required:
         return subject.error(f"{text}, which require_index refuses", remedy)
     return subject.warning(text, remedy)
@@ -170,7 +178,7 @@ def rights_finding(
 ) -> Finding:
     """Return whether the role has needless rights; the database check reports superusers."""
     role, name, rights = server.role, table.sql_name, ", ".join(facts.rights)
-    if server.is_superuser:
+    if server.is_superuser or table.query is not None:
         return subject.ok("the columns are readable")
     if facts.is_owner:
         return subject.warning(

@@ -118,9 +118,6 @@ async def test_missing_table_is_unavailable(database: Database, table: str, hint
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("CREATE VIEW things AS SELECT 1 AS id, 2 AS name", "view"),
-        ("CREATE MATERIALIZED VIEW things AS SELECT 1 AS id, 2 AS name", "materialized view"),
-        ("CREATE TABLE things (id int4 PRIMARY KEY, n int4) PARTITION BY HASH (id)", "partitioned"),
         ("CREATE TABLE things (id int4 PRIMARY KEY)", "no column other than the key"),
         ("CREATE TABLE things (ids int4 PRIMARY KEY, n int4)", "did you mean ids?"),
         ("CREATE TABLE things (id char(3) PRIMARY KEY, n int4)", "char(n)"),

@@ -24,6 +24,7 @@ from tests.service.connectors.postgres.described_tables import builtin, numeric
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
 FOLLOWED = replace(SETTINGS, is_followed=True)
 TRIGGERED = replace(FOLLOWED, has_triggers=True)
+PUBLISHED = replace(FOLLOWED, needs_publication=True)
 BY_NAME = replace(SETTINGS, key=("name",))
 ENTRY: dict[str, Any] = {
     "oid": 1,
@@ -38,6 +39,10 @@ ENTRY: dict[str, Any] = {
     "parent": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
+    "is_populated": True,
+    "is_published": False,
+    "is_partition": False,
+    "foreign_part": None,
 }
 COLUMN: dict[str, Any] = {
     "modifier": -1,
@@ -120,9 +125,21 @@ async def test_columns_default_to_all(
             SETTINGS,
             "no such table; did you mean public.customer?",
         ),
-        (CannedCatalog({"kind": "v"}), SETTINGS, "is a view"),
-        (CannedCatalog({"kind": "p"}), SETTINGS, "is a partitioned table"),
-        (CannedCatalog({"kind": "f"}), SETTINGS, "is a foreign table"),
+        (CannedCatalog({"kind": "v"}), FOLLOWED, "is a view"),
+        (CannedCatalog({"kind": "m"}), FOLLOWED, "is a materialized view"),
+        (CannedCatalog({"kind": "f"}), FOLLOWED, "is a foreign table"),
+        (CannedCatalog({"kind": "m", "is_populated": False}), SETTINGS, "has no data yet"),
+        (
+            CannedCatalog({"kind": "p", "foreign_part": "far"}),
+            FOLLOWED,
+            "its partition far is a foreign table",
+        ),
+        (CannedCatalog({"kind": "p"}), PUBLISHED, "no publication reports the changes of its"),
+        (
+            CannedCatalog({"is_partition": True, "parent": "public.all"}),
+            PUBLISHED,
+            "no publication reports its changes under its name, but as those of public.all",
+        ),
         (CannedCatalog({"kind": "i"}), SETTINGS, "is not a table"),
         (CannedCatalog({"has_row_security": True}), SETTINGS, "row-level security hides rows"),
         (CannedCatalog(), replace(SETTINGS, key=("Id",)), "no column Id; did you mean id?"),
@@ -154,7 +171,13 @@ async def test_unfit_tables_are_refused(
 
 @pytest.mark.parametrize(
     ("entry", "settings"),
-    [({"child": "public.big"}, SETTINGS), ({"parent": "public.all"}, FOLLOWED)],
+    [
+        ({"child": "public.big"}, SETTINGS),
+        ({"parent": "public.all"}, FOLLOWED),
+        ({"kind": "p", "child": "public.part", "parent": "public.all"}, TRIGGERED),
+        ({"kind": "p", "child": "public.part", "is_published": True}, PUBLISHED),
+        ({"kind": "p", "foreign_part": "far"}, SETTINGS),
+    ],
 )
 async def test_inheritance_is_accepted(entry: dict[str, Any], settings: PostgresSettings) -> None:
     """A table in a hierarchy is accepted if its feed reports all changes, or if it has no feed."""

@@ -33,8 +33,9 @@ SCHEMA = DimensionSchema(
 SPLIT = Split("notifications")
 GAP = TableChange("notifications may have been lost before the connection was made")
 FOUR_BYTES = sys.getsizeof("aaaa")
-NAMES = TriggerNames("told_1f", {"insert": "told_insert", "delete": "told_delete"})
-ROWS = [("told_insert", "16400 700"), ("told_delete", "16401 700")]
+NAMES = TriggerNames("told_1f", {"insert": "told_insert", "truncate": "told_truncate"})
+ROWS = [("told_insert", None, "1f"), ("told_truncate", None, "2e")]
+GONE = [(name, "shop.p1", version) for name, _, version in ROWS]
 REMEDY = "run the output of `python -m service gen-triggers customers`"
 MISSING = f"triggers missing or not ENABLE ALWAYS: {{}}; {REMEDY}"
 
@@ -188,24 +189,41 @@ def test_triggers_are_checked_by_number() -> None:
     """Triggers are found by the oid and name of their table, in any order."""
     triggers = triggers_of()
 
-    assert triggers.arguments == (16385, "shop", "Customers", "told_1f", [*NAMES.triggers.values()])
+    names = [*NAMES.triggers.values()]
+    assert triggers.arguments == (16385, "shop", "Customers", "told_1f", names, names[-1])
     assert [triggers.fault(rows) for rows in (ROWS, ROWS[::-1], ROWS)] == [None] * 3
 
 
 @pytest.mark.parametrize(
     ("looks", "fault"),
     [
-        ([[(None, None)]], MISSING.format("told_insert, told_delete")),
-        ([ROWS, ROWS[:1]], MISSING.format("told_delete")),
+        ([GONE], MISSING.format("told_insert, told_truncate")),
+        ([ROWS, [ROWS[0], GONE[1]]], MISSING.format("told_truncate")),
         (
-            [ROWS, [ROWS[0], ("told_delete", "16401 702")]],
+            [ROWS, [ROWS[0], ("told_truncate", None, "2d")]],
             "triggers were recreated, or disabled for a time; changes are lost",
         ),
         ([[]], "the table was dropped or replaced; its schema will be read again"),
     ],
 )
-def test_missing_triggers_are_faults(looks: list[list[tuple[str, str]]], fault: str) -> None:
+def test_missing_triggers_are_faults(
+    looks: list[list[tuple[str, str | None, str]]], fault: str
+) -> None:
     """Missing or replaced triggers, and another table, are faults at each check."""
     triggers = triggers_of()
 
     assert [triggers.fault(rows) for rows in looks][-1] == fault
+
+
+def test_partitions_need_their_triggers() -> None:
+    """A partition without triggers, and another set of partitions, are faults."""
+    origin = TableOrigin("shop", "Customers", table_id=16385, is_partitioned=True)
+    triggers = TriggerCheck(origin, NAMES, script="gen-triggers customers")
+    other = [ROWS[0], ("told_truncate", None, "2d")]
+    remedy = "run the output of `gen-triggers customers --partitioned`"
+
+    assert [triggers.fault(rows) for rows in (ROWS, [GONE[0], ROWS[1]], other)] == [
+        None,
+        f"triggers missing or not ENABLE ALWAYS on shop.p1: told_insert; {remedy}",
+        "partitions were attached, detached or truncated, or triggers changed",
+    ]

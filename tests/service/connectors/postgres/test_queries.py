@@ -16,7 +16,7 @@ from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
-    index_statement,
+    index_remedy,
     key_arguments,
     key_order,
     lookup_query,
@@ -29,10 +29,11 @@ from service.connectors.postgres.snapshot_queries import (
     bounds_query,
     key_columns,
     postgres_snapshot_query,
-    size_query,
     some_bound_query,
+    stream_query,
     with_keys,
 )
+from service.connectors.postgres.table import RelationKind
 from service.connectors.postgres.triggers import TriggerNames, trigger_names, trigger_sql
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
@@ -53,6 +54,8 @@ BITMAP: dict[str, Any] = {
     "Node Type": "Bitmap Heap Scan",
     "Plans": [{"Node Type": "Bitmap Index Scan", "Index Cond": "(id = k.key1)"}],
 }
+OTHER_INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = c.region)"}
+BY_FILTER: dict[str, Any] = SCAN | {"Filter": "(id = k.key1)"}
 UUIDS = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
 SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TIME_US = (-62_135_596_800 * 10**6, 253_402_300_799_999_999)
@@ -74,11 +77,11 @@ HOSTILE = replace(
     [
         *(make(HOSTILE, is_ordered=True) for make in (lookup_query, scanning_query)),
         *(make(HOSTILE, lookup_query(HOSTILE, is_ordered=False)) for make in WRAPPING),
-        index_statement(HOSTILE),
+        index_remedy(HOSTILE),
         bounds_query(HOSTILE, key_columns(HOSTILE), percent=10.0),
         some_bound_query(HOSTILE, key_columns(HOSTILE)),
-        size_query(HOSTILE),
         postgres_snapshot_query(HOSTILE, key_columns(HOSTILE), first=("1", "2"), end=("3", "4")),
+        stream_query(HOSTILE, page_bytes=1),
         postgres_snapshot_query(HOSTILE, [CTID], first=None, end=("(7,0)",)),
         postgres_snapshot_query(HOSTILE, [CTID], first=("(7,0)",), end=None),
     ],
@@ -99,6 +102,60 @@ def test_lookup_uses_the_index_per_key() -> None:
 
     assert lookup_query(WEATHER, is_ordered=False) == f"{query} OFFSET 0) AS r"
     assert lookup_query(WEATHER, is_ordered=True) == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
+
+
+def test_filter_sees_its_relation_only() -> None:
+    """A filter has a SELECT of its own with the columns in use; line breaks end its comments."""
+    open_ = replace(WEATHER, where="temp > 0 -- warm", primary_key=("origin",))
+    where = "WHERE (\ntemp > 0 -- warm\n)"
+    columns = '"origin", "hour", "temp", "notes"'
+    view = replace(open_, kind=RelationKind.VIEW)
+    query = replace(view, kind=RelationKind.QUERY, query="TABLE x")
+
+    assert open_.from_item(sample=" TABLESAMPLE SYSTEM (5)", with_places=True) == (
+        f'(SELECT tableoid, ctid, {columns} FROM "public"."we ather" TABLESAMPLE SYSTEM (5) {where}'
+        ") AS t"
+    )
+    assert (
+        view.from_item(with_places=True)
+        == f'(SELECT {columns} FROM "public"."we ather" {where}) AS t'
+    )
+    assert query.from_item() == f"(SELECT {columns} FROM (\nTABLE x\n) AS t {where}) AS t"
+    assert replace(query, where=None).from_item() == "(\nTABLE x\n) AS t"
+    assert f"FROM {open_.from_item()} WHERE {MATCHES}" in lookup_query(open_, is_ordered=False)
+
+
+def test_foreign_server_receives_the_keys() -> None:
+    """The arrays of keys are parameters of a condition that a foreign server can evaluate."""
+    query = scanning_query(WEATHER, is_ordered=False, sends_keys=True)
+
+    assert query.endswith(
+        f'ON {MATCHES} AND t."origin" = ANY ((SELECT $1::text[])::text[])'
+        ' AND t."hour" = ANY ((SELECT $2::text[]::timestamptz[])::timestamptz[])'
+    )
+
+
+def test_rows_without_a_place_are_ordered_by_their_texts() -> None:
+    """Rows have a stable order by primary key, by place, or by the texts of their columns."""
+    kinds = (RelationKind.TABLE, RelationKind.PARTITIONED, RelationKind.VIEW)
+
+    orders = [replace(WEATHER, kind=kind).order for kind in kinds]
+
+    texts = ('t."temp"::text COLLATE "C"', 't."notes"::text COLLATE "C"')
+    assert orders == [("t.ctid",), ("t.tableoid", "t.ctid"), texts]
+    parted = replace(WEATHER, kind=RelationKind.PARTITIONED, has_foreign_parts=True)
+    assert (parted.order, replace(parted, primary_key=("hour",)).order) == (texts, ('t."hour"',))
+
+
+def test_index_remedy_fits_the_relation() -> None:
+    """The remedy for a missing index is a statement that the kind of relation allows."""
+    remedies = {kind: index_remedy(replace(PRICES, kind=kind)) for kind in RelationKind}
+
+    on = 'ON "public"."pri ces" ("item", "limit")'
+    advice = 'create an index on the table column that "item", "limit" comes from'
+    assert remedies[RelationKind.TABLE] == f"CREATE INDEX CONCURRENTLY {on}"
+    assert remedies[RelationKind.PARTITIONED] == f"CREATE INDEX {on}"
+    assert remedies[RelationKind.QUERY].startswith(advice)
 
 
 def test_versions_never_valid_are_left_out() -> None:
@@ -127,10 +184,21 @@ def test_versions_never_valid_are_left_out() -> None:
         ({"Node Type": "Append", "Plans": [INDEX, BITMAP]}, True),
         ({"Node Type": "Append", "Plans": [INDEX, SCAN]}, False),
         ({"Node Type": "Merge Append", "Plans": [INDEX, SCAN]}, False),
+        ({"Node Type": "Nested Loop", "Plans": [INDEX, SCAN]}, True),
+        ({"Node Type": "Nested Loop", "Plans": [INDEX, BY_FILTER]}, False),
+        ({"Node Type": "Nested Loop", "Plans": [OTHER_INDEX, BY_FILTER]}, False),
+        ({"Node Type": "Nested Loop", "Plans": [OTHER_INDEX, SCAN]}, False),
+        (INDEX | {"Filter": "(part = k.key2)"}, True),
+        ({"Node Type": "Subquery Scan", "Filter": "(id = k.key1)", "Plans": [WHOLE_INDEX]}, False),
+        ({"Node Type": "Foreign Scan"}, None),
+        ({"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Foreign Scan"}]}, None),
+        ({"Node Type": "Append", "Plans": [SCAN, {"Node Type": "Foreign Scan"}]}, False),
+        ({"Node Type": "Append", "Plans": [SCAN, SCAN]}, False),
+        ({"Node Type": "Result", "One-Time Filter": "false"}, None),
     ],
 )
-def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool) -> None:
-    """A plan uses an index if each part of the table has a condition on one."""
+def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool | None) -> None:
+    """A plan uses an index if each searched part has a condition on one; None if unknown."""
     plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
 
     assert uses_index(json.dumps([{"Plan": plan}])) is expected
@@ -246,6 +314,18 @@ def test_script_reads_names_as_sql(table: str, quoted_table: str) -> None:
     script = trigger_sql(table, ["id"], channel="changes")
 
     assert script.count(f" ON {quoted_table}\n") == 4
+
+
+def test_partitioned_table_has_triggers_of_rows() -> None:
+    """Partitions get triggers of rows by another function; TRUNCATE has one of statements."""
+    script = trigger_sql("public.t", ["id"], channel="c", is_partitioned=True)
+    names = trigger_names("public.t", ["id"], channel="c", is_partitioned=True)
+
+    assert (script.count("FOR EACH ROW"), script.count("FOR EACH STATEMENT")) == (3, 1)
+    assert "REFERENCING" not in script
+    assert 'ALTER TABLE ONLY "public"."t" ENABLE ALWAYS TRIGGER "c_truncate"' in script
+    assert names.function in script
+    assert names.function != trigger_names("public.t", ["id"], channel="c").function
 
 
 def test_trigger_names_match_the_script() -> None:

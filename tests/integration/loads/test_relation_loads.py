@@ -1,0 +1,143 @@
+"""Loads of partitioned tables, views, materialized views, queries and filtered tables."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from lookup_core.errors import BackendError
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotSplit
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from tests.integration.lookups.tables import PATIENCE_S
+from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of
+from tools.processes.postgres_server import Database
+
+ROWS = 5_000
+PAGE_BYTES = 16 * 1024
+FILLED = f"SELECT i, 'name ' || i AS name FROM generate_series(1, {ROWS}) AS i"
+PARTS = "PARTITION OF parted FOR VALUES FROM"
+STATEMENTS = (
+    "CREATE TABLE parted (i int, name text) PARTITION BY RANGE (i)",
+    f"CREATE TABLE low {PARTS} (0) TO (1000)",
+    f"CREATE TABLE high {PARTS} (1000) TO (10000) PARTITION BY HASH (i)",
+    "CREATE TABLE even PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 0)",
+    "CREATE TABLE odd PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+    f"INSERT INTO parted {FILLED}",
+    f"CREATE TABLE t AS {FILLED}",
+    "CREATE MATERIALIZED VIEW kept AS TABLE t",
+    "CREATE VIEW shown AS SELECT i, name FROM t WHERE i % 2 = 0",
+)
+INDEXED = "ALTER TABLE parted ADD PRIMARY KEY (i)"
+
+
+@pytest.fixture
+def relations(database: Database) -> Database:
+    """A database with relations of several pages."""
+    database.execute(*STATEMENTS)
+    return database
+
+
+async def loaded(settings: PostgresSettings) -> tuple[Sequence[Any], ReadSplits]:
+    """The splits of the relation, and what was read."""
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+    case = SourceCase(PostgresSnapshot(settings, page_bytes=PAGE_BYTES), schema)
+    async with splits_of(case) as splits:
+        return splits, await read_all(case, splits)
+
+
+def rows_of(read: ReadSplits) -> list[Any]:
+    """The rows with their keys, sorted."""
+    changes = [change for each in read.changes.values() for change in each]
+    return sorted(((*key.values(), *row.values()) for key, _, row, _ in changes), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "statement", "rows", "ranges"),
+    [
+        ("parted", {}, INDEXED, "TABLE parted", "keys"),
+        ("parted", {}, "SELECT", "TABLE parted", "stream"),
+        ("parted", {"where": "i > 900"}, INDEXED, "SELECT * FROM parted WHERE i > 900", "keys"),
+        ("kept", {}, "CREATE INDEX ON kept (i)", "TABLE kept", "keys"),
+        ("kept", {}, "SELECT", "TABLE kept", "places"),
+        ("t", {"where": "i % 3 = 0"}, "SELECT", "SELECT * FROM t WHERE i % 3 = 0", "places"),
+        ("shown", {}, "SELECT", "TABLE shown", "stream"),
+        ("shown", {"where": "i < 99"}, "SELECT", "SELECT * FROM shown WHERE i < 99", "stream"),
+        ("q", {"query": f"{FILLED} -- all"}, "SELECT", "TABLE t", "stream"),
+        ("q", {"query": "SELECT i, name FROM t WHERE false"}, "SELECT", "", "stream"),
+    ],
+)
+async def test_each_relation_is_loaded_once(
+    relations: Database, table: str, more: dict[str, Any], statement: str, *, rows: str, ranges: str
+) -> None:
+    """Each kind of relation is loaded by ranges of keys or of places, or as one stream."""
+    relations.execute(statement)
+
+    splits, read = await loaded(PostgresSettings(relations.dsn(), table, ("i",), **more))
+
+    assert rows_of(read) == (sorted(relations.query(rows), key=repr) if rows else [])
+    first = splits[0]
+    assert isinstance(first, PostgresSnapshotSplit)
+    columns = first.snapshot.range_columns
+    assert ("stream" if not columns else "places" if columns == (CTID,) else "keys") == ranges
+    if ranges != "stream":
+        assert sum(split.page_count for split in splits) > 2
+
+
+async def test_stream_has_pages_of_one_moment(relations: Database) -> None:
+    """A stream arrives in several pages; rows that change meanwhile have their former values."""
+    settings = PostgresSettings(relations.dsn(), "q", ("i",), query="SELECT i, name FROM t")
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+    case = SourceCase(PostgresSnapshot(settings, page_bytes=PAGE_BYTES), schema)
+    async with splits_of(case) as splits:
+        relations.execute("UPDATE t SET name = 'new'", "DELETE FROM t WHERE i < 99")
+        read = await read_all(case, splits)
+    (pieces,) = read.pieces.values()
+
+    assert len([piece for piece in pieces if piece.changes]) > 1
+    assert rows_of(read) == sorted(((i, f"name {i}") for i in range(1, ROWS + 1)), key=repr)
+
+
+async def test_interrupted_stream_is_not_continued(relations: Database) -> None:
+    """A stream whose connection was lost fails the load, because its order may differ."""
+    settings = PostgresSettings(relations.dsn(), "shown", ("i",))
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+    source = PostgresSnapshot(settings)
+    async with source.enumerator(schema) as enumerator:
+        (split,) = await enumerator.discover()
+        async with source.reader(schema) as reader:
+            await reader.assign(split, position=0)
+            while not [piece for piece in await reader.read() if piece.position]:
+                pass
+        async with source.reader(schema) as reader:
+            with pytest.raises(BackendError, match="starts again with the next load"):
+                await reader.assign(split, position=1)
+
+
+async def test_refresh_of_a_view_waits_for_its_load(relations: Database) -> None:
+    """A materialized view keeps its rows until its load ends."""
+    settings = PostgresSettings(relations.dsn(), "kept", ("i",))
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+    async with PostgresSnapshot(settings, page_bytes=PAGE_BYTES).enumerator(schema) as enumerator:
+        await enumerator.discover()
+        with psycopg.connect(relations.dsn(), autocommit=True) as session:
+            session.execute("SET lock_timeout = '10ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                session.execute("REFRESH MATERIALIZED VIEW kept")
+    relations.execute("REFRESH MATERIALIZED VIEW kept")
+
+
+async def test_rows_without_key_are_left_out(relations: Database) -> None:
+    """A stream leaves rows with NULL in the key out, as lookups cannot find them."""
+    query = "SELECT nullif(i, 7) AS i, name FROM t WHERE i < 9"
+
+    _, read = await loaded(replace(PostgresSettings(relations.dsn(), "q", ("i",)), query=query))
+
+    assert len(rows_of(read)) == 7
