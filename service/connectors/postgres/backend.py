@@ -139,7 +139,7 @@ class PostgresBackend:
             if settings.require_index and has_parts:
                 detail = "a foreign server does not show whether it uses an index"
                 detail = f"{settings.table}: {detail}; leave require_index out"
-                raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+                raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)
             query = scanning_query(table, is_ordered=settings.has_several_rows, sends_keys=True)
         elif not is_indexed:
             remedy = index_remedy(table)
@@ -150,7 +150,9 @@ class PostgresBackend:
                 log.warning(
                     "dimension.lookup_without_index", table=settings.table, create_index=remedy
                 )
-            query = scanning_query(table, is_ordered=settings.has_several_rows)
+            query = scanning_query(
+                table, is_ordered=settings.has_several_rows, sends_keys=table.has_foreign_parts
+            )
         elif self.uses_index is False:
             log.info("dimension.lookup_with_index", table=settings.table)
         if settings.is_followed:

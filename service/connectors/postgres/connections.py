@@ -226,6 +226,8 @@ class PostgresConnections:
             async with asyncio.timeout_at(deadline_s):
                 records: Records = await session.fetch(query, *arguments)
         except _BROKEN as error:  # the pool has released the connection
+            if not _is_gone(session):  # the lost one is that of a foreign server
+                session.terminate()
             raise self._lost(error) from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             if _is_gone(session):

@@ -41,10 +41,13 @@ class TriggerMessages:
         return [{name: value for name, value in each.items() if name != "x"} for each in messages]
 
 
-def make_triggers(database: Database, table: str, key: Sequence[str]) -> None:
+def make_triggers(
+    database: Database, table: str, key: Sequence[str], *, is_partitioned: bool = False
+) -> None:
     """Run the trigger script for this table."""
+    script = trigger_sql(table, key, channel=CHANNEL, is_partitioned=is_partitioned)
     with psycopg.connect(database.dsn(), autocommit=True) as session:
-        session.execute(trigger_sql(table, key, channel=CHANNEL).encode())
+        session.execute(script.encode())
 
 
 @contextmanager

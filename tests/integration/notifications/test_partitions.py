@@ -1,0 +1,233 @@
+"""Triggers of partitioned tables: all partitions publish, and the set of partitions is checked."""
+
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.sources.splits import Split
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.partitions import WatchedPartitions
+from service.connectors.postgres.settings import PostgresSettings
+from tests.integration.notifications.notified_changes import (
+    PATIENCE_S,
+    changes_of,
+    end_of,
+    reading,
+    refusal_of,
+)
+from tests.integration.notifications.trigger_messages import CHANNEL, listening, make_triggers
+from tools.processes.postgres_server import Database
+
+PARTED = (
+    "CREATE TABLE t (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+    "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (90) PARTITION BY LIST (id)",
+    "CREATE TABLE rest PARTITION OF high DEFAULT",
+    "INSERT INTO t VALUES (1, 'a'), (11, 'b')",
+)
+NEW = (
+    "CREATE TABLE more (note text, id int NOT NULL)",
+    "INSERT INTO more VALUES ('c', 100)",
+    "ALTER TABLE t ATTACH PARTITION more FOR VALUES FROM (100) TO (200)",
+)
+CHANGES_OF_PARTITIONS = (
+    *NEW[2:],
+    "ALTER TABLE t DETACH PARTITION low",
+    "ALTER TABLE high DETACH PARTITION rest",
+    "TRUNCATE rest",
+    "CREATE TABLE early PARTITION OF t FOR VALUES FROM (-9) TO (0)",
+    "DROP TABLE low",
+)
+
+
+@pytest.fixture
+def parted(database: Database) -> Database:
+    """A database with a partitioned table `t` and its triggers."""
+    database.execute(*PARTED)
+    make_triggers(database, "t", ["id"], is_partitioned=True)
+    return database
+
+
+def settings_of(database: Database) -> PostgresNotificationsSettings:
+    """The settings of its notifications."""
+    return PostgresNotificationsSettings(
+        database.dsn(), "t", CHANNEL, connect_timeout_s=PATIENCE_S, heartbeat_interval_s=0.05
+    )
+
+
+async def schema_of(database: Database) -> DimensionSchema:
+    """The schema of its table."""
+    settings = PostgresSettings(database.dsn(), "t", ("id",), is_followed=True, has_triggers=True)
+    async with PostgresBackend(settings) as backend:
+        return await backend.describe(timeout_s=PATIENCE_S)
+
+
+def test_each_statement_publishes_its_keys(parted: Database) -> None:
+    """Statements on the table, on partitions and on attached ones publish old and new keys."""
+    parted.execute(*NEW)
+    with listening(parted) as messages:
+        found = []
+        for statement in (
+            "INSERT INTO t VALUES (2, 'a'), (12, 'b'), (101, 'c')",
+            "INSERT INTO rest VALUES (13, 'b')",
+            "UPDATE more SET note = 'd' WHERE id = 100",
+            "UPDATE t SET id = 20 WHERE id = 2",
+            "DELETE FROM low WHERE id = 1",
+            "COPY t FROM PROGRAM 'echo 3,x' (FORMAT csv)",
+        ):
+            parted.execute(statement)
+            found.append(messages.keys())
+
+    assert found == [[[2], [12], [101]], [[13]], [[100]], [[2], [20]], [[1]], [[3]]]
+
+
+def test_large_transaction_publishes_the_table(parted: Database) -> None:
+    """A transaction that changes more than 10,000 rows publishes the whole table, once."""
+    parted.execute("CREATE TABLE late PARTITION OF t FOR VALUES FROM (1000) TO (99999)")
+    with listening(parted) as messages:
+        parted.execute("INSERT INTO t SELECT generate_series(1001, 11000)")
+        keys = messages.keys()
+        parted.execute("INSERT INTO t SELECT generate_series(11001, 21001)")
+        large = messages.without_transactions()
+        parted.execute("INSERT INTO t VALUES (4)", "TRUNCATE t")
+        last = messages.without_transactions()
+
+    assert len(keys) == 10_000
+    assert [each for each in large if "all" in each] == [{"v": 1, "all": True}]
+    assert last == [{"v": 1, "k": [[4]]}, {"v": 1, "all": True}]
+
+
+def test_script_must_fit_the_table(parted: Database) -> None:
+    """The script for another kind of table fails and names the option."""
+    parted.execute("CREATE TABLE plain (id int)")
+
+    with pytest.raises(psycopg.errors.RaiseException, match="run gen-triggers with --partitioned"):
+        make_triggers(parted, "t", ["id"])
+    with pytest.raises(psycopg.errors.RaiseException, match="without --partitioned"):
+        make_triggers(parted, "plain", ["id"], is_partitioned=True)
+
+
+async def test_changed_keys_of_partitions_are_read(parted: Database) -> None:
+    """A reader of the notifications reports changes of partitions."""
+    async with reading(settings_of(parted), await schema_of(parted)) as reader:
+        parted.execute("UPDATE rest SET note = 'new'")
+
+        assert await changes_of(reader) == [[11]]
+
+
+@pytest.mark.parametrize("statement", CHANGES_OF_PARTITIONS)
+async def test_other_partitions_end_the_reader(parted: Database, statement: str) -> None:
+    """If partitions are attached, detached or truncated, the reader fails; the next one works."""
+    parted.execute(*NEW[:2])
+    async with reading(settings_of(parted), await schema_of(parted)) as reader:
+        parted.execute(statement)
+        failure = await end_of(reader)
+    async with reading(settings_of(parted), await schema_of(parted)):
+        pass
+
+    assert "partitions were attached, detached or truncated" in failure.detail
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE rest DISABLE TRIGGER ALL",
+        'ALTER TABLE rest ENABLE REPLICA TRIGGER "Changes_delete"',
+    ],
+)
+async def test_partition_without_triggers_is_named(parted: Database, statement: str) -> None:
+    """A partition whose triggers are disabled is a fault with its name and the script."""
+    schema = await schema_of(parted)
+    parted.execute(statement)
+
+    refusal = await refusal_of(settings_of(parted), schema)
+
+    assert "on rest: " in refusal.detail
+    assert "gen-triggers --partitioned" in refusal.detail
+
+
+async def test_triggers_of_statements_are_not_enough(database: Database) -> None:
+    """A partitioned table without triggers of rows is refused with the script's option."""
+    database.execute(*PARTED)
+
+    refusal = await refusal_of(settings_of(database), await schema_of(database))
+
+    assert "Changes_insert, Changes_update, Changes_delete, Changes_truncate" in refusal.detail
+
+
+SPLIT = Split("changelog 0")
+
+
+@pytest.mark.parametrize("statement", CHANGES_OF_PARTITIONS)
+async def test_changelog_reports_other_partitions(database: Database, statement: str) -> None:
+    """With a changelog, a change of the set of partitions is a change of the whole table."""
+    database.execute(*PARTED, *NEW[:2])
+    schema = await schema_of(database)
+    changes = FakeSource(is_bounded=False)
+    changes.add(SPLIT.id, *(SplitPiece(SPLIT.id, position) for position in range(1, 4)))
+    settings = PostgresSettings(database.dsn(), "t", ("id",))
+    watch = WatchedPartitions(changes, settings, interval_s=0.0)
+    async with watch.reader(schema) as reader:
+        await reader.assign(SPLIT, position=None)
+        (before,) = await reader.read()
+        database.execute(statement)
+        (after,) = await reader.read()
+    database.execute("CREATE TABLE last PARTITION OF t FOR VALUES FROM (300) TO (400)")
+    async with watch.reader(schema) as reader:
+        await reader.assign(SPLIT, position=2)
+        (later,) = await reader.read()
+
+    assert (list(before.changes), before.position, after.position) == ([], 1, 2)
+    for piece in (after, later):
+        (change,) = piece.changes
+        assert isinstance(change, TableChange)
+        assert change.transaction_id > 0
+
+
+async def test_unpartitioned_table_is_not_watched(database: Database) -> None:
+    """The changelog of another table is read without a connection to the database."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
+    schema = await schema_of(database)
+    changes = FakeSource(is_bounded=False)
+    changes.add(SPLIT.id, SplitPiece(SPLIT.id, 1))
+    nowhere = PostgresSettings("postgresql://127.0.0.1:1/none", "t", ("id",))
+    async with WatchedPartitions(changes, nowhere).reader(schema) as reader:
+        await reader.assign(SPLIT, position=None)
+
+        assert [piece.position for piece in await reader.read()] == [1]
+
+
+async def test_unreachable_partitions_end_the_reader(database: Database) -> None:
+    """If the partitions cannot be read, the changelog is not read on."""
+    database.execute(*PARTED)
+    schema = await schema_of(database)
+    changes = FakeSource(is_bounded=False)
+    changes.add(SPLIT.id, SplitPiece(SPLIT.id, 1), SplitPiece(SPLIT.id, 2))
+    settings = PostgresSettings(database.dsn(), "t", ("id",))
+    async with WatchedPartitions(changes, settings, interval_s=0.0).reader(schema) as reader:
+        await reader.assign(SPLIT, position=None)
+        await reader.read()
+        database.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE application_name = 'sidelook partitions' AND datname = current_database()"
+        )
+        failure = await end_of(reader)
+
+    assert "the server" in failure.detail or "connection" in failure.detail
+
+
+async def test_followed_partitions_are_described(parted: Database) -> None:
+    """A partitioned table with triggers is followed, also one that is a partition itself."""
+    settings = PostgresSettings(parted.dsn(), "high", ("id",), is_followed=True, has_triggers=True)
+    origins = []
+    for table in ("t", "high"):
+        async with PostgresBackend(replace(settings, table=table)) as backend:
+            origins.append((await backend.describe(timeout_s=PATIENCE_S)).origin)
+
+    assert [origin and origin.is_partitioned for origin in origins] == [True, True]
