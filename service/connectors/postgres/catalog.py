@@ -166,6 +166,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         table_id=entry["oid"],
         primary_key=_readable(columns, entry["primary_key"]),
         reports_rows=settings.where is None
+        and kind is RelationKind.TABLE
         and _has_exact_changes(
             entry,
             key=[columns[name] for name in settings.key],

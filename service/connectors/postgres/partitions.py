@@ -21,7 +21,7 @@ from service.connectors.postgres.connections import DedicatedSession
 from service.connectors.postgres.settings import PostgresSettings
 
 _INTERVAL_S = 5.0
-_QUERY_TIMEOUT_S = 15.0
+_QUERY_TIMEOUT_S = 5.0
 _LOW_HALF = 0xFFFFFFFF
 _CHANGED = "partitions were attached, detached or truncated"
 
