@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ async def capturing(
         schema = await backend.describe(timeout_s=PATIENCE_S)
         origin = schema.origin
         assert origin is not None
-        assert origin.reports_rows
+        assert origin.reports_rows is not origin.is_partitioned
         with unix_relay(f"{database.socket_folder}/.s.PGSQL.5432") as port:
             captured = CapturedTable(
                 port, database.name, f"public.{name}", prefix=folder.name, options=options
@@ -130,7 +130,9 @@ async def capturing(
             decoder = DECODERS[ChangelogFormat.DEBEZIUM_JSON](
                 schema,
                 settings=DecoderSettings(
-                    captured.table, with_rows=True, has_full_identity=origin.has_full_identity
+                    captured.table,
+                    with_rows=origin.reports_rows,
+                    has_full_identity=origin.has_full_identity,
                 ),
                 loads=orjson.loads,
             )
@@ -162,6 +164,43 @@ async def test_changes_of_a_table_are_read(
             assert process.is_running, process.log.read_text()
 
     assert events_by_key(planes.row_changes()) == EXPECTED
+
+
+async def test_changes_of_partitions_have_the_name_of_the_table(
+    kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path
+) -> None:
+    """With publish_via_partition_root, changes of all partitions are read, also attached ones."""
+    followed.execute(
+        "CREATE TABLE whole (id int PRIMARY KEY, note text) PARTITION BY LIST (id)",
+        "CREATE TABLE rest PARTITION OF whole DEFAULT",
+        "CREATE PUBLICATION whole FOR TABLE whole WITH (publish_via_partition_root = true)",
+    )
+    table = PostgresSettings(followed.dsn(), "public.whole", ("id",), needs_publication=True)
+    options = ("publication.name=whole", "publication.autocreate.mode=disabled")
+    async with capturing(
+        replace(table, is_followed=True),
+        *(followed, kafka),
+        folder=tmp_path,
+        libraries=libraries,
+        options=options,
+    ) as captured:
+        read = captured.read
+        with captured.connector():
+            await captured.begin("INSERT INTO whole SELECT coalesce(min(id), 1) - 1 FROM whole")
+            await captured.run(
+                "INSERT INTO rest VALUES (1, 'a')",
+                "CREATE TABLE more (note text, id int NOT NULL)",
+                "ALTER TABLE whole ATTACH PARTITION more FOR VALUES IN (2, 3)",
+                "INSERT INTO more VALUES ('b', 2)",
+                "UPDATE whole SET id = 3 WHERE id = 1",
+                "DELETE FROM more WHERE id = 3",
+                "INSERT INTO whole VALUES (4)",
+            )
+            await read.until(lambda: 4 in read.keys)
+
+    changed = [key for key in dict.fromkeys(read.keys) if key > 0]
+    assert changed == [1, 2, 3, 4]
+    assert [key for key in read.keys if key == 1] == [1, 1]
 
 
 def events_by_key(changes: Sequence[RowChanges]) -> dict[str, list[object]]:

@@ -138,6 +138,29 @@ def test_triggers_are_printed(tmp_path: Path, capsys: Printed, refresh: str, cha
     assert (code, capsys.readouterr()) == (0, (script, ""))
 
 
+def test_triggers_of_partitions_are_printed(tmp_path: Path, capsys: Printed) -> None:
+    """`gen-triggers --partitioned` prints triggers of rows; a query has no triggers."""
+    config = tmp_path / "c.yaml"
+    source = "{kind: postgres, dsn: postgresql://localhost/shop, table: orders}"
+    query = source.replace("table: orders", "query: TABLE orders")
+    config.write_text(
+        f"dimensions: {{orders: {{source: {source}, key: [id]}},"
+        f" all: {{source: {query}, key: [id]}}}}"
+    )
+
+    code = run(["gen-triggers", "orders", "--partitioned", "--config", str(config)])
+    script = capsys.readouterr().out
+    refused = run(["gen-triggers", "all", "--config", str(config)])
+
+    channel = "sidelook_orders"
+    assert (code, script) == (
+        0,
+        trigger_sql("orders", ["id"], channel=channel, is_partitioned=True),
+    )
+    assert refused != 0
+    assert "triggers cannot follow a query" in capsys.readouterr().err
+
+
 def test_example_is_logged(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --config, `serve` uses the example, and logs a warning with its path."""
     monkeypatch.setenv("SIDELOOK_FOO", "1")
