@@ -97,5 +97,5 @@ async def _checked(
         fault = statement_fault(error)
         if fault is None:
             raise
-        reason = f"{key}the server refuses it: {fault}"
+        reason = f"{key}the server refuses it: {fault}; correct it"
         raise unavailable(settings, reason, is_permanent=False) from error

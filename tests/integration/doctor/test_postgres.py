@@ -135,15 +135,20 @@ async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> Non
     [
         ("SELECT", {"source": {"table": "public.customer"}}, "table", "public.customers"),
         (DROP_KEY, {"source": {"require_index": True}}, "index", "CREATE INDEX"),
-        ("CREATE VIEW recent AS TABLE customers", {"source": {"table": "recent"}}, "table", "name"),
+        (
+            "CREATE VIEW recent AS TABLE customers",
+            {"source": {"table": "recent"}, "refresh": {"listen": {}}},
+            *("table", "remove refresh.listen"),
+        ),
+        ("SELECT", {"source": {"where": "nam = 'a'"}}, "table", "correct it"),
         ("SELECT", {"default": {"nam": "unknown"}}, "table", "name"),
     ],
-    ids=["table", "required_index", "view", "default"],
+    ids=["table", "required_index", "view", "where", "default"],
 )
 async def test_unfit_configuration_is_an_error(
     shop: Database, statement: str, options: dict[str, Any], check: str, remedy: str
 ) -> None:
-    """A misspelt table, a missing required index, a view and an unfit default are errors."""
+    """A misspelt table or filter, a missing required index and an unfit default are errors."""
     shop.execute(statement)
 
     (finding,) = await faults(settings_of(reader_of(shop), **options))
@@ -164,6 +169,53 @@ async def test_missing_database_has_its_remedy(shop: Database) -> None:
             "create it (createdb nowhere), or correct the name in the DSN",
         )
     }
+
+
+async def test_other_relations_are_checked(shop: Database) -> None:
+    """Views, queries and partitioned tables are found, with the index remedy of their kind."""
+    shop.execute(
+        "CREATE VIEW shown AS SELECT id, name FROM customers WHERE name <> ''",
+        "CREATE VIEW counted AS SELECT name AS id, count(*) AS number FROM customers GROUP BY 1",
+        "CREATE TABLE parted (id int, name text) PARTITION BY LIST (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+        f"GRANT SELECT ON shown, counted, parted TO reader_of_{shop.name}",
+    )
+    query = {"kind": "postgres", "dsn": reader_of(shop), "query": "SELECT id, name FROM customers"}
+    by_query = Settings({"dimensions": {"customers": {"source": query, "key": ["id"]}}})
+
+    found = [
+        *(await faults(settings_of(reader_of(shop), source={"table": "shown"}))),
+        *(await faults(by_query)),
+        *(await faults(settings_of(reader_of(shop), source={"table": "counted"}))),
+        *(await faults(settings_of(reader_of(shop), source={"table": "parted"}))),
+    ]
+
+    counted, parted = found
+    assert [each.check for each in found] == ["index", "index"]
+    assert counted.remedy.startswith("create an index on the table column")
+    assert parted.remedy == 'CREATE INDEX ON "public"."parted" ("id")'
+
+
+async def test_partition_without_triggers_is_named(shop: Database) -> None:
+    """A partitioned table needs its own triggers, and each of its partitions has them."""
+    shop.execute(
+        "CREATE TABLE parted (id int PRIMARY KEY, name text) PARTITION BY LIST (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+        f"GRANT SELECT ON parted TO reader_of_{shop.name}",
+    )
+    settings = settings_of(
+        reader_of(shop), source={"table": "public.parted"}, refresh={"listen": {}}
+    )
+    (missing,) = await faults(settings)
+    script = trigger_sql("public.parted", ["id"], channel="sidelook_customers", is_partitioned=True)
+    shop.execute(script)
+    mended = await faults(settings)
+    shop.execute("ALTER TABLE part DISABLE TRIGGER ALL")
+    (disabled,) = await faults(settings)
+
+    assert (missing.check, mended) == ("listen", [])
+    assert "--partitioned" in missing.remedy
+    assert "on part" in disabled.message
 
 
 async def test_locked_table_fails_its_check_only(shop: Database) -> None:
