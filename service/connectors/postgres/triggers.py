@@ -86,7 +86,7 @@ _BODY = Template("""
 DECLARE
     head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
     keys text[];  -- NULL: unknown
-${variable}BEGIN
+BEGIN
     BEGIN
         CASE TG_OP
             WHEN 'INSERT' THEN
@@ -108,7 +108,7 @@ ${variable}BEGIN
     EXCEPTION WHEN undefined_column THEN
         keys := NULL;  -- a renamed key must not fail the writer
     END;
-$count    IF keys IS NULL OR cardinality(keys) > $most
+    IF keys IS NULL OR cardinality(keys) > $most
         OR EXISTS (SELECT FROM unnest(keys) AS each(key) WHERE octet_length(key) > $key_bytes)
     THEN
         PERFORM pg_notify($channel, head || '"all":true}');
@@ -124,17 +124,46 @@ $count    IF keys IS NULL OR cardinality(keys) > $most
 END""")
 
 
-# Counts the changes of the transaction, in a setting that ends with it.
-_COUNT = Template("""\
-    IF keys IS NOT NULL THEN
-        changes := coalesce(nullif(current_setting('$setting', true), ''), '0')::int + 1;
-        IF changes > $most THEN
-            keys := NULL;
-        ELSE
-            PERFORM set_config('$setting', changes::text, true);
-        END IF;
+# For each row; only expressions, which need no query plan. A setting that ends with the transaction
+# counts its changes.
+_ROW_BODY = Template("""
+DECLARE
+    changes int := coalesce(nullif(current_setting('$setting', true), ''), '0')::int + 1;
+    counted text;
+    head text;
+    old_key text;
+    new_key text;
+    is_known bool := TG_OP <> 'TRUNCATE' AND changes <= $most;
+BEGIN
+    IF TG_OP <> 'TRUNCATE' AND changes > $most + 1 THEN
+        RETURN NULL;  -- the whole table is reported
     END IF;
-""")
+    counted := set_config('$setting', changes::text, true);
+    head := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
+    IF is_known THEN
+        BEGIN
+            IF TG_OP <> 'INSERT' THEN
+                old_key := $old;
+            END IF;
+            IF TG_OP <> 'DELETE' THEN
+                new_key := $new;
+            END IF;
+        EXCEPTION WHEN undefined_column THEN
+            is_known := false;  -- a renamed key must not fail the writer
+        END;
+    END IF;
+    IF NOT is_known OR greatest(octet_length(old_key), octet_length(new_key)) > $key_bytes THEN
+        PERFORM pg_notify($channel, head || '"all":true}');
+        RETURN NULL;
+    END IF;
+    IF old_key IS NOT NULL THEN
+        PERFORM pg_notify($channel, head || '"k":[' || old_key || ']}');
+    END IF;
+    IF new_key <> coalesce(old_key, '') THEN
+        PERFORM pg_notify($channel, head || '"k":[' || new_key || ']}');
+    END IF;
+    RETURN NULL;
+END""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +190,22 @@ def trigger_sql(
         _trigger(name, event, table=quoted_table, function=function, is_partitioned=is_partitioned)
         for event, name in names.triggers.items()
     )
-    setting = f"sidelook.changes_of_{names.function[-_DIGEST_CHARACTERS:]}"
-    count = _COUNT.substitute(setting=setting, most=_MAX_KEYS) if is_partitioned else ""
-    old, new = ("(SELECT OLD.*) AS ", "(SELECT NEW.*) AS ") if is_partitioned else ("", "")
-    body = _BODY.substitute(
-        variable="    changes int;\n" if is_partitioned else "",
-        count=count,
-        old=_keys_of("old_rows", key, source=old),
-        new=_keys_of("new_rows", key, source=new),
-        channel=_literal(channel),
-        most=_MAX_KEYS,
-        key_bytes=_KEY_BYTES,
-        piece=_PIECE_BYTES,
-    )
+    numbers = {"most": _MAX_KEYS, "key_bytes": _KEY_BYTES, "piece": _PIECE_BYTES}
+    if is_partitioned:
+        body = _ROW_BODY.substitute(
+            numbers,
+            old=_key_of("OLD", key),
+            new=_key_of("NEW", key),
+            channel=_literal(channel),
+            setting=f"sidelook.changes_of_{names.function[-_DIGEST_CHARACTERS:]}",
+        )
+    else:
+        body = _BODY.substitute(
+            numbers,
+            old=_keys_of("old_rows", key),
+            new=_keys_of("new_rows", key),
+            channel=_literal(channel),
+        )
     mismatch = (
         "is not partitioned; run gen-triggers without --partitioned"
         if is_partitioned
@@ -245,13 +277,23 @@ ALTER TABLE {only}{table} ENABLE ALWAYS TRIGGER {quoted(name)};
 """
 
 
-def _keys_of(rows: str, key: Sequence[str], *, source: str) -> str:
-    """A query of keys as JSON, without keys that contain NULL; `source` precedes the rows' name."""
+def _keys_of(rows: str, key: Sequence[str]) -> str:
+    """A query of keys as JSON, without keys that contain NULL."""
     columns = [f"{rows}.{quoted(name)}" for name in key]
     is_whole = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+    return f"SELECT {_json_of(columns)}\n{_INDENT}FROM {rows} WHERE {is_whole}"
+
+
+def _key_of(row: str, key: Sequence[str]) -> str:
+    """An expression of the key as JSON, NULL if it contains NULL."""
+    columns = [f"{row}.{quoted(name)}" for name in key]
+    is_whole = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+    return f"CASE WHEN {is_whole} THEN {_json_of(columns)} END"
+
+
+def _json_of(columns: Sequence[str]) -> str:
     values = f",\n{_INDENT}    ".join(_VALUE.format(column=column) for column in columns)
-    select = f"SELECT jsonb_build_array(\n{_INDENT}    {values})::text"
-    return f"{select}\n{_INDENT}FROM {source}{rows} WHERE {is_whole}"
+    return f"jsonb_build_array(\n{_INDENT}    {values})::text"
 
 
 def _literal(text: str) -> str:
