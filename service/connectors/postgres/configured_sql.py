@@ -13,7 +13,7 @@ from service.connectors.postgres.table import PostgresTable, quoted
 class CatalogRow(Protocol):
     """Columns of a row by name, or by position."""
 
-    def __getitem__(self, name: str | int, /) -> Any:  # noqa: ANN401  as the database returns it
+    def __getitem__(self, name: Any, /) -> Any:  # noqa: ANN401  as the database returns it
         """The value of the column."""
 
     def keys(self) -> Iterable[str]:

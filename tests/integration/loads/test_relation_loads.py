@@ -94,6 +94,7 @@ async def test_each_relation_is_loaded_once(
         assert sum(split.page_count for split in splits) > 2
 
 
+@pytest.mark.real_path
 async def test_stream_has_pages_of_one_moment(relations: Database) -> None:
     """A stream arrives in several pages; rows that change meanwhile have their former values."""
     settings = PostgresSettings(relations.dsn(), "q", ("i",), query="SELECT i, name FROM t")

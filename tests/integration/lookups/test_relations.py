@@ -99,6 +99,7 @@ async def test_each_relation_is_looked_up(
         assert backend.uses_index is uses_index
 
 
+@pytest.mark.real_path
 async def test_attached_partition_is_looked_up(relations: Database) -> None:
     """Rows of partitions appear when they are attached, and not after they are detached."""
     settings = settings_of(relations, "parted")
