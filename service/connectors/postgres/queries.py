@@ -173,7 +173,8 @@ def _matches(table: PostgresTable) -> str:
 def _is_among(table: PostgresTable) -> str:
     """A condition on the arrays of keys; a subquery makes each of them a parameter of the scan."""
     return "".join(
-        f" AND t.{quoted(name)} = ANY ((SELECT {sending.array(number)})::{sending.sql_type}[])"
+        f" AND {sending.column(name)} {sending.equals}"
+        f" ANY ((SELECT {sending.array(number)})::{sending.sql_type}[])"
         for number, (name, sending) in enumerate(table.keys, 1)
     )
 

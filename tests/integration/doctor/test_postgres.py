@@ -100,7 +100,7 @@ CASES = {
         TRIGGERS,
     ),
     "connection limit": Case(
-        "ALTER ROLE {} CONNECTION LIMIT 5",
+        "ALTER ROLE {} CONNECTION LIMIT 3",
         "connections",
         Severity.ERROR,
         "ALTER ROLE",
