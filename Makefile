@@ -22,12 +22,13 @@ CONFIG ?= examples/parquet.yaml
 IMAGE ?= sidelook:dev
 UV_VERSION := 0.13.8
 LOCK_VENV := $(VENV)/lock
-LOCK := $(LOCK_VENV)/bin/uv pip compile pyproject.toml service/pyproject.toml \
+UV := $(LOCK_VENV)/bin/uv
+LOCK := $(UV) pip compile pyproject.toml service/pyproject.toml \
 	--excludes requirements/own.txt --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage lint types quick dependencies fuzz audit serve bench image dist rehearsal k8s-check lock clean
+.PHONY: help demo check test test-all coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -52,15 +53,15 @@ demo: $(DEMO_INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes ta
 check: $(INSTALLED) ## Lint, types, layers, unit and conformance tests; 90 seconds on two cores
 	$(MAKE) --no-print-directory --jobs 2 --output-sync types quick lint
 
-test: $(INSTALLED) ## What a change must pass: check, and one real path each through PostgreSQL, Kafka, Spark, Prometheus, TLS; six minutes
+test: $(INSTALLED) $(UV) ## What a change must pass: check, and one real path each through PostgreSQL, Kafka, Spark, Prometheus, TLS; six minutes
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier test $(PYTEST_ARGUMENTS)
 
-test-all: $(INSTALLED) ## Everything: fault matrices, chaos, browser, rehearsal, image, clusters, fuzzing; 30 minutes; WORKERS=3
+test-all: $(INSTALLED) $(UV) ## Everything: fault matrices, chaos, browser, rehearsal, image, clusters, fuzzing; 30 minutes; WORKERS=3
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
 
-coverage: $(INSTALLED) ## The same tests with coverage: all branches of the core, 95 % of the rest
+coverage: $(INSTALLED) $(UV) ## The same tests with coverage: all branches of the core, 95 % of the rest
 	$(TESTS) --tier all --cov --cov-report= $(PYTEST_ARGUMENTS)
 	$(BIN)/coverage report --include='lookup_core/*' --fail-under=100
 	$(BIN)/coverage report --fail-under=95
@@ -108,13 +109,19 @@ rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, fr
 k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
 	$(BIN)/python -m tools.k8s.check
 
-lock: ## Update the lock files from both pyproject.toml
-	test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
+$(UV): Makefile
+	test -x $(LOCK_VENV)/bin/python || $(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
+	touch $(UV)
+
+compat: $(INSTALLED) $(UV) ## Test the client with each supported PySpark and Python, and print the matrix; NAMES=…
+	$(BIN)/python -m tools.compat $(NAMES)
+
+lock: $(UV) ## Update the lock files from both pyproject.toml
 	$(LOCK) --extra spark --extra tracing --group dev --output-file requirements/dev.txt
 	$(LOCK) --extra spark --group demo --constraint requirements/dev.txt \
 		--output-file requirements/demo.txt
 	$(LOCK) --extra tracing --constraint requirements/dev.txt --output-file requirements/service.txt
 
-clean: ## Remove what can be made again, but the virtual environments
+clean: ## Remove what can be made again, except .venv
 	rm -rf .cache .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out

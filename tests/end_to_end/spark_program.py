@@ -29,11 +29,10 @@ class ProgramOutput:
 
 @dataclass(frozen=True, slots=True)
 class SparkProgram:
-    """A module of this folder with its arguments, and the Python that runs it."""
+    """A module of this folder with its arguments."""
 
     module: str
     arguments: Sequence[str]
-    python: str = sys.executable
 
     def output(self) -> ProgramOutput:
         """Run the program to its end; raises AssertionError if it fails."""
@@ -54,12 +53,12 @@ class SparkProgram:
     @contextmanager
     def _process(self, output: Any, errors: Any) -> Iterator["subprocess.Popen[str]"]:  # noqa: ANN401 -- what Popen takes
         process = subprocess.Popen(
-            [self.python, "-m", f"tests.end_to_end.{self.module}", *self.arguments],
+            [sys.executable, "-m", f"tests.end_to_end.{self.module}", *self.arguments],
             cwd=ROOT,
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
-                "PYSPARK_PYTHON": self.python,
+                "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
             stdout=output,

@@ -1,59 +1,20 @@
-"""Drivers in processes of their own: Connect, executors, restarts, and the oldest Spark."""
+"""Drivers in processes of their own: Connect, executors and restarts."""
 
-import datetime as dt
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
-from importlib.metadata import version
 from pathlib import Path
 
-import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
-from demo.maven_libraries import download_cache
 from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.restart_queries import FILES, ROWS, RestartQueries
-from tests.end_to_end.sidecars import configured, parquet, url_of
+from tests.end_to_end.sidecars import url_of
 from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
 
 START_TIMEOUT_S = 120.0  # of a driver, or of a cluster of five JVMs
-OLDEST = "4.1.0"  # named in the README
-INSTALL_TIMEOUT_S = 1200.0
-SAME_AS_HERE = ("numpy", "pandas", "pyarrow", "websockets")
-NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
-THINGS = pa.table(
-    {
-        "id": pa.array([0, 1, 2], pa.int64()),
-        "name": ["Ann", None, "Ćirić"],
-        "amount": pa.array([Decimal("1.50")] * 3, pa.decimal128(9, 2)),
-        "at": pa.array([NOON] * 3, pa.timestamp("us", "UTC")),
-        "local": pa.array([NOON.replace(tzinfo=None)] * 3, pa.timestamp("us")),
-        "day": pa.array([NOON.date()] * 3, pa.date32()),
-    }
-)
-SHOWN = ["1.50", "2013-01-01 07:00:00", "2013-01-01 12:00:00", "2013-01-01"]
-TYPES = "bigint string decimal(9,2) timestamp timestamp_ntz date"
-EXPECTED = {
-    "version": OLDEST,
-    "types": dict(zip(THINGS.column_names, TYPES.split(), strict=True)),
-    "joined": [
-        ["0", "Ann", *SHOWN],
-        ["1", None, *SHOWN],
-        ["2", "Ćirić", *SHOWN],
-        ["3", None, None, None, None, None],
-    ],
-    "named": [["0", "Ann"], ["1", None], ["2", "Ćirić"], ["3", None]],
-    "spread": [["0"], ["1"], ["2"], ["3"]],
-}
 
 
 def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
@@ -119,41 +80,3 @@ def test_killed_queries_lose_and_double_nothing(
     assert found["rows"].num_rows == FILES * ROWS
     assert found == unharmed.output(spark_session)
     SidecarFigures(sidecar_process).seconds_until_at_rest()
-
-
-def installed(command: list[str]) -> None:
-    """Run a command of an installation; skips the test if it fails."""
-    try:
-        subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
-        )
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no PySpark {OLDEST}: {error.stderr.strip()}")
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """The Python of an environment with the oldest Spark, 900 MB in the user's cache."""
-    wanted = [f"pyspark=={OLDEST}", *(f"{name}=={version(name)}" for name in SAME_AS_HERE)]
-    with download_cache(os.environ) as cache:
-        folder = cache / f"pyspark-{OLDEST}"
-        python, stamp = folder / "bin" / "python", folder / "installed"
-        if not stamp.exists() or stamp.read_text().split() != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            installed([sys.executable, "-m", "venv", str(folder)])
-            # Without the cache of pip, which would hold another copy of Spark.
-            options = ["--disable-pip-version-check", "--no-cache-dir", "--quiet"]
-            installed([str(python), "-m", "pip", "install", *options, *wanted])
-            stamp.write_text("\n".join(wanted))
-    return python
-
-
-def test_operations_run_on_the_oldest_spark(python: Path, folder: Path) -> None:
-    """Join, function and repartition give the rows and types of the newest version."""
-    sidecar = configured(folder, {"things": parquet(folder, "things", THINGS, "id")})
-
-    with sidecar.running():
-        program = SparkProgram("oldest_spark_program", [url_of(sidecar)], str(python))
-        result = program.output().result
-
-    assert json.loads(json.dumps(result)) == EXPECTED
