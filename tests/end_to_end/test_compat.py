@@ -1,5 +1,6 @@
 """The client's wheel with each supported PySpark and Python, in environments of their own."""
 
+import faulthandler
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def sidecar() -> Iterator[SidecarProcess]:
 def made(pair: Pair, wheel: Path) -> Environment:
     """The environment of a pair; skips the test without its Python or without an index."""
     environment = Environment(pair, wheel)
+    # A first installation may last longer than a test; it and the program have own time limits.
+    faulthandler.cancel_dump_traceback_later()
     try:
         environment.make()
     except InterpreterMissing as error:

@@ -13,6 +13,7 @@ from tools.compat.run import PairResult
 
 PAGE = ROOT / "docs" / "compatibility.md"
 PASSED, FAILED, NO_CONNECT, NOT_RUN = "yes", "**no**", "none", "not run"
+_MARKS = {PASSED: "✓", FAILED: "✗", NO_CONNECT: "-", NOT_RUN: "."}  # on the terminal
 _LIBRARIES = ("PySpark", "Python", "pyarrow", "numpy", "pandas")
 _INTRODUCTION = """# Compatibility of the client
 
@@ -54,15 +55,19 @@ class MatrixRow:
 
 
 def print_matrix(rows: Sequence[MatrixRow]) -> None:
-    """Print the matrix and the errors of failed checks."""
-    console = Console()
-    table = Table(*_LIBRARIES, *CHECKS)
+    """Print the matrix, its legend and the errors of failed checks; 80 columns suffice."""
+    console = Console(highlight=False, markup=False)
+    numbers = [str(number) for number, _ in enumerate(CHECKS, 1)]
+    table = Table(*_LIBRARIES, *numbers, box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for row in rows:
-        table.add_row(*(cell.strip("*") for cell in row.cells))
+        table.add_row(*(_MARKS.get(cell, cell) for cell in row.cells))
     console.print(table)
+    legend = ", ".join(f"{number} {name}" for number, name in enumerate(CHECKS, 1))
+    marks = ", ".join(f"{mark} {meaning.strip('*')}" for meaning, mark in _MARKS.items())
+    console.print(f"{legend}; {marks}")
     for row in rows:
         for check, error in () if row.result is None else row.result.failures.items():
-            console.print(f"{row.pair.name}: {check}: {error}", markup=False, highlight=False)
+            console.print(f"{row.pair.name}: {check}: {error}")
 
 
 def page_text(rows: Sequence[MatrixRow]) -> str:
