@@ -27,8 +27,8 @@ are corners: each PySpark with the oldest and the newest Python and libraries th
 _EXPLANATION = f"""
 * `{NOT_RUN}`: the machine that wrote this page has no such Python.
 * `{NO_CONNECT}`: this PySpark package does not bring the server of Spark Connect.
-* PySpark 3.5 takes no Python above 3.11 and no numpy 2; PySpark 4.3 takes no Python 3.10.
-* pandas 3 is tested with PySpark 4.2 and newer.
+* PySpark 3.5 takes no Python above 3.11, and PySpark 4.3 takes no Python 3.10.
+* pyarrow 26 requires numpy 2.
 * The sidecar is a separate installation; it needs Python 3.11 or newer.
 """
 

@@ -44,8 +44,8 @@ AT_HAND = Pair(pyspark="3.5.0", python="3.11", **_OLDEST)
 PAIRS = (
     Pair(pyspark="3.5.0", python="3.10", **_OLDEST),
     AT_HAND,
-    # PySpark 3.5 takes Python up to 3.11 and no numpy 2, which pyarrow 26 requires.
-    Pair(pyspark="3.5.9", python="3.11", pyarrow="25.0.1", numpy="1.26.4", pandas="2.3.3"),
+    # PySpark 3.5 takes Python up to 3.11; pip installs the newest libraries with it.
+    Pair(pyspark="3.5.9", python="3.11", pyarrow="26.0.1", numpy="2.4.6", pandas="3.1.1"),
     Pair(pyspark="4.0.0", python="3.10", **_OLDEST),
     Pair(pyspark="4.0.5", python="3.13", pyarrow="26.0.1", numpy="2.5.5", pandas="2.3.3"),
     Pair(pyspark="4.1.0", python="3.10", **_OLDEST),
