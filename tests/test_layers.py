@@ -55,7 +55,7 @@ ALLOWED = {
     "service.__main__": ("service.commands",),
     "demo": ("spark_client",),
     "bench": ("service", "spark_client", "demo"),
-    "tools": ("service", "spark_client", "demo", "bench"),
+    "tools": ("service", "sidelook", "spark_client", "demo", "bench"),
 }
 
 

@@ -23,8 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 import lookup_core
+import sidelook
 import spark_client
-from spark_client import Sidecar
+from sidelook import Sidecar
 
 LIBRARIES = ("pyspark", "pyarrow", "numpy", "pandas")
 SETTINGS = {
@@ -157,14 +158,14 @@ def check_import(run: CheckRun) -> None:
 
     def files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            found = [lookup_core.__file__, spark_client.__file__]
+            found = [lookup_core.__file__, spark_client.__file__, sidelook.__file__]
             yield pa.RecordBatch.from_pydict({"file": pa.array(found, pa.utf8())})
 
     paths = [
         row[0] for row in run.session.range(0, 2, 1, 2).mapInArrow(files, "file string").collect()
     ]
     outside = {path for path in [*paths, spark_client.__file__] if not path.startswith(sys.prefix)}
-    if outside or len(paths) != 4:
+    if outside or len(paths) != 6:
         raise AssertionError(f"not installed: {outside or paths}")
 
 
