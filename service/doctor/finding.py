@@ -96,6 +96,6 @@ _OTHER_REMEDY = "see the log of the backend"
 def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") -> Finding:
     """Return the error as a finding; text after a semicolon in the error is its remedy."""
     reason, _, own = error.detail.partition("; ")
-    hidden = _HIDDEN_ROWS_REMEDY if _HIDDEN_ROWS in reason else ""
-    known = own or hidden or _REMEDIES.get(error.code, _OTHER_REMEDY)
-    return subject.error(reason, remedy or known)
+    if _HIDDEN_ROWS in reason:
+        remedy = own or _HIDDEN_ROWS_REMEDY  # a grant does not show hidden rows
+    return subject.error(reason, remedy or own or _REMEDIES.get(error.code, _OTHER_REMEDY))

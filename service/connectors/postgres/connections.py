@@ -36,6 +36,14 @@ SELECT system.system_identifier || '/' || checkpoint.timeline_id
 FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint() AS checkpoint
 """
 
+_PLANNING = (
+    "BEGIN READ ONLY",
+    # A scan of a small table may be cheaper today than a usable index.
+    "SET LOCAL enable_seqscan = off",
+    # Behind PgBouncer, sessions lack this setting: hidden rows would be missing.
+    "SET LOCAL row_security = off",
+)
+
 Records: TypeAlias = list[asyncpg.Record]
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
 
@@ -176,14 +184,16 @@ class PostgresConnections:
         return Reply(records, server_id)
 
     async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> str:
-        """The plan of a query (EXPLAIN, as JSON) without sequential scans; raises as `run`."""
+        """The plan of a query (EXPLAIN, as JSON) without sequential scans; raises as `run`.
+
+        Raises `forbidden` if row-level security hides rows, also behind PgBouncer.
+        """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
             await self._identify(session, deadline_s)
-            # A scan of a small table may be cheaper today than a usable index.
-            for statement in ("BEGIN READ ONLY", "SET LOCAL enable_seqscan = off"):
+            for statement in _PLANNING:
                 await self._fetch(session, statement, (), deadline_s=deadline_s)
             records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
             await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)

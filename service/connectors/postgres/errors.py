@@ -24,6 +24,10 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08P01": (ErrorCode.BACKEND_UNAVAILABLE, "the server or its pooler broke the protocol"),
     "0A": (ErrorCode.SCHEMA_CHANGED, "the table changed since its schema was read"),
     "22": (ErrorCode.KEY_REJECTED, "the server refused a value of this batch of keys"),
+    "25006": (
+        ErrorCode.BACKEND_REJECTED,
+        "its SQL writes, and sessions are read-only; remove FOR UPDATE and functions that write",
+    ),
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
@@ -49,6 +53,11 @@ _OTHER_STATE = (ErrorCode.BACKEND_REJECTED, "the server refused the query")
 # name.
 _OF_STATEMENTS = frozenset({"0A", "22", "25", "42"})
 _NO_RIGHT = "42501"
+
+# Functions of the server whose messages have the names of objects only, as "permission denied for
+# table a".
+_REFUSING = frozenset({"aclcheck_error", "aclcheck_error_col"})
+_HIDING = "check_enable_rls"
 
 # {class: reason}; the nearest base class applies, and the code is `backend_unavailable`
 _CONNECT_REASONS: dict[type[BaseException], str] = {
@@ -102,6 +111,9 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
     match error:
         case asyncpg.InvalidCatalogNameError():
             return ErrorCode.BACKEND_UNAVAILABLE, _missing_database(str(error))
+        case asyncpg.InsufficientPrivilegeError():
+            code, reason = _STATES[_NO_RIGHT]
+            return code, _missing_right(error) or reason
         case asyncpg.PostgresError(sqlstate=str(state)):
             return _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
         case asyncpg.OutdatedSchemaCacheError():
@@ -114,6 +126,16 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)
     reason = next((reason for reason in reasons if reason), "the connection failed")
     return ErrorCode.BACKEND_UNAVAILABLE, reason
+
+
+def _missing_right(error: asyncpg.PostgresError) -> str | None:
+    """The reason with the object that may not be read; None if a message may have values."""
+    function = error.server_source_function
+    if function == _HIDING:
+        return "row-level security hides rows of a table below it from the role of the DSN"
+    if function in _REFUSING:
+        return f"{_STATES[_NO_RIGHT][1]}: {error.args[0]}"
+    return None
 
 
 # The message quotes the name as the server's language does; PgBouncer puts it at the end.

@@ -285,3 +285,46 @@ async def test_filter_needs_rights_on_its_columns_only(relations: Database) -> N
     settings = PostgresSettings(dsn, "small", ("id",), ("name",), where="is_open")
 
     assert await rows_of(settings, 1, 2) == [(1, ("name 2",))]
+
+
+HIDING = (
+    "ALTER TABLE plain ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY later ON plain USING (id > 5)",
+    "CREATE VIEW own WITH (security_invoker) AS SELECT id, name FROM plain",
+)
+
+
+@pytest.mark.parametrize("pgbouncer", [False, True])
+@pytest.mark.parametrize("more", [{"table": "own"}, {"query": "SELECT id, name FROM plain"}])
+async def test_hidden_rows_below_are_refused(
+    relations: Database, *, more: dict[str, Any], pgbouncer: bool
+) -> None:
+    """A role from which row-level security hides rows below a view or query has no lookups."""
+    relations.execute(*HIDING)
+    dsn = create_reader(relations, table="plain, own")
+    settings = settings_of(relations, "q", pgbouncer=pgbouncer)
+    refusal = await refusal_of(replace(settings, dsn=dsn, **more))
+
+    assert (refusal.code, "row-level security hides" in refusal.detail) == (
+        ErrorCode.FORBIDDEN,
+        True,
+    )
+
+
+async def test_unreadable_table_below_is_named(relations: Database) -> None:
+    """The refusal of a query names the table that its role may not read."""
+    dsn = create_reader(relations, table="plain")
+    refusal = await refusal_of(replace(settings_of(relations, "q", query=JOIN), dsn=dsn))
+
+    assert refusal.detail.endswith("permission denied for materialized view kept")
+
+
+async def test_writing_query_has_an_error_with_remedy(relations: Database) -> None:
+    """A query that writes fails, because sessions are read-only; the error says so."""
+    relations.execute("CREATE SEQUENCE numbers")
+    query = "SELECT id, nextval('numbers') AS number FROM plain"
+    with pytest.raises(BackendError) as caught:
+        await rows_of(settings_of(relations, "q", query=query), 1)
+
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+    assert "sessions are read-only; remove FOR UPDATE" in caught.value.detail
