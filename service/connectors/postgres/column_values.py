@@ -41,9 +41,16 @@ def exact_decimals(texts: pa.StringArray, kind: pa.DataType) -> DecodedColumn:
     return DecodedColumn(plain.cast(kind), _which(pc.invert(fits)))
 
 
-def parsed_json(texts: pa.StringArray, kind: pa.DataType) -> DecodedColumn:
-    """Values of JSON documents; a document with another type in any place does not fit."""
+def parsed_json(
+    texts: pa.StringArray, kind: pa.DataType, *, attributes: frozenset[str] = frozenset()
+) -> DecodedColumn:
+    """Values of JSON documents; a document with another type in any place does not fit.
+
+    Objects, also as elements of an array, that lack one of the attributes do not fit.
+    """
     documents = [None if text is None else _document(text) for text in texts.to_pylist()]
+    if attributes:
+        documents = [each if _has_all(each, attributes) else UNUSABLE for each in documents]
     column = json_column(documents, pa.field("", kind))
     return DecodedColumn(column.values, column.unusable)
 
@@ -53,6 +60,12 @@ def _document(text: str) -> object:
         return json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError):  # more levels or digits than Python reads
         return UNUSABLE
+
+
+def _has_all(document: object, attributes: frozenset[str]) -> bool:
+    if isinstance(document, list):
+        return all(_has_all(each, attributes) for each in document)
+    return not isinstance(document, dict) or attributes <= document.keys()
 
 
 def _which(mask: pa.BooleanArray) -> Positions:

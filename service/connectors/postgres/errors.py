@@ -111,11 +111,9 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
     match error:
         case asyncpg.InvalidCatalogNameError():
             return ErrorCode.BACKEND_UNAVAILABLE, _missing_database(str(error))
-        case asyncpg.InsufficientPrivilegeError():
-            code, reason = _STATES[_NO_RIGHT]
-            return code, _missing_right(error) or reason
         case asyncpg.PostgresError(sqlstate=str(state)):
-            return _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
+            code, reason = _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
+            return code, _missing_right(error) or reason
         case asyncpg.OutdatedSchemaCacheError():
             return _STATES["0A"]
         case UnicodeError():

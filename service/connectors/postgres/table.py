@@ -143,15 +143,15 @@ def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading
         if types.is_string(element) or (kind.is_numeric and types.is_decimal(element)):
             return _array_reading(kind, element)
         is_readable = _requested_reading(replace(kind, is_array=False), element) is not None
-        return _json_reading(wanted, "to_json({})::text") if is_readable else None
+        return _json_reading(wanted, "to_json({})::text", kind) if is_readable else None
     if kind.is_numeric and types.is_decimal(wanted):
         decode = partial(exact_decimals, kind=wanted)
         return replace(AS_TEXT, type=wanted, decode=decode, sent_type=pa.utf8())
     if kind.is_document and types.is_nested(wanted):
-        return _json_reading(wanted, "{}::text")
+        return _json_reading(wanted, "{}::text", kind)
     if kind.attributes and types.is_struct(wanted):
-        names = {wanted.field(at).name for at in range(wanted.num_fields)}
-        return _json_reading(wanted, "to_json({})::text") if names <= {*kind.attributes} else None
+        is_known = _field_names(wanted) <= {*kind.attributes}
+        return _json_reading(wanted, "to_json({})::text", kind) if is_known else None
     return None
 
 
@@ -202,14 +202,21 @@ def _array_reading(kind: PostgresType, element: pa.DataType) -> ColumnReading:
     )
 
 
-def _json_reading(kind: pa.DataType, expression: str) -> ColumnReading:
+def _json_reading(wanted: pa.DataType, expression: str, kind: PostgresType) -> ColumnReading:
+    # A composite value has all attributes, unless one was renamed since the catalog was read.
+    composite = wanted.value_type if kind.is_array else wanted
+    attributes = _field_names(composite) if kind.attributes else frozenset()
     return ColumnReading(
-        kind,
+        wanted,
         expression.format,
         _sent_by("textsend"),
-        partial(parsed_json, kind=kind),
+        partial(parsed_json, kind=wanted, attributes=attributes),
         pa.utf8(),
     )
+
+
+def _field_names(kind: pa.DataType) -> frozenset[str]:
+    return frozenset(kind.field(at).name for at in range(kind.num_fields))
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:

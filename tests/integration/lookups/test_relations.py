@@ -191,11 +191,15 @@ async def test_query_is_described_by_the_server(
         ({"where": "name"}, "argument of WHERE must be type boolean"),
         ({"where": "id > 1/0"}, "division by zero"),
         ({"where": "at(name) > now()", "is_followed": True}, "source.where calls at, now"),
+        ({"where": "plain.is_new", "is_followed": True}, "source.where calls is_new"),
     ],
 )
 async def test_wrong_sql_is_refused(relations: Database, more: dict[str, Any], reason: str) -> None:
     """SQL of the configuration that the server refuses is a fault with the server's message."""
-    relations.execute("CREATE FUNCTION at(text) RETURNS timestamptz LANGUAGE sql RETURN now()")
+    relations.execute(
+        "CREATE FUNCTION at(text) RETURNS timestamptz LANGUAGE sql RETURN now()",
+        "CREATE FUNCTION is_new(plain) RETURNS bool STABLE LANGUAGE sql RETURN $1.id > 1",
+    )
 
     refusal = await refusal_of(settings_of(relations, "plain", **more))
 
@@ -328,3 +332,27 @@ async def test_writing_query_has_an_error_with_remedy(relations: Database) -> No
 
     assert caught.value.code is ErrorCode.BACKEND_REJECTED
     assert "sessions are read-only; remove FOR UPDATE" in caught.value.detail
+
+
+@pytest.mark.parametrize("key_count", [0, 1000])
+async def test_renamed_attribute_is_not_null(database: Database, key_count: int) -> None:
+    """An attribute that was renamed is an error, not NULL, also in arrays."""
+    database.execute(
+        "CREATE TYPE pair AS (a int, b text)",
+        "CREATE TABLE pairs (id int PRIMARY KEY, one pair, more pair[])",
+        "INSERT INTO pairs VALUES (1, (1, 'x'), '{}'), (2, NULL, ARRAY[(2, 'y')::pair, NULL])",
+    )
+    struct = pa.struct([("a", pa.int32())])
+    types = {"one": struct, "more": pa.list_(struct)}
+    async with described(settings_of(database, "pairs", types=types)) as backend:
+        batch = pa.record_batch({"id": pa.array([1, 2, *range(-key_count, 0)], pa.int32())})
+        rows = (await backend.fetch(batch, timeout_s=PATIENCE_S)).rows.to_pylist()
+        database.execute("ALTER TYPE pair RENAME ATTRIBUTE a TO c")
+        errors = []
+        for keys in (batch.slice(0, 1), batch.slice(1)):
+            with pytest.raises(BackendError) as caught:
+                await backend.fetch(keys, timeout_s=PATIENCE_S)
+            errors.append(caught.value.code)
+
+    assert rows == [{"one": {"a": 1}, "more": []}, {"one": None, "more": [{"a": 2}, None]}]
+    assert errors == [ErrorCode.KEY_REJECTED] * 2
