@@ -31,7 +31,10 @@ _CHANGING_WORDS = {
     *("localtime", "localtimestamp", "current_user", "current_role", "session_user", "user"),
     *("current_catalog", "current_schema", "system_user"),
 }
-_CHANGING_TEXT = re.compile(r"'\s*(now|today|tomorrow|yesterday)\s*'", re.IGNORECASE)
+# As a time, also with more behind it: 'today 12:00'. Safe for other texts, too.
+_CHANGING_TEXT = re.compile(
+    r"['$][^'$]*\b(now|today|tomorrow|yesterday)\b[^'$]*['$]", re.IGNORECASE
+)
 
 
 def _words(text: str) -> list[str]:

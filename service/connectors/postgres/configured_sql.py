@@ -34,8 +34,12 @@ CASE WHEN (SELECT k.typcollation FROM pg_catalog.pg_type k WHERE k.oid = pg_cata
 """
 _CHANGING_FUNCTIONS = """
 SELECT DISTINCT p.proname AS name FROM pg_catalog.pg_proc p
-WHERE p.proname = ANY ($1::text[]) AND p.provolatile <> 'i' ORDER BY 1
+WHERE p.provolatile <> 'i' AND (p.proname = ANY ($1::text[]) OR
+    -- a function of a row can be called like a column
+    p.proname = ANY ($2::text[]) AND p.proargtypes[0] =
+    (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = $3::oid)) ORDER BY 1
 """
+_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\W\d]\w*)')
 _CALL = re.compile(r'(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*\(')
 
 
@@ -79,9 +83,12 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
     )
     if settings.is_followed:
         # Names in texts count, too: a refusal is safe.
-        calls = _CALL.findall(table.where or "")
-        names = [name.replace('""', '"') or plain.lower() for name, plain in calls]
-        changing = ", ".join(each["name"] for each in await run(_CHANGING_FUNCTIONS, [names]))
+        calls, names = (
+            [name.replace('""', '"') or plain.lower() for name, plain in found]
+            for found in (each.findall(table.where or "") for each in (_CALL, _NAME))
+        )
+        functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])
+        changing = ", ".join(each["name"] for each in functions)
         if changing:
             reason = f"source.where calls {changing}, whose result may change without a change of "
             raise unavailable(settings, f"{reason}the row; {WITHOUT_FEED}")
