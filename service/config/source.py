@@ -16,7 +16,7 @@ from service.config.section import Section
 _TOKEN = re.compile(
     r"""
     [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*'         # a text
-    | "(?:[^"]|"")+"                                  # a quoted name
+    | (?P<name>"(?:[^"]|"")+")                        # a quoted name
     | (?<![\w$])\$(?P<tag>[^\W\d]\w*|)\$.*?\$(?P=tag)\$  # a dollar-quoted text
     | --[^\n]* | /\*(?:(?!/\*).)*?\*/                 # a comment; nested ones are refused
     | (?P<word>[^\W\d][\w$]*) | \$(?P<parameter>\d+)
@@ -115,7 +115,10 @@ class PostgresSource(Section):
     @field_validator("where", mode="after")
     @classmethod
     def _is_one_condition(cls, where: str | None) -> str | None:
-        if where is not None and not _words(where):
+        if where is None:
+            return None
+        has_name = any(token["name"] is not None for token in _TOKEN.finditer(where))
+        if not _words(where) and not has_name:
             raise ValueError("is not a condition; write for example: deleted_at IS NULL")
         return where
 

@@ -195,6 +195,14 @@ def test_unwritten_sizes_fit_any_memory() -> None:
     assert Settings(parsed(just), MINIMAL).dimensions["airports"].cache.max_bytes == 2**30
 
 
+@pytest.mark.parametrize("where", ['"isActive"', '"size" > 0', "NOT deleted"])
+def test_filter_may_have_quoted_names_only(where: str) -> None:
+    """A condition needs a name, quoted or not."""
+    source = PostgresSource.model_validate(POSTGRES | {"where": where})
+
+    assert source.where == where
+
+
 def test_equal_changes_may_share_a_channel() -> None:
     """A channel carries the keys of one table of one server."""
     listen = {"refresh": {"listen": {"channel": "shop"}}}
