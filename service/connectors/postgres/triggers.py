@@ -316,7 +316,9 @@ def _dollar_quoted(body: str) -> str:
 # detached partitions change the version, too; so does TRUNCATE of one, which gets another file.
 TRIGGERS = """
 WITH RECURSIVE part AS (
-    SELECT c.oid, c.relkind, '' AS version, true AS is_root
+    -- ALTER TABLE changes rows without a trigger: it writes another file, or adds a column
+    SELECT c.oid, c.relkind, pg_catalog.concat(c.relfilenode, ' ', c.relnatts) AS version,
+           true AS is_root
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
     UNION ALL
@@ -372,4 +374,6 @@ class TriggerCheck:
             return None
         if self._origin.is_partitioned:
             return "partitions were attached, detached or truncated, or triggers changed"
-        return "triggers were recreated, or disabled for a time; changes are lost"
+        return (
+            "triggers were recreated or disabled for a time, or ALTER TABLE ran; changes are lost"
+        )

@@ -120,6 +120,24 @@ async def test_triggers_that_were_off_end_the_reader(
     assert failure.code is ErrorCode.BACKEND_REJECTED
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD COLUMN is_open bool DEFAULT false",
+        "ALTER TABLE t ALTER id TYPE int USING id + 0",
+    ],
+)
+async def test_changed_table_ends_the_reader(
+    database: Database, settings: PostgresNotificationsSettings, statement: str
+) -> None:
+    """A change of rows by ALTER TABLE runs no trigger: the reader fails, and a gap is reported."""
+    async with reading(settings, schema_of(database)) as reader:
+        database.execute(statement)
+        failure = await end_of(reader)
+
+    assert failure.code is ErrorCode.BACKEND_REJECTED
+
+
 @pytest.mark.parametrize("trouble", [f"{SUCCESSOR}; {SWAP}", "DROP TABLE t"])
 async def test_another_table_ends_the_reader(
     database: Database, settings: PostgresNotificationsSettings, trouble: str
