@@ -6,6 +6,7 @@ Keys that pandas does not represent exactly are refused.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -88,10 +89,31 @@ class PandasLookup:
         arrays = dict(zip(self.task.columns.names, structs.flatten(), strict=True))
         if self.mark is not None:
             arrays[self.mark] = structs.is_valid()
-        # Arrow's own values: in those of numpy, NULL and NaN are the same.
-        return pd.DataFrame(
-            {name: pd.Series(each, dtype=pd.ArrowDtype(each.type)) for name, each in arrays.items()}
-        )
+        return pd.DataFrame({name: column_series(each) for name, each in arrays.items()})
+
+
+def column_series(array: pa.Array) -> Series:
+    """The values of a dimension's column for PySpark; NaN and NULL stay different."""
+    import pandas as pd  # noqa: PLC0415 -- as above
+
+    if types.is_nested(array.type):
+        # PySpark converts each array and struct itself, and only None is NULL to it.
+        values = [_without_nan(value, array.type) for value in array.to_pylist()]
+        return pd.Series(values, dtype="object")
+    # Arrow's own values: in those of numpy, NULL and NaN are the same.
+    return pd.Series(array, dtype=pd.ArrowDtype(array.type))
+
+
+def _without_nan(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 -- Python's values of Arrow
+    """The value with scalars of Arrow for NaN, which inside an array would become NULL."""
+    match value:
+        case list():
+            return [_without_nan(each, kind.value_type) for each in value]
+        case dict():
+            return {name: _without_nan(each, kind.field(name).type) for name, each in value.items()}
+        case float() if isnan(value):
+            return pa.scalar(value, kind)
+    return value
 
 
 class KeySeries:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from lookup_core.keys.canonical_keys import KEY_GROUPS
 from spark_client.key_repartition import shard_salts, spark_hashes
 from spark_client.lookup_settings import LookupSettings
 from spark_client.lookup_task import LookupFunctionTask
-from spark_client.pandas_function import KeySeries, PandasLookup, key_array
+from spark_client.pandas_function import KeySeries, PandasLookup, column_series, key_array
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import CUSTOMERS
 
@@ -107,3 +108,31 @@ def test_frames_have_a_row_for_each_key(address: Address) -> None:
         "name": [None, None, None, None, "Ann"],
         "found": [False, False, False, False, True],
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.float64()), [[1.0, nan, None, -0.0], None, []]),
+        (pa.list_(pa.float32()), [[nan], None]),
+        (pa.list_(pa.utf8()), [None, None]),
+        (pa.struct({"x": pa.float64(), "y": pa.list_(pa.float64())}), [{"x": nan, "y": [nan]}]),
+        (pa.float64(), [nan, None]),
+    ],
+)
+def test_nan_and_null_of_columns_differ(kind: pa.DataType, values: list[Any]) -> None:
+    """A NULL array is None, and NaN inside an array stays NaN, after PySpark's conversion."""
+    series = column_series(pa.array(values, kind))
+
+    # As PySpark 3.5 does: a function per array or struct, then Arrow's conversion with a mask.
+    converted = series.apply(lambda value: value) if series.dtype == "object" else series
+    mask = converted.isna() if series.dtype == "object" else None
+    found = pa.Array.from_pandas(converted, mask=mask, type=kind)
+    assert str(found.to_pylist()) == str(values)
+
+
+def test_null_arrays_are_none() -> None:
+    """PySpark takes any other value than None for an array."""
+    series = column_series(pa.array([None, [1]], pa.list_(pa.int64())))
+
+    assert series.tolist() == [None, [1]]
