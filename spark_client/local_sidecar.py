@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -51,6 +52,17 @@ _OVERRIDES = {
     "SIDELOOK_AUTH__ADMIN_TOKEN_FILE": "null",
 }
 
+_pipes: weakref.WeakSet[Any] = weakref.WeakSet()  # of all local sidecars, to their processes
+
+
+def _close_pipes() -> None:
+    for pipe in _pipes:
+        pipe.close()
+
+
+# A forked child that outlives the driver would hold the sidecar's pipe, and so keep it running.
+os.register_at_fork(after_in_child=_close_pipes)
+
 
 class LocalProcess:
     """A running service; it ends with `close`, with the Spark session, and with this process."""
@@ -80,6 +92,7 @@ class LocalProcess:
                     start_new_session=True,  # an interrupted notebook cell does not reach it
                 )
             stack.pop_all()
+        _pipes.add(self._process.stdin)
         atexit.register(self.close)
 
     def _environ(self) -> dict[str, str]:
@@ -104,8 +117,9 @@ class LocalProcess:
         """Wait until it accepts lookups of all dimensions, then watch the process.
 
         Raises ConfigurationError with all faults of the file, BackendError for the first failed
-        attempt to reach a backend, ModuleNotFoundError without the service's package, and
-        SidecarUnreachable if the process ends or the time is over. The process is closed then.
+        attempt to reach a backend, ModuleNotFoundError without the service's package, ValueError
+        for an older Python, and SidecarUnreachable if the process ends or the time is over. The
+        process is closed then.
         """
         with ExitStack() as stack:
             stack.callback(self.close)
@@ -187,6 +201,8 @@ class LocalProcess:
         if any(line.endswith("No module named service") for line in lines):
             name = f"{self._python} has no sidecar: run its `-m pip install sidelook-service`"
             return ModuleNotFoundError(f"{name}, or name another environment's Python in python=")
+        if "Unknown option: -P" in lines:  # an older Python does not start
+            return ValueError(f"the sidecar needs Python 3.11 or newer; {self._python} is older")
         tail = "\n".join(self._log().splitlines()[-_TAIL_LINES:])
         return SidecarUnreachable(self.url, f"the process ended with exit code {code}:\n{tail}")
 

@@ -1,6 +1,7 @@
 """A driver with a local sidecar: prints its process id, and how it ends with the session.
 
-With the argument `hold` it prints only the id, and waits to be killed.
+With the argument `hold` it prints only the id, and waits to be killed. With `fork` a forked child
+waits, too, and its id is printed second.
 """
 
 import os
@@ -15,10 +16,13 @@ from tools.processes.until import until
 
 def main(config: str, *words: str) -> None:
     """Start the sidecar; stop the session, or hold it."""
-    if words == ("hold",):
+    if words in {("hold",), ("fork",)}:
         dims = Sidecar.local(config)
-        sys.stdout.write(f"{dims.process.pid}\n")
-        sys.stdout.flush()
+        child = os.fork() if words == ("fork",) else None
+        if child != 0:
+            ids = [dims.process.pid] if child is None else [dims.process.pid, child]
+            sys.stdout.write("".join(f"{each}\n" for each in ids))
+            sys.stdout.flush()
         signal.pause()
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     session = builder.getOrCreate()

@@ -93,6 +93,16 @@ def test_missing_service_names_the_package(tmp_path: Path) -> None:
         Sidecar.local(written(tmp_path), python=str(python))
 
 
+def test_older_python_is_named(tmp_path: Path) -> None:
+    """An interpreter before 3.11 has no option -P; the error states the version to use."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'Unknown option: -P' >&2\nexit 2\n")
+    python.chmod(0o700)
+
+    with pytest.raises(ValueError, match=r"needs Python 3\.11 or newer; .*/python is older"):
+        Sidecar.local(written(tmp_path), python=str(python))
+
+
 def test_start_has_a_bound(tmp_path: Path) -> None:
     """A start that takes longer than its timeout is an error, and leaves no process."""
     with pytest.raises(SidecarUnreachable, match=r"not ready within 0\.001 s.*start_timeout"):
@@ -111,6 +121,21 @@ def test_killed_driver_takes_it_along(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGKILL)
 
     until(lambda: not sidecar.is_running() or sidecar.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_forked_child_does_not_keep_it(tmp_path: Path) -> None:
+    """A sidecar whose driver gets SIGKILL exits, while a forked child of the driver runs on."""
+    command = [sys.executable, "-m", "tests.end_to_end.local_program", str(written(tmp_path))]
+    with subprocess.Popen([*command, "fork"], cwd=ROOT, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        sidecar, child = (psutil.Process(int(driver.stdout.readline())) for _ in range(2))
+        driver.send_signal(signal.SIGKILL)
+
+    try:
+        until(lambda: not sidecar.is_running() or sidecar.status() == psutil.STATUS_ZOMBIE)
+        assert child.is_running()
+    finally:
+        child.kill()
 
 
 def test_ends_with_its_session(tmp_path: Path) -> None:
