@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
+from pyarrow import types
 from pyspark import TaskContext
 
-from lookup_core.errors import SidelookError
+from lookup_core.errors import ErrorCode, InvalidRequest, SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
 from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
@@ -123,10 +124,14 @@ class LookupFunctionTask:
     settings: LookupSettings
 
     def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """A struct for each input row, in the same order."""
+        """A struct for each input row, in the same order; NULL for a key that is NULL."""
         batches = map(_key_columns, arrays)
         first = next(batches, None)
         if first is None:
+            return
+        if any(types.is_null(kind) for kind in first.schema.types):  # as of `lookup_x(NULL)`
+            structs = pa.struct(list(self.columns))
+            yield from (pa.nulls(keys.num_rows, structs) for keys in chain([first], batches))
             return
         names = tuple(first.schema.names)
         target = LookupTarget(
@@ -174,5 +179,9 @@ def _next(
 
 def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
     columns = list(parts) if isinstance(parts, tuple) else [parts]
+    for index, column in enumerate(columns):
+        if types.is_nested(column.type):
+            detail = f"argument {index} is {column.type}, which is no key type"
+            raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
     # Functions take their arguments by position, so the key's columns have no names here.
     return pa.record_batch(columns, [f"argument {index}" for index in range(len(columns))])

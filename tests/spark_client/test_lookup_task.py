@@ -59,6 +59,25 @@ def test_empty_partition_needs_no_sidecar() -> None:
     assert list(LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())(iter([]))) == []
 
 
+def test_null_without_a_type_matches_nothing() -> None:
+    """A key column that only has NULLs of no type gives NULL for each row, without a lookup."""
+    function = LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())
+    keys = (pa.array([1, 2]), pa.nulls(2))
+
+    found = list(function(iter([keys, keys])))
+
+    assert [each.to_pylist() for each in found] == [[None, None], [None, None]]
+    assert {each.type for each in found} == {pa.struct(list(COLUMNS))}
+
+
+def test_array_is_refused_as_a_key() -> None:
+    """An argument that is an array or a struct is refused before it is sent."""
+    function = LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())
+
+    with pytest.raises(InvalidRequest, match=r"argument 0 is list.*which is no key type"):
+        list(function(iter([pa.array([[1]])])))
+
+
 def test_early_end_closes_the_channel(address: Address, sidecar: FakeSidecar) -> None:
     """If the consumer stops, joins and functions close their channels."""
     function = LookupFunctionTask(address, "customers", COLUMNS, LookupSettings())
