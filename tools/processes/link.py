@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _CHUNK_BYTES = 65_536
@@ -38,12 +37,7 @@ class Link:
         self._run(self._listen)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop listening, and cut all connections."""
         self._run(self._stop)
         self._loop.call_soon_threadsafe(self._loop.stop)

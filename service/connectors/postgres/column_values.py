@@ -109,7 +109,7 @@ ELEMENTS = {
     1184: Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
 }
 _BY_TYPE = {element.type: element for element in ELEMENTS.values()}
-# Years 1 to 9999, as for columns; also excludes infinite ones.
+# Years 1 to 9999, without infinite times: ISO 8601 texts of other years need signs and more digits.
 DAYS = (-719_162, 2_932_896)
 MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 

@@ -304,6 +304,16 @@ class DedicatedSession:
             self._connection.terminate()
 
 
+async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
+    """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
+    return await asyncpg.connect(
+        settings.current_dsn(),
+        timeout=settings.connect_timeout_s,
+        server_settings={"application_name": f"sidelook {purpose}"},
+        statement_cache_size=settings.statement_cache_size,
+    )
+
+
 async def close_session(connection: Connection) -> None:
     """Close the connection; terminate it after a second, or on cancellation. Never raises."""
     try:

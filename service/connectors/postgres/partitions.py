@@ -10,14 +10,12 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Self
 
-import asyncpg
-
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.ports.split_read import PendingRead
-from service.connectors.postgres.connections import DedicatedSession
+from service.connectors.postgres.connections import DedicatedSession, dedicated_connection
 from service.connectors.postgres.settings import PostgresSettings
 
 _INTERVAL_S = 5.0
@@ -151,12 +149,7 @@ class PartitionSession(DedicatedSession):
         """Connect; raises BackendError within the connect timeout."""
         settings = self._settings
         async with self.bounded(settings.connect_timeout_s):
-            self._connection = await asyncpg.connect(
-                settings.current_dsn(),
-                timeout=settings.connect_timeout_s,
-                server_settings={"application_name": "sidelook partitions"},
-                statement_cache_size=settings.statement_cache_size,
-            )
+            self._connection = await dedicated_connection(settings, "partitions")
 
     async def version(self) -> tuple[str | None, int]:
         """The version of the partitions, and the last transaction; raises BackendError in time."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.keys.key_casts import UUID_FIELD
+from service.connectors.postgres.column_values import DAYS, MICROSECONDS
 from service.connectors.postgres.table import PostgresTable, RelationKind, quoted
 
 # `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
@@ -179,11 +180,6 @@ def _is_among(table: PostgresTable) -> str:
     )
 
 
-# Years 1 to 9999, as for columns: ISO 8601 texts of other years need signs and more digits.
-_DAYS = (-719_162, 2_932_896)
-_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-
-
 def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
     """The positions of the keys in ascending order, about that of an index and its pages."""
     by_all = [(name, "ascending") for name in keys.schema.names]
@@ -200,9 +196,9 @@ def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[Any]:
 
 def _argument(column: pa.Array, field: pa.Field) -> list[Any] | str:
     if types.is_date32(field.type):
-        column = _within(column, pa.int32(), _DAYS).cast(pa.utf8())
+        column = _within(column, pa.int32(), DAYS).cast(pa.utf8())
     if types.is_timestamp(field.type):
-        utc = _within(column, pa.int64(), _MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
+        utc = _within(column, pa.int64(), MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
         column = utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
     values: list[Any] = column.to_pylist()
     if types.is_integer(field.type):

@@ -15,7 +15,12 @@ from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import Connection, DedicatedSession, Records
+from service.connectors.postgres.connections import (
+    Connection,
+    DedicatedSession,
+    Records,
+    dedicated_connection,
+)
 from service.connectors.postgres.queries import uses_index
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
@@ -107,12 +112,7 @@ class PostgresSnapshotSession(DedicatedSession):
         """
         settings = self._settings
         async with self.bounded(settings.connect_timeout_s):
-            self._connection = await asyncpg.connect(
-                settings.current_dsn(),
-                timeout=settings.connect_timeout_s,
-                server_settings={"application_name": "sidelook load"},
-                statement_cache_size=settings.statement_cache_size,
-            )
+            self._connection = await dedicated_connection(settings, "load")
             await self._begin(self._connection, snapshot_id)
 
     async def fetch(
