@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 # The stamps are as new as the last installation: an unchanged lock file installs nothing.
 INSTALLED := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.installed-demo
+DIST_INSTALLED := $(VENV)/.installed-dist
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
 SOURCES := lookup_core service sidelook spark_client demo bench tools tests
 # Only what is there: a package that does not exist yet is not an error.
@@ -23,9 +24,9 @@ IMAGE ?= sidelook:dev
 UV_VERSION := 0.13.8
 LOCK_VENV := $(VENV)/lock
 UV := $(LOCK_VENV)/bin/uv
-LOCK := $(UV) pip compile pyproject.toml service/pyproject.toml \
-	--excludes requirements/own.txt --generate-hashes --universal --python-version 3.11 \
+LOCK_TOOLS := $(UV) pip compile --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock" --quiet
+LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal k8s-check lock clean
@@ -41,11 +42,15 @@ $(DEMO_INSTALLED): requirements/demo.txt | $(BIN)/python
 	$(INSTALL) -r requirements/demo.txt
 	touch $(DEMO_INSTALLED)
 
-# The versions of the demonstration are among these.
+$(DIST_INSTALLED): requirements/dist.txt | $(BIN)/python
+	$(INSTALL) -r requirements/dist.txt
+	touch $(DIST_INSTALLED)
+
+# The versions of the demonstration and of `make dist` are among these.
 $(INSTALLED): requirements/dev.txt | $(BIN)/python
 	@echo "installing into $(VENV), about two minutes"
 	$(INSTALL) -r requirements/dev.txt
-	touch $(DEMO_INSTALLED) $(INSTALLED)
+	touch $(DEMO_INSTALLED) $(DIST_INSTALLED) $(INSTALLED)
 
 demo: $(DEMO_INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes tables during a stream, SERVE=1 stays up afterwards, MODE=ordered|key_ordered|unordered
 	$(BIN)/python -m demo $(if $(LIVE),--live) $(if $(SERVE),--serve) $(if $(MODE),--mode $(MODE))
@@ -97,7 +102,7 @@ bench: $(INSTALLED) ## Measure as ratios in one run, 20 minutes; QUICK=1 for fiv
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .
 
-dist: $(INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
+dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
 	rm -rf dist
 	$(BIN)/pyproject-build --no-isolation --outdir dist .
 	$(BIN)/pyproject-build --no-isolation --outdir dist service
@@ -122,6 +127,7 @@ lock: $(UV) ## Update the lock files from both pyproject.toml
 	$(LOCK) --extra spark --group demo --constraint requirements/dev.txt \
 		--output-file requirements/demo.txt
 	$(LOCK) --extra tracing --constraint requirements/dev.txt --output-file requirements/service.txt
+	$(LOCK_TOOLS) --group dist --constraint requirements/dev.txt --output-file requirements/dist.txt
 
 clean: ## Remove what can be made again, except .venv
 	rm -rf .cache .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out

