@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from email.message import Message
@@ -20,6 +21,8 @@ from tools.processes.sidecar_process import SidecarProcess
 ROOT = Path(__file__).parents[2]
 CLIENT = ("lookup_core", "sidelook", "spark_client")
 NOT_IN_PACKAGE = {"service/LICENSE", "service/README.md", "service/pyproject.toml"}
+UV = Path(sys.executable).with_name("uv")
+LOCKED = ROOT / "requirements" / "dev.txt"
 CONFIG = """
 dimensions:
   orders:
@@ -101,10 +104,10 @@ def sidecar(distributions: Path) -> Path:
 
 def environment(folder: Path, *requirements: str) -> Path:
     """The programs of a new environment with these requirements only, in the locked versions."""
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
-    options = ("--python", folder, "--constraint", ROOT / "requirements" / "dev.txt")
-    run(uv, "pip", "install", "--quiet", *options, *requirements, cwd=folder.parent)
+    run(UV, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
+    if requirements:
+        options = ("--python", folder, "--constraint", LOCKED)
+        run(UV, "pip", "install", "--quiet", *options, *requirements, cwd=folder.parent)
     return folder / "bin"
 
 
@@ -174,6 +177,30 @@ def test_index_accepts_the_descriptions(distributions: Path) -> None:
 
     assert [file.suffix for file in files] == [".whl", ".gz", ".whl", ".gz"]
     run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=distributions)
+
+
+def test_readme_installs_the_wheels(distributions: Path, tmp_path: Path) -> None:
+    """The README's commands install the client with Spark, and the sidecar with the client."""
+    commands = re.findall(
+        r"^pip install .*dist/.*$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    programs = environment(tmp_path / "environment")
+    options = f"--dry-run --python {programs.parent} --constraint {LOCKED}"
+    (tmp_path / "dist").symlink_to(distributions)
+
+    installed = [
+        run(
+            "/bin/bash", "-c", f'pip() {{ {UV} pip "$@" {options} 2>&1; }}; {command}', cwd=tmp_path
+        )
+        for command in commands
+    ]
+
+    packages = [set(re.findall(r"^ \+ ([\w-]+)", text, re.MULTILINE)) for text in installed]
+    of_client, of_sidecar = packages
+    assert {"sidelook", "pyspark", "pandas", "pyarrow"} <= of_client
+    assert "sidelook-service" not in of_client
+    assert {"sidelook", "sidelook-service", "aiohttp"} <= of_sidecar
+    assert "pyspark" not in of_sidecar
 
 
 def test_client_environment_has_no_service(client_programs: Path, folder: Path) -> None:
