@@ -12,8 +12,12 @@ RUN python -m venv /opt/venv \
 WORKDIR /app
 COPY lookup_core lookup_core
 COPY service service
-# The running image cannot write its code, so it is compiled here.
-RUN /opt/venv/bin/python -m compileall -q lookup_core service
+# The running image cannot write its code, so it is compiled here. The command `sidelook` is for
+# `kubectl exec`; its first path entry, the folder of the script, becomes that of the code.
+RUN /opt/venv/bin/python -m compileall -q lookup_core service \
+    && printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'sys.path[0] = "/app"' \
+        'from service.commands.application import main' 'main()' > /opt/venv/bin/sidelook \
+    && chmod 0755 /opt/venv/bin/sidelook
 
 FROM ${PYTHON_IMAGE} AS run
 ARG VERSION=0.1.0

@@ -89,7 +89,7 @@ def is_ready(sidecar: SidecarProcess) -> bool:
 
 
 def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, sockets: Path) -> None:
-    """G10: with the pod's rights the image serves its examples, and its health check succeeds."""
+    """G10: with the pod's rights, the image serves, and health check and command succeed."""
     with serving(runtime, image, sockets) as (sidecar, running):
         demand_rights(running, as_in_the_pod(image.container()))
         answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???"]})
@@ -97,11 +97,13 @@ def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, socket
             word.replace(":8816/", f":{sidecar.health_port}/") for word in image.health_check
         ]
         health = running.execute(command)
+        found = running.execute(["sidelook", "lookup", "airports", "JFK"])
         running.signal(signal.SIGTERM)
         status = running.wait()
 
     assert answer.json()["outcomes"] == ["fetched", "missing"]
     assert (health.returncode, health.stderr) == (0, "")
+    assert (found.returncode, found.stderr) == (0, "")
     assert status == 0
 
 
