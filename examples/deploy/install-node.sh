@@ -33,7 +33,7 @@ install -d -m 0755 /etc/sidelook
 install -m 0644 "$config" /etc/sidelook/sidelook.yaml
 install -m 0400 -o sidelook -g sidelook "$dsn" /etc/sidelook/dsn
 # Ends with 78, and a list, if the configuration has faults.
-runuser -u sidelook -- /opt/sidelook/bin/python -m service check-config /etc/sidelook/sidelook.yaml
+runuser -u sidelook -- /opt/sidelook/bin/sidelook check-config /etc/sidelook/sidelook.yaml
 
 sed "s/^Group=.*/Group=$group/" "$here/sidelook.service" > /etc/systemd/system/sidelook.service
 chmod 0644 /etc/systemd/system/sidelook.service

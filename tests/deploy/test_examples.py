@@ -67,7 +67,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if analyze is None:
         pytest.skip("no systemd-analyze: install systemd")
     here = tmp_path / UNIT.name
-    here.write_text(UNIT.read_text().replace("/opt/sidelook/bin/python", sys.executable))
+    here.write_text(UNIT.read_text().replace("/opt/sidelook/bin/sidelook", sys.executable))
     checks: list[list[str | Path]] = [
         ["verify", "--man=no", here],
         ["security", "--offline=true", f"--threshold={MOST_EXPOSURE}", here],

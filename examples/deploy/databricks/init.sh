@@ -25,11 +25,11 @@ unset LOOKUP_DSN
 cd /
 # Database libraries read files of the home folder; that of root is closed to the sidecar.
 export HOME=/nonexistent
-runuser -u sidelook -- /opt/sidelook/bin/python -m service check-config /etc/sidelook/sidelook.yaml
+runuser -u sidelook -- /opt/sidelook/bin/sidelook check-config /etc/sidelook/sidelook.yaml
 install -d -m 0755 -o sidelook -g sidelook /var/log/sidelook
 # A supervisor in a session of its own, which outlasts this script. The sidecar has no other file
 # descriptors, or the init script would not end.
-supervisor='until /opt/sidelook/bin/python -m service serve --config /etc/sidelook/sidelook.yaml
+supervisor='until /opt/sidelook/bin/sidelook serve --config /etc/sidelook/sidelook.yaml
   do sleep 2; done'
 setsid runuser -u sidelook -- bash -c "$supervisor" \
   < /dev/null >> /var/log/sidelook/sidecar.log 2>&1 &
