@@ -15,7 +15,7 @@ from tools.browser import running_browser
 
 COLOURS = 256
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-WIDE: ViewportSize = {"width": 1160, "height": 1186}
+WIDE: ViewportSize = {"width": 1160, "height": 1206}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 SCHEMES: dict[str, Literal["light", "dark"]] = {"": "light", "-dark": "dark"}
 
