@@ -22,7 +22,7 @@ from demo.postgres import READER, Postgres, QueryLog, running_postgres
 from demo.report import report, show_progress
 from demo.sidecar import Sidecar, running_sidecar
 from demo.steady_lookups import steady_lookups
-from demo.stream import Mode, spark_session, stream
+from demo.stream import ORDER, Mode, spark_session, stream
 from demo.totals import count_totals
 
 LOOK_INTERVAL_S = 1
@@ -47,6 +47,8 @@ class Demonstration:
         All processes are stopped at the end, also after an error or Ctrl-C.
         """
         self.workspace.prepare()
+        names = ", ".join(each.name for each in DIMENSIONS)
+        self.console.print(f"joins flights from New York with tables of PostgreSQL: {names}")
         is_live = self.live_seconds is not None
         with ExitStack() as stack:
             with self._step("flights written as Parquet"):
@@ -57,11 +59,13 @@ class Demonstration:
             with self._step("sidecar ready"):
                 settings = _sidecar_settings(postgres.reader_dsn, changelogs)
                 sidecar = stack.enter_context(running_sidecar(settings, self.workspace.root))
-            self.console.print(f"status page: {sidecar.url}/   metrics: {sidecar.url}/metrics")
+            self.console.print(f"status page, while this runs: {sidecar.url}/")
             faults = self._stream(flights, sidecar, postgres)
             self._print_verdict(faults)
             if self.stays_up:
                 self._stay_up(flights, sidecar)
+            else:
+                self.console.print("The sidecar ends now; make demo SERVE=1 keeps it running.")
         return faults
 
     def _start_changelog(self, postgres: Postgres, stack: ExitStack) -> Settings:
@@ -100,6 +104,7 @@ class Demonstration:
             f"{total:,} flights through {len(DIMENSIONS)} {self.mode} lookup joins "
             f"in {seconds:.1f} s: {total / seconds:,.0f} records/s"
         )
+        self.console.print(f"{self.mode}: {ORDER[self.mode]}")
 
     def _audit(self, flights: pa.Table, sidecar: Sidecar, log: QueryLog) -> list[str]:
         with self._step("output read and compared"):
@@ -112,14 +117,15 @@ class Demonstration:
             ]
             faults = audit(flights, enriched, totals)
         report(self.console, enriched, totals)
-        self.console.print(f"output: {self.workspace.enriched}", soft_wrap=True)
+        path = self.workspace.enriched
+        self.console.print(f"all enriched flights, as Parquet: {path}", soft_wrap=True)
         return faults
 
     def _print_verdict(self, faults: list[str]) -> None:
         for fault in faults:
             self.console.print(f"WRONG: {fault}", style="red")
         if not faults:
-            right = "Every flight occurs once, and all values and totals agree."
+            right = "Checked: every flight occurs once, and all values and totals agree."
             self.console.print(right, style="green")
 
     def _stay_up(self, flights: pa.Table, sidecar: Sidecar) -> None:

@@ -15,6 +15,13 @@ from demo.totals import FAILED, HIT, Totals
 
 LOOK_INTERVAL_S = 1
 SAMPLES = 5
+SAMPLE_LEGEND = ("-: the table has no row for this flight, or the row has no value",)
+LEGEND = (
+    "hits: the sidecar's cache had the row",
+    "fetched: the row came from a query; one query returns many rows",
+    "missing: the table has no row with this key, or the flight has no key",
+    "one per record: the number of queries if each flight with a key had its own",
+)
 SAMPLE_COLUMNS = {  # {title: (column, width)}; 80 characters with the gaps
     "departs (UTC)": ("event_time", 16),
     "airline": ("airline_name", 16),
@@ -66,10 +73,10 @@ def _bar(console: Console) -> rich.progress.Progress:
 
 def report(console: Console, enriched: pa.Table, totals: Sequence[Totals]) -> None:
     """Print five enriched rows and the figures of each dimension."""
-    for table in (_samples(enriched), _figures(totals)):
+    for table, legend in ((_samples(enriched), SAMPLE_LEGEND), (_figures(totals), LEGEND)):
         console.print()
         console.print(table)
-    console.print("fetched: records whose row came from a query; one query returns many rows")
+        console.print(*legend, sep="\n")
     console.print()
 
 
@@ -85,7 +92,7 @@ def _samples(enriched: pa.Table) -> Table:
 
 
 def _figures(totals: Sequence[Totals]) -> Table:
-    table = plain_table("Cost of the lookups")
+    table = plain_table("Results of the lookups, and database queries")
     table.show_footer = True
     columns = {
         "records": [figures.records for figures in totals],

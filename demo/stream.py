@@ -32,6 +32,11 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 Mode = Literal["unordered", "ordered", "key_ordered"]
+ORDER: dict[Mode, str] = {
+    "unordered": "a flight is emitted when its row arrives, and may overtake others",
+    "ordered": "flights of a partition keep their order",
+    "key_ordered": "flights with the same key keep their order",
+}
 
 
 @contextmanager
