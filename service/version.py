@@ -24,5 +24,6 @@ def own_version() -> str:
 
 
 def program_name() -> str:
-    """The command for texts: as this process was started, because a checkout has no `sidelook`."""
-    return COMMAND if Path(sys.argv[0]).name == COMMAND else "python -m service"
+    """The command for texts; `python -m service` in a checkout, which has no `sidelook`."""
+    is_installed = not _PROJECT.is_file() or Path(sys.argv[0]).name == COMMAND
+    return COMMAND if is_installed else "python -m service"

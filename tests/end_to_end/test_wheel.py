@@ -219,6 +219,9 @@ def test_commands_run_in_an_empty_folder(sidecar_programs: Path, folder: Path) -
 
     assert run(sidelook, "--version", cwd=folder) == version
     assert run(python, "-m", "service", "--version", cwd=folder) == version
+    assert run(python, "-m", "service", "--help", cwd=folder).startswith(
+        "Usage: sidelook [OPTIONS]"
+    )
     assert run(sidelook, "--help", cwd=folder).startswith("Usage: sidelook [OPTIONS]")
     assert "complete_bash" in run(sidelook, "--show-completion", "bash", cwd=folder)
     assert run(sidelook, "check-config", config, cwd=folder) == "ok: 1 dimension\n"

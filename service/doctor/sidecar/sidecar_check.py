@@ -124,7 +124,7 @@ def version_finding(subject: Subject, theirs: str, own: str) -> Finding:
     return subject.warning(
         f"has version {theirs}, and the doctor has {own}: the sidecar may behave differently from "
         "what is checked here",
-        "run the doctor inside its container: kubectl exec -c sidelook POD -- python -m service …",
+        "run the doctor inside its container: kubectl exec -c sidelook POD -- sidelook doctor …",
     )
 
 
