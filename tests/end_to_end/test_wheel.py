@@ -61,12 +61,12 @@ def environ(programs: Path) -> dict[str, str]:
     return kept | {"PATH": f"{programs}{os.pathsep}{kept['PATH']}"}
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """The output of a program; asserts success."""
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """The output of a program with these environment variables; asserts success."""
     ended = subprocess.run(
         command,
         cwd=cwd,
-        env=environ(Path(command[0]).parent),
+        env=environ(Path(command[0]).parent) | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -223,7 +223,8 @@ def test_commands_run_in_an_empty_folder(sidecar_programs: Path, folder: Path) -
         "Usage: sidelook [OPTIONS]"
     )
     assert run(sidelook, "--help", cwd=folder).startswith("Usage: sidelook [OPTIONS]")
-    assert "complete_bash" in run(sidelook, "--show-completion", "bash", cwd=folder)
+    asked = {"_SIDELOOK_COMPLETE": "complete_bash", "COMP_WORDS": "sidelook st", "COMP_CWORD": "1"}
+    assert run(sidelook, cwd=folder, **asked) == "status\n"
     assert run(sidelook, "check-config", config, cwd=folder) == "ok: 1 dimension\n"
 
 
