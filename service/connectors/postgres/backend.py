@@ -24,7 +24,6 @@ from service.connectors.postgres.queries import (
     lookup_query,
     query_with_snapshot,
     scanning_query,
-    uses_index,
 )
 from service.connectors.postgres.rows import rows_of_records
 from service.connectors.postgres.settings import PostgresSettings
@@ -133,7 +132,8 @@ class PostgresBackend:
         settings, key = self._settings, table.schema.key
         query = lookup_query(table, is_ordered=settings.has_several_rows)
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
-        is_indexed = uses_index(await self._connections.plan(query, no_keys, timeout_s=timeout_s))
+        plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
+        is_indexed = plan.uses_index()
         if is_indexed is None:
             has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
             if settings.require_index and has_parts:

@@ -10,6 +10,7 @@ import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import explained, mapped_errors
+from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
@@ -183,8 +184,8 @@ class PostgresConnections:
             await self._pool.release(session)
         return Reply(records, server_id)
 
-    async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> str:
-        """The plan of a query (EXPLAIN, as JSON) without sequential scans; raises as `run`.
+    async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> QueryPlan:
+        """The plan of a query without sequential scans; raises as `run`.
 
         Raises `forbidden` if row-level security hides rows, also behind PgBouncer.
         """
@@ -196,9 +197,10 @@ class PostgresConnections:
             for statement in _PLANNING:
                 await self._fetch(session, statement, (), deadline_s=deadline_s)
             records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
+            indexes = await self._fetch(session, INDEXES, (), deadline_s=deadline_s)
             await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
             await self._pool.release(session)
-        return str(records[0][0])
+        return QueryPlan.read(records[0][0], indexes)
 
     async def _acquire(self, deadline_s: float) -> PostgresSession:
         async with asyncio.timeout_at(deadline_s):

@@ -1,7 +1,5 @@
-"""Lookup queries of a table, their key arguments, and the check of their plans."""
+"""Lookup queries of a table, and their key arguments."""
 
-import json
-from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -95,18 +93,6 @@ def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
     return f"SELECT b.*, {_SNAPSHOT} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 
 
-def uses_index(plan: str, *, of: str = "k.key") -> bool | None:
-    """Whether a plan (EXPLAIN, as JSON) finds rows by an index condition on the keys.
-
-    None if a foreign server finds them, or if there is nothing to read. Each part of a table needs
-    its index, and no table below a view is searched without one. A condition on some key columns is
-    enough: only the owner of the table knows which of them are selective. `of` is the start of the
-    values in the condition.
-    """
-    found = _search(json.loads(plan)[0]["Plan"], of)
-    return None if found is _Search.UNKNOWN else found is _Search.BY_INDEX
-
-
 def index_remedy(table: PostgresTable) -> str:
     """The statement that creates the index for lookups, or the advice where to create it."""
     key = ", ".join(quoted(name) for name, _ in table.keys)
@@ -118,31 +104,6 @@ def index_remedy(table: PostgresTable) -> str:
     # A partitioned table cannot have an index created concurrently.
     concurrently = "" if table.kind is RelationKind.PARTITIONED else "CONCURRENTLY "
     return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
-
-
-class _Search(IntEnum):
-    """How a part of a plan finds the rows of a key; the largest one of several counts."""
-
-    ELSEWHERE = 0  # not by the key
-    UNKNOWN = 1
-    BY_INDEX = 2
-    BY_SCAN = 3
-
-
-def _search(node: dict[str, Any], of: str) -> _Search:
-    kind = node["Node Type"]
-    if "Index Cond" in node and of in node["Index Cond"]:
-        return _Search.BY_INDEX
-    # A foreign scan, or a partitioned table without partitions.
-    if kind == "Foreign Scan" or node.get("One-Time Filter") == "false":
-        return _Search.UNKNOWN
-    found = [_search(child, of) for child in node.get("Plans", ())]
-    if found and kind in {"Append", "Merge Append"} and any(found):
-        is_searched = {*found} <= {_Search.BY_INDEX, _Search.UNKNOWN}
-        return min(found) if is_searched else _Search.BY_SCAN
-    largest = max(found, default=_Search.ELSEWHERE)
-    filters = kind.endswith("Scan") and of in node.get("Filter", "")
-    return _Search.BY_SCAN if filters and not largest else largest
 
 
 def _rows(table: PostgresTable, *, is_ordered: bool) -> str:

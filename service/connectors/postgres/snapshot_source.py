@@ -21,7 +21,7 @@ from service.connectors.postgres.connections import (
     Records,
     dedicated_connection,
 )
-from service.connectors.postgres.queries import uses_index
+from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     CTID,
@@ -218,7 +218,8 @@ class PostgresSnapshotEnumerator:
             await self._session.fetch(_SET_SEQSCAN, ["off"])
             (plan,) = await self._session.fetch(f"EXPLAIN (FORMAT JSON) {query}", tuple(bound))
             await self._session.fetch(_SET_SEQSCAN, ["on"])
-            return uses_index(str(plan[0]), of="") is True
+            found = QueryPlan.read(plan[0], await self._session.fetch(INDEXES))
+            return found.uses_index(is_range=True) is True
         return False  # an empty table needs no index
 
 

@@ -23,12 +23,7 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.queries import (
-    index_remedy,
-    key_arguments,
-    lookup_query,
-    uses_index,
-)
+from service.connectors.postgres.queries import index_remedy, key_arguments, lookup_query
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import SIZE
 from service.connectors.postgres.table import PostgresTable, quoted
@@ -143,7 +138,7 @@ async def _read_table(
     finally:
         await connections.close()
     facts = TableFacts(
-        uses_index(plan),
+        plan.uses_index(),
         rights=tuple(right for each in rights for right in each["rights"]),
         is_owner=any(each["is_owner"] for each in rights),
         size_bytes=size["table_bytes"] or 0,

@@ -64,6 +64,7 @@ def rows_of(read: ReadSplits) -> list[Any]:
         ("parted", {"where": "i > 900"}, INDEXED, "SELECT * FROM parted WHERE i > 900", "keys"),
         ("kept", {}, "CREATE INDEX ON kept (i)", "TABLE kept", "keys"),
         ("kept", {}, "SELECT", "TABLE kept", "places"),
+        ("kept", {}, "CREATE INDEX ON kept (name, i)", "TABLE kept", "places"),
         (
             "t",
             {"where": "mod(i, 3) = 0"},

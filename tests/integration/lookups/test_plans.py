@@ -167,6 +167,49 @@ async def test_index_is_recognised(database: Database, definition: str, *, expec
         assert (before, backend.uses_index) == (None, expected)
 
 
+@pytest.mark.parametrize("row_count", [1, 500])
+@pytest.mark.parametrize(
+    ("statements", "table", "expected"),
+    [
+        ([], "t", False),
+        (["CREATE INDEX ON t (region)", "CREATE INDEX ON t (id, n, region)"], "t", True),
+        (["CREATE INDEX ON t (id, region, n)", "CREATE INDEX ON t USING hash (region)"], "t", True),
+        (["CREATE INDEX ON t (n, region)"], "view", True),
+        (["CREATE INDEX ON t (n, id, region)"], "view", False),
+        (["CREATE INDEX ON t (n, region)"], "later", False),
+        (["CREATE INDEX ON t (lower(region), n)"], "lowered", True),
+        (["CREATE INDEX ON t (n, lower(region))"], "lowered", False),
+        (["CREATE INDEX ON t ((id + n), region)"], "sums", True),
+        (["CREATE INDEX ON part USING brin (id, region)"], "parted", True),
+        (["CREATE INDEX ON parted (id, region)"], "parted", False),
+        (["CREATE INDEX ON part (region)"], "parted", True),
+    ],
+)
+async def test_index_starts_with_the_key(
+    database: Database, statements: list[str], table: str, *, expected: bool, row_count: int
+) -> None:
+    """An index counts if conditions compare its first columns, up to one of the key."""
+    columns = "(id int, region varchar(9), n int, name text)"
+    database.execute(
+        f"CREATE TABLE t {columns}",
+        "ALTER TABLE t ADD PRIMARY KEY (id, region)",
+        f"CREATE TABLE parted {columns} PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+        "CREATE VIEW view AS SELECT * FROM t WHERE n = 5",
+        "CREATE VIEW later AS SELECT * FROM t WHERE n > 5",
+        "CREATE VIEW lowered AS SELECT lower(region) AS region, name FROM t",
+        "CREATE VIEW sums AS SELECT * FROM t WHERE id + n = 10",
+        *statements,
+        f"INSERT INTO t SELECT i, 'r' || i, i % 9, 'n' FROM generate_series(1, {row_count}) AS i",
+        "INSERT INTO parted TABLE t",
+        "VACUUM ANALYZE t, parted",
+    )
+    settings = PostgresSettings(database.dsn(), table, ("region",), ("name",))
+
+    async with described(settings) as backend:
+        assert backend.uses_index is expected
+
+
 async def test_missing_index_has_a_remedy(database: Database) -> None:
     """A missing index is logged once, or refused; so is the index that the remedy creates."""
     database.execute("CREATE TABLE small (id int8, name text)")

@@ -13,6 +13,7 @@ import pytest
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.key_casts import UUID_FIELD
+from service.connectors.postgres.plans import QueryPlan
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
@@ -22,7 +23,6 @@ from service.connectors.postgres.queries import (
     lookup_query,
     query_with_snapshot,
     scanning_query,
-    uses_index,
 )
 from service.connectors.postgres.snapshot_queries import (
     CTID,
@@ -201,7 +201,37 @@ def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool | No
     """A plan uses an index if each searched part has a condition on one; None if unknown."""
     plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
 
-    assert uses_index(json.dumps([{"Plan": plan}])) is expected
+    assert QueryPlan.read(json.dumps([{"Plan": plan}]), []).uses_index() is expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "columns", "expected"),
+    [
+        ("(id = k.key1)", ["id", "region"], True),
+        ("(id = k.key1)", ["region", "id"], False),
+        ("(id = k.key1)", [], True),  # of a kind that is searched by any column
+        ("((region = 'x'::text) AND (id = k.key1))", ["region", "id"], True),
+        ("((region = 'x'::text) AND (id = k.key1))", ["region", "day", "id"], False),
+        ("((region IS NULL) AND (id = k.key1))", ["region", "id"], True),
+        ("((region > 'x'::text) AND (id = k.key1))", ["region", "id"], False),
+        ("((id = 5) AND (id = k.key1))", ["id", "region"], True),
+        ("((name)::text = k.key1)", ["name", "id"], True),
+        ("((id + n) = k.key1)", ["((id + n))", "id"], True),
+        ("(lower((name)::text) = k.key1)", ["name"], False),
+        ("((name)::public.citext OPERATOR(public.=) k.key1)", ["name"], True),
+        ("((ok = ANY ('{a,b}'::text[])) AND (id = k.key1))", ["ok", "id"], True),
+    ],
+)
+def test_condition_starts_with_the_index(
+    condition: str, columns: list[str], *, expected: bool
+) -> None:
+    """An index condition counts if it compares the first columns, up to one with a key."""
+    plan = json.dumps([{"Plan": INDEX | {"Index Name": "i", "Index Cond": condition}}])
+
+    assert QueryPlan.read(plan, [("i", columns)]).uses_index() is expected
+    assert QueryPlan.read(plan, [("i", columns), ("i", ["id", "a"])]).uses_index() is (
+        expected or "(id = k.key1)" in condition
+    )
 
 
 @pytest.mark.parametrize(
