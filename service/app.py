@@ -153,7 +153,7 @@ async def _dimensions(
         backend = await stack.enter_async_context(dimension_backend(config, pool))
         engine = config.engine_settings(name)
         engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-        sources = refresh_sources(name, config, file=file)
+        sources = refresh_sources(name, config, file=file, pool=pool)
         connections = None if share is None else share.connections
         dimensions[name] = make(engine, backend, connections=connections, sources=sources)
     return dimensions

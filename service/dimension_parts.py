@@ -36,9 +36,9 @@ from service.connectors.ports.source import Source
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresPool
 from service.connectors.postgres.notifications_source import PostgresNotifications
-from service.connectors.postgres.partitions import WatchedPartitions
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from service.connectors.postgres.watched_table import WatchedTable
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare, SharedConnections
 
@@ -89,16 +89,21 @@ def dimension_backend(config: DimensionConfig, pool: PostgresPool | None = None)
 
 
 def refresh_sources(
-    name: str, config: DimensionConfig, *, file: Path | None = None
+    name: str,
+    config: DimensionConfig,
+    *,
+    file: Path | None = None,
+    pool: PostgresPool | None = None,
 ) -> RefreshSources:
     """The source of changes and that of the whole table, as configured.
 
-    `file` is the configuration file, for the commands in error messages.
+    `file` is the configuration file, for the commands in error messages; `pool` that of the
+    database.
     """
     origin = InvalidationOrigin.CHANGELOG
     changes: Callable[[], Source] | None = None
     if config.refresh.changelog is not None:
-        changes = partial(_changelog, config, config.refresh.changelog)
+        changes = partial(_changelog, config, config.refresh.changelog, pool)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
         changes = partial(_notifications, name, config, trigger_script(name, file))
@@ -131,7 +136,7 @@ def _notifications(name: str, config: DimensionConfig, script: str) -> Source:
     return PostgresNotifications(notifications_settings(name, source, listen, script=script))
 
 
-def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
+def _changelog(config: DimensionConfig, changelog: Changelog, pool: PostgresPool | None) -> Source:
     def decoder(schema: DimensionSchema) -> ChangeDecoder:
         origin = schema.origin
         assert origin is not None  # set for every table of PostgreSQL
@@ -145,4 +150,4 @@ def _changelog(config: DimensionConfig, changelog: Changelog) -> Source:
     source = config.source
     assert isinstance(source, PostgresSource)  # validated for each feed
     changes = KafkaChangelog(kafka_settings(changelog), decoder)
-    return WatchedPartitions(changes, postgres_settings(config, source))
+    return WatchedTable(changes, postgres_settings(config, source), pool=pool)

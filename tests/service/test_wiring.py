@@ -27,9 +27,9 @@ from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.ports.several_rows import RowMatch, RowVersions
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_source import PostgresNotifications
-from service.connectors.postgres.partitions import WatchedPartitions
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from service.connectors.postgres.watched_table import WatchedTable
 from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer
@@ -64,7 +64,7 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
     changes = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
     source = changes and changes()
-    assert isinstance(source, WatchedPartitions)
+    assert isinstance(source, WatchedTable)
     assert isinstance(source._changes, KafkaChangelog)
     return source._changes._decoder(
         replace(schema_of({"id": pa.int64()}, {"name": pa.utf8()}), origin=origin)
@@ -148,7 +148,7 @@ def test_changes_come_from_the_feed() -> None:
 
     assert refresh_sources("customers", table()) == RefreshSources()
     assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
-    assert isinstance(logged.changes and logged.changes(), WatchedPartitions)
+    assert isinstance(logged.changes and logged.changes(), WatchedTable)
     assert (notified.origin, logged.origin) == (
         InvalidationOrigin.NOTIFICATION,
         InvalidationOrigin.CHANGELOG,

@@ -25,6 +25,11 @@ class PendingRead(Generic[Result]):
         """Whether a read was begun whose result is not taken yet."""
         return self._task is not None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether a result can be taken without waiting."""
+        return self._task is not None and self._task.done()
+
     def begin(self, reading: Coroutine[Any, Any, Result]) -> None:
         """Begin a read; the result of the former one was taken."""
         assert self._task is None

@@ -15,18 +15,14 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import Connection, DedicatedSession
 from service.connectors.postgres.errors import mapped_errors
-from service.connectors.postgres.triggers import TRIGGERS, TriggerCheck, trigger_names
+from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
+from service.connectors.postgres.triggers import trigger_names
 
 # Without the interval, a session whose client is gone would stay while it waits for its commit.
 _SESSION = """
 SELECT pg_catalog.pg_backend_pid(),
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
-"""
-# Changes before LISTEN are of this transaction or earlier ones. A lookup on a lagging standby may
-# still return older rows.
-_LAST_TRANSACTION = """
-SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
 """
 _CLOCK = """
 SELECT pg_catalog.floor(
@@ -126,7 +122,9 @@ class PostgresNotificationsSession(DedicatedSession):
             with mapped_errors(self._settings.table):
                 async with asyncio.timeout(self._settings.heartbeat_timeout_s):
                     time_ms = await self._connection.fetchval(_CLOCK)
-                    fault = await self._fault(self._connection)
+                    arguments = self._triggers.arguments
+                    rows = await self._connection.fetch(TABLE_VERSION, *arguments)
+                    fault = self._triggers.fault(rows)
                     if fault is None:
                         channel = self._heartbeat_channel
                         await self._connection.execute(_HEARTBEAT, channel, time_ms)
@@ -160,14 +158,12 @@ class PostgresNotificationsSession(DedicatedSession):
         connection.add_termination_listener(self._end)
         await connection.add_listener(self._settings.channel, self._on_payload)
         await connection.add_listener(self._heartbeat_channel, self._on_heartbeat)
-        fault = await self._fault(connection)
-        if fault is not None:
+        rows = await connection.fetch(TABLE_VERSION, *self._triggers.arguments)
+        if (fault := self._triggers.fault(rows)) is not None:
             raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
-        # After the check: it includes changes while triggers were disabled before.
-        self.last_transaction_id = await connection.fetchval(_LAST_TRANSACTION)
-
-    async def _fault(self, connection: Connection) -> str | None:
-        return self._triggers.fault(await connection.fetch(TRIGGERS, *self._triggers.arguments))
+        # Changes before LISTEN, also while triggers were disabled, are of this transaction or
+        # earlier ones. A lookup on a lagging standby may still return older rows.
+        self.last_transaction_id = rows[0]["last_transaction_id"]
 
     def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
         self._hear(str(payload))

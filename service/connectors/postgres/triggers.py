@@ -1,13 +1,11 @@
-"""Triggers that publish a table's changed keys: their SQL script, and the check for them."""
+"""Triggers that publish a table's changed keys: their SQL script."""
 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any
 
-from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
 from service.connectors.postgres.table import MAX_NAME_BYTES, quoted
 
@@ -26,12 +24,12 @@ _VALUE = (
     "CASE pg_typeof({column}) WHEN 'numeric'::regtype "
     "THEN to_jsonb({column}::text) ELSE to_jsonb({column}) END"
 )
-_TRUNCATE = "truncate"
+TRUNCATE = "truncate"
 _EVENTS = {
     "insert": "REFERENCING NEW TABLE AS new_rows ",
     "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows ",
     "delete": "REFERENCING OLD TABLE AS old_rows ",
-    _TRUNCATE: "",
+    TRUNCATE: "",
 }
 
 # {whether the table is partitioned: limits}. Partitions get the triggers of rows of their table,
@@ -264,9 +262,9 @@ def _fitting(channel: str, ending: str) -> str:
 
 def _trigger(name: str, event: str, *, table: str, function: str, is_partitioned: bool) -> str:
     each = f"{_EVENTS[event]}FOR EACH STATEMENT"
-    if is_partitioned and event != _TRUNCATE:
+    if is_partitioned and event != TRUNCATE:
         each = "FOR EACH ROW"
-    only = "ONLY " if is_partitioned and event == _TRUNCATE else ""  # partitions do not have it
+    only = "ONLY " if is_partitioned and event == TRUNCATE else ""  # partitions do not have it
     # ALWAYS: also in sessions with `session_replication_role = replica`, as bulk loads use it.
     return f"""\
 DROP TRIGGER IF EXISTS {quoted(name)} ON {table};
@@ -307,73 +305,3 @@ def _dollar_quoted(body: str) -> str:
     while tag in body:
         tag = f"{tag[:-1]}_$"
     return f"{tag}{body}\n{tag}"
-
-
-# Names and versions of the triggers, readable by any role; no row if the table is gone. `place` is
-# a table or a partition without the trigger. 'A' is ENABLE ALWAYS, as in the script: after a plain
-# ENABLE, sessions with `session_replication_role = replica` skip the trigger. DISABLE and ENABLE
-# change its xmin, also when both happen between two checks, as around a bulk load. Attached and
-# detached partitions change the version, too; so does TRUNCATE of one, which gets another file.
-TRIGGERS = """
-WITH RECURSIVE part AS (
-    -- ALTER TABLE changes rows without a trigger: it writes another file, or adds a column
-    SELECT c.oid, c.relkind, pg_catalog.concat(c.relfilenode, ' ', c.relnatts) AS version,
-           true AS is_root
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = $1 AND n.nspname = $2 AND c.relname = $3
-    UNION ALL
-    SELECT c.oid, c.relkind, pg_catalog.concat(i.xmin, ' ', c.relfilenode), false
-    FROM part
-    JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-)
-SELECT w.name, pg_catalog.min(part.oid::regclass::text) FILTER (WHERE g.oid IS NULL) AS place,
-       pg_catalog.md5(pg_catalog.string_agg(
-           pg_catalog.concat_ws(' ', part.oid, part.version, g.oid, g.xmin), ',' ORDER BY part.oid
-       )) AS version
-FROM part CROSS JOIN pg_catalog.unnest($5::text[]) AS w (name)
-LEFT JOIN (pg_catalog.pg_trigger g
-           JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid AND p.proname = $4)
-       ON g.tgrelid = part.oid AND g.tgname = w.name AND g.tgenabled = 'A'
-WHERE part.is_root OR w.name <> $6
-GROUP BY w.name
-"""
-
-
-class TriggerCheck:
-    """Detects missing and changed triggers of one table, from its first check on."""
-
-    def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:
-        self._origin = origin
-        self._names = names
-        script = f"{script} --partitioned" if origin.is_partitioned else script
-        self._remedy = f"run the output of `{script}`"
-        self._found: dict[str, str] = {}  # at the first check: {trigger: version}
-
-    @property
-    def arguments(self) -> Sequence[Any]:
-        """The arguments of TRIGGERS."""
-        origin, names = self._origin, self._names
-        place = (origin.table_id, origin.schema_name, origin.table_name)
-        triggers = [*names.triggers.values()]
-        return (*place, names.function, triggers, names.triggers[_TRUNCATE])
-
-    def fault(self, rows: Sequence[Any]) -> str | None:
-        """Why changes may be lost since the first check, by the rows of TRIGGERS; None: none is."""
-        if not rows:
-            return "the table was dropped or replaced; its schema will be read again"
-        places = {name: place for name, place, _ in rows if place is not None}
-        missing = [name for name in self._names.triggers.values() if name in places]
-        if missing:
-            names = ", ".join(missing)
-            on = f" on {places[missing[0]]}" if self._origin.is_partitioned else ""
-            return f"triggers missing or not ENABLE ALWAYS{on}: {names}; {self._remedy}"
-        found = {name: version for name, _, version in rows}
-        self._found = self._found or found
-        if self._found == found:
-            return None
-        if self._origin.is_partitioned:
-            return "partitions were attached, detached or truncated, or triggers changed"
-        return (
-            "triggers were recreated or disabled for a time, or ALTER TABLE ran; changes are lost"
-        )

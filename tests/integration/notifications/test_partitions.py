@@ -5,14 +5,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.sources.splits import Split
-from service.connectors.memory.source import FakeSource
-from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.partitions import WatchedPartitions
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.notifications.notified_changes import (
     PATIENCE_S,
@@ -159,67 +154,6 @@ async def test_triggers_of_statements_are_not_enough(database: Database) -> None
     refusal = await refusal_of(settings_of(database), await schema_of(database))
 
     assert "Changes_insert, Changes_update, Changes_delete, Changes_truncate" in refusal.detail
-
-
-SPLIT = Split("changelog 0")
-
-
-@pytest.mark.parametrize("statement", CHANGES_OF_PARTITIONS)
-async def test_changelog_reports_other_partitions(database: Database, statement: str) -> None:
-    """With a changelog, a change of the set of partitions is a change of the whole table."""
-    database.execute(*PARTED, *NEW[:2])
-    schema = await schema_of(database)
-    changes = FakeSource(is_bounded=False)
-    changes.add(SPLIT.id, *(SplitPiece(SPLIT.id, position) for position in range(1, 4)))
-    settings = PostgresSettings(database.dsn(), "t", ("id",))
-    watch = WatchedPartitions(changes, settings, interval_s=0.0)
-    async with watch.reader(schema) as reader:
-        await reader.assign(SPLIT, position=None)
-        (before,) = await reader.read()
-        database.execute(statement)
-        (after,) = await reader.read()
-    database.execute("CREATE TABLE last PARTITION OF t FOR VALUES FROM (300) TO (400)")
-    async with watch.reader(schema) as reader:
-        await reader.assign(SPLIT, position=2)
-        (later,) = await reader.read()
-
-    assert (list(before.changes), before.position, after.position) == ([], 1, 2)
-    for piece in (after, later):
-        (change,) = piece.changes
-        assert isinstance(change, TableChange)
-        assert change.transaction_id > 0
-
-
-async def test_unpartitioned_table_is_not_watched(database: Database) -> None:
-    """The changelog of another table is read without a connection to the database."""
-    database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
-    schema = await schema_of(database)
-    changes = FakeSource(is_bounded=False)
-    changes.add(SPLIT.id, SplitPiece(SPLIT.id, 1))
-    nowhere = PostgresSettings("postgresql://127.0.0.1:1/none", "t", ("id",))
-    async with WatchedPartitions(changes, nowhere).reader(schema) as reader:
-        await reader.assign(SPLIT, position=None)
-
-        assert [piece.position for piece in await reader.read()] == [1]
-
-
-async def test_unreachable_partitions_end_the_reader(database: Database) -> None:
-    """If the partitions cannot be read, the changelog is not read on."""
-    database.execute(*PARTED)
-    schema = await schema_of(database)
-    changes = FakeSource(is_bounded=False)
-    changes.add(SPLIT.id, SplitPiece(SPLIT.id, 1), SplitPiece(SPLIT.id, 2))
-    settings = PostgresSettings(database.dsn(), "t", ("id",))
-    async with WatchedPartitions(changes, settings, interval_s=0.0).reader(schema) as reader:
-        await reader.assign(SPLIT, position=None)
-        await reader.read()
-        database.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE application_name = 'sidelook partitions' AND datname = current_database()"
-        )
-        failure = await end_of(reader)
-
-    assert "the server" in failure.detail or "connection" in failure.detail
 
 
 async def test_followed_partitions_are_described(parted: Database) -> None:

@@ -24,7 +24,8 @@ from service.connectors.postgres.notifications_source import (
     PostgresNotificationsReader,
     Taken,
 )
-from service.connectors.postgres.triggers import TriggerCheck, TriggerNames
+from service.connectors.postgres.table_version import TriggerCheck
+from service.connectors.postgres.triggers import TriggerNames
 from tests.service.engine.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(
@@ -34,8 +35,8 @@ SPLIT = Split("notifications")
 GAP = TableChange("notifications may have been lost before the connection was made")
 FOUR_BYTES = sys.getsizeof("aaaa")
 NAMES = TriggerNames("told_1f", {"insert": "told_insert", "truncate": "told_truncate"})
-ROWS = [("told_insert", None, "1f"), ("told_truncate", None, "2e")]
-GONE = [(name, "shop.p1", version) for name, _, version in ROWS]
+ROWS = [("told_insert", None, "1f", 7), ("told_truncate", None, "2e", 7)]
+GONE = [(name, "shop.p1", version, 7) for name, _, version, _ in ROWS]
 REMEDY = "run the output of `python -m service gen-triggers customers`"
 MISSING = f"triggers missing or not ENABLE ALWAYS: {{}}; {REMEDY}"
 
@@ -200,14 +201,14 @@ def test_triggers_are_checked_by_number() -> None:
         ([GONE], MISSING.format("told_insert, told_truncate")),
         ([ROWS, [ROWS[0], GONE[1]]], MISSING.format("told_truncate")),
         (
-            [ROWS, [ROWS[0], ("told_truncate", None, "2d")]],
+            [ROWS, [ROWS[0], ("told_truncate", None, "2d", 7)]],
             "triggers were recreated or disabled for a time, or ALTER TABLE ran; changes are lost",
         ),
         ([[]], "the table was dropped or replaced; its schema will be read again"),
     ],
 )
 def test_missing_triggers_are_faults(
-    looks: list[list[tuple[str, str | None, str]]], fault: str
+    looks: list[list[tuple[str, str | None, str, int]]], fault: str
 ) -> None:
     """Missing or replaced triggers, and another table, are faults at each check."""
     triggers = triggers_of()
@@ -219,7 +220,7 @@ def test_partitions_need_their_triggers() -> None:
     """A partition without triggers, and another set of partitions, are faults."""
     origin = TableOrigin("shop", "Customers", table_id=16385, is_partitioned=True)
     triggers = TriggerCheck(origin, NAMES, script="gen-triggers customers")
-    other = [ROWS[0], ("told_truncate", None, "2d")]
+    other = [ROWS[0], ("told_truncate", None, "2d", 7)]
     remedy = "run the output of `gen-triggers customers --partitioned`"
 
     assert [triggers.fault(rows) for rows in (ROWS, [GONE[0], ROWS[1]], other)] == [

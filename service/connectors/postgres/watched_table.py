@@ -1,0 +1,159 @@
+"""Watched table: a changelog, with the changes of its table that no changelog has.
+
+A changelog has the changes of rows only. ALTER TABLE changes rows, too, and so do attached,
+detached and truncated partitions.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Self
+
+import structlog
+
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
+from lookup_core.errors import BackendError
+from lookup_core.rate_limits import EventRateLimit
+from lookup_core.sources.splits import Split
+from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
+from service.connectors.ports.split_read import PendingRead
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table_version import TABLE_VERSION, version_arguments
+
+log = structlog.get_logger()
+
+_INTERVAL_S = 5.0
+_QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
+_LOW_HALF = 0xFFFFFFFF
+_CHANGED = "ALTER TABLE ran, or partitions were attached, detached or truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    text: str | None  # None: the table is gone, or not known
+    last_transaction_id: int = 0
+    is_known: bool = True
+
+
+class WatchedTable:
+    """The changes of another source, and those of its table, which are reported within seconds.
+
+    If the database does not answer, a reader of a partitioned table fails. Other readers go on:
+    cached rows outlast an outage, and the table is compared after it. Without a shared pool, which
+    must be open, a reader opens its own.
+    """
+
+    is_bounded = False
+
+    def __init__(
+        self,
+        changes: Source,
+        settings: PostgresSettings,
+        *,
+        pool: PostgresPool | None = None,
+        interval_s: float = _INTERVAL_S,
+    ) -> None:
+        self.reading_mode = changes.reading_mode
+        self.settings = settings
+        self.pool = pool
+        self.interval_s = interval_s
+        self._changes = changes
+        self._version: _Version | None = None
+
+    def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:
+        """The enumerator of the other source."""
+        return self._changes.enumerator(schema)
+
+    def reader(self, schema: DimensionSchema) -> SplitReader:
+        """A reader that compares the table."""
+        reader, origin = self._changes.reader(schema), schema.origin
+        assert origin is not None  # every table of PostgreSQL has one
+        return WatchingReader(reader, self, origin)
+
+    def is_changed(self, found: _Version) -> bool:
+        """Whether an earlier version of the table was another one; notes this version.
+
+        A first version that is not known differs from the next one: rows may be cached already.
+        """
+        earlier, self._version = self._version, found
+        if earlier is not None and not found.is_known:
+            self._version = earlier
+        return earlier is not None and found.is_known and earlier.text != found.text
+
+
+class WatchingReader(SplitReader):
+    """Reads the other source, and compares the table at each interval.
+
+    The versions outlive a reader: the next one reports what changed between them.
+    """
+
+    def __init__(self, reader: SplitReader, watch: WatchedTable, origin: TableOrigin) -> None:
+        self._reader = reader
+        self._watch = watch
+        self._origin = origin
+        self._connections = PostgresConnections(watch.settings, watch.pool)
+        self._pending: PendingRead[_Version] = PendingRead()
+        self._change: TableChange | None = None  # not reported yet
+        self._due_at_s = 0.0
+        self._warnings = EventRateLimit()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Read the version of the table first, then open the other reader; raises BackendError."""
+        async with AsyncExitStack() as stack:
+            await self._connections.open()
+            stack.push_async_callback(self._connections.close)
+            self._compare(await self._version())
+            await stack.enter_async_context(self._reader)
+            stack.push_async_callback(self._pending.cancel)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close both."""
+        await self._stack.aclose()
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        """See SplitReader."""
+        await self._reader.assign(split, position=position)
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        """See SplitReader."""
+        self._reader.pause(split_ids)
+
+    async def read(self) -> Sequence[SplitPiece]:
+        """The next pieces; raises BackendError, also if the partitions cannot be read."""
+        if not self._pending.is_begun and asyncio.get_running_loop().time() >= self._due_at_s:
+            self._pending.begin(self._version())
+        if self._pending.is_done and (found := await self._pending.take()) is not None:
+            self._compare(found)
+        pieces = await self._reader.read()
+        if self._change is None or not pieces:
+            return pieces
+        change, self._change = self._change, None
+        first, *others = pieces
+        return [replace(first, changes=(change, *first.changes)), *others]
+
+    def _compare(self, found: _Version) -> None:
+        self._due_at_s = asyncio.get_running_loop().time() + self._watch.interval_s
+        if self._watch.is_changed(found):
+            self._change = TableChange(_CHANGED, found.last_transaction_id & _LOW_HALF)
+
+    async def _version(self) -> _Version:
+        settings, arguments = self._watch.settings, version_arguments(self._origin)
+        timeout_s = settings.statement_timeout_s + _QUERY_TIMEOUT_S
+        try:
+            reply = await self._connections.run(TABLE_VERSION, arguments, timeout_s=timeout_s)
+        except BackendError as error:
+            if self._origin.is_partitioned:
+                raise
+            if self._warnings.is_due("table", asyncio.get_running_loop().time()):
+                log.warning("changelog.table_not_compared", error=error.detail)
+            return _Version(None, is_known=False)
+        if not reply.records:
+            return _Version(None)
+        (record,) = reply.records
+        return _Version(record["version"], record["last_transaction_id"])
