@@ -24,6 +24,7 @@ from service.connectors.postgres.queries import (
     lookup_query,
     query_with_snapshot,
     scanning_query,
+    trial_query,
 )
 from service.connectors.postgres.rows import rows_of_records
 from service.connectors.postgres.settings import PostgresSettings
@@ -43,6 +44,7 @@ class _Lookup:
     query: str
     blocks_query: str
     uses_index: bool | None
+    trial: str | None  # that succeeded
 
 
 class PostgresBackend:
@@ -132,7 +134,11 @@ class PostgresBackend:
         settings, key = self._settings, table.schema.key
         query = lookup_query(table, is_ordered=settings.has_several_rows)
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
-        plan = await self._connections.plan(query, no_keys, timeout_s=timeout_s)
+        trial = trial_query(table)
+        is_tried = self._lookup is not None and self._lookup.trial == trial
+        plan = await self._connections.plan(
+            query, no_keys, timeout_s=timeout_s, trial=None if is_tried else trial
+        )
         is_indexed = plan.uses_index()
         if is_indexed is None:
             has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
@@ -157,5 +163,5 @@ class PostgresBackend:
             log.info("dimension.lookup_with_index", table=settings.table)
         if settings.is_followed:
             blocks = blocks_query_with_snapshot(table, query)
-            return _Lookup(table, query_with_snapshot(table, query), blocks, is_indexed)
-        return _Lookup(table, query, blocks_query(table, query), is_indexed)
+            return _Lookup(table, query_with_snapshot(table, query), blocks, is_indexed, trial)
+        return _Lookup(table, query, blocks_query(table, query), is_indexed, trial)

@@ -179,6 +179,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         has_foreign_parts=entry["foreign_part"] is not None,
         query=settings.query,
         where=settings.where,
+        may_write=settings.pgbouncer,
     )
     if settings.where is not None:
         await check_filter(run, settings, table)

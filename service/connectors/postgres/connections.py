@@ -44,6 +44,7 @@ _PLANNING = (
     # Behind PgBouncer, sessions lack this setting: hidden rows would be missing.
     "SET LOCAL row_security = off",
 )
+_TRIAL_TIMEOUT = "SET LOCAL statement_timeout = '500ms'"
 
 Records: TypeAlias = list[asyncpg.Record]
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
@@ -184,10 +185,13 @@ class PostgresConnections:
             await self._pool.release(session)
         return Reply(records, server_id)
 
-    async def plan(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> QueryPlan:
+    async def plan(
+        self, query: str, arguments: Sequence[Any], *, timeout_s: float, trial: str | None = None
+    ) -> QueryPlan:
         """The plan of a query without sequential scans; raises as `run`.
 
-        Raises `forbidden` if row-level security hides rows, also behind PgBouncer.
+        Raises `forbidden` if row-level security hides rows, also behind PgBouncer, and
+        `table_unavailable` if the query `trial` writes.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
@@ -198,9 +202,28 @@ class PostgresConnections:
                 await self._fetch(session, statement, (), deadline_s=deadline_s)
             records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
             indexes = await self._fetch(session, INDEXES, (), deadline_s=deadline_s)
-            await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
-            await self._pool.release(session)
-        return QueryPlan.read(records[0][0], indexes)
+            found = QueryPlan.read(records[0][0], indexes)
+            if trial is None or await self._passes(session, trial, deadline_s):
+                await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
+                await self._pool.release(session)
+        return found
+
+    async def _passes(self, session: PostgresSession, trial: str, deadline_s: float) -> bool:
+        """Whether the query succeeds in a read-only transaction; else the session is terminated.
+
+        A row may have another fault, or come late: its own lookup reports it.
+        """
+        try:
+            await self._fetch(session, _TRIAL_TIMEOUT, (), deadline_s=deadline_s)
+            await self._fetch(session, trial, (), deadline_s=deadline_s)
+        except asyncpg.ReadOnlySQLTransactionError as error:
+            detail = f"{self._table}: {explained(error)[1]} ({error.args[0]})"
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True) from error
+        except asyncpg.InsufficientPrivilegeError:
+            raise  # as for all rows
+        except asyncpg.PostgresError:
+            return False
+        return True
 
     async def _acquire(self, deadline_s: float) -> PostgresSession:
         async with asyncio.timeout_at(deadline_s):

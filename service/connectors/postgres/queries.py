@@ -17,6 +17,8 @@ from service.connectors.postgres.table import PostgresTable, RelationKind, quote
 _SNAPSHOT = (
     "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
 )
+# An uncorrelated subquery: the server evaluates it once, before the rows of the query.
+_READ_ONLY = "(SELECT pg_catalog.set_config('transaction_read_only', 'on', true)) = 'on'"
 
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
@@ -32,7 +34,7 @@ def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
         f" FROM {_rows(table, is_ordered=is_ordered)}"
-        f" WHERE {_matches(table)}{order} OFFSET 0) AS r"
+        f" WHERE {_matches(table)}{order} OFFSET 0) AS r{_guard(table)}"
     )
 
 
@@ -47,8 +49,21 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool, sends_keys: bool =
     return (
         f"SELECT k.ordinal, {columns_sql(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
-        f" JOIN {_rows(table, is_ordered=is_ordered)} ON {_matches(table)}{among}{order}"
+        f" JOIN {_rows(table, is_ordered=is_ordered)}"
+        f" ON {_matches(table)}{among}{_guard(table)}{order}"
     )
+
+
+def trial_query(table: PostgresTable) -> str | None:
+    """A query of one row, which fails in a read-only transaction if the SQL of the relation writes.
+
+    None if the relation has no such SQL. The server drops unused columns, unless they are volatile.
+    """
+    if not table.has_sql:
+        return None
+    keys = (f"t.{quoted(name)}" for name, _ in table.keys)
+    rows = f"SELECT {', '.join(keys)}, {columns_sql(table)} FROM {table.from_item()} LIMIT 1"  # noqa: S608  as above
+    return f"SELECT pg_catalog.count(*) FROM ({rows}) AS one"  # noqa: S608  as above
 
 
 def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -> str:
@@ -104,6 +119,14 @@ def index_remedy(table: PostgresTable) -> str:
     # A partitioned table cannot have an index created concurrently.
     concurrently = "" if table.kind is RelationKind.PARTITIONED else "CONCURRENTLY "
     return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
+
+
+def _guard(table: PostgresTable) -> str:
+    """A condition of lookups that makes the transaction read-only before any row is read.
+
+    Behind PgBouncer, sessions may write. A transaction around each query would cost round trips.
+    """
+    return f" WHERE {_READ_ONLY}" if table.is_guarded else ""
 
 
 def _rows(table: PostgresTable, *, is_ordered: bool) -> str:

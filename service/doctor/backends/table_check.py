@@ -23,7 +23,12 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.queries import index_remedy, key_arguments, lookup_query
+from service.connectors.postgres.queries import (
+    index_remedy,
+    key_arguments,
+    lookup_query,
+    trial_query,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import SIZE
 from service.connectors.postgres.table import PostgresTable, quoted
@@ -132,7 +137,8 @@ async def _read_table(
         key = table.schema.key
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         query = lookup_query(table, is_ordered=trial.has_several_rows)
-        plan = await connections.plan(query, no_keys, timeout_s=_QUERY_TIMEOUT_S)
+        trial = trial_query(table)
+        plan = await connections.plan(query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial)
         rights = await run(_RIGHTS, [table.table_id])  # none on a query
         (size,) = await run(SIZE, [table.table_id])
     finally:

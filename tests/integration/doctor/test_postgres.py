@@ -141,15 +141,20 @@ async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> Non
             *("table", "remove refresh.listen"),
         ),
         ("SELECT", {"source": {"where": "nam = 'a'"}}, "table", "correct it"),
+        (
+            "INSERT INTO customers (id) VALUES (1)",
+            {"source": {"where": "nextval('numbers') > 0"}},
+            *("table", "remove FOR UPDATE"),
+        ),
         ("SELECT", {"default": {"nam": "unknown"}}, "table", "name"),
     ],
-    ids=["table", "required_index", "view", "where", "default"],
+    ids=["table", "required_index", "view", "where", "writing", "default"],
 )
 async def test_unfit_configuration_is_an_error(
     shop: Database, statement: str, options: dict[str, Any], check: str, remedy: str
 ) -> None:
-    """A misspelt table or filter, a missing required index and an unfit default are errors."""
-    shop.execute(statement)
+    """A misspelt table, wrong or writing SQL, and a missing required index are errors."""
+    shop.execute(statement, "CREATE SEQUENCE numbers", "GRANT ALL ON numbers TO public")
 
     (finding,) = await faults(settings_of(reader_of(shop), **options))
 

@@ -316,22 +316,78 @@ async def test_hidden_rows_below_are_refused(
 
 
 async def test_unreadable_table_below_is_named(relations: Database) -> None:
-    """The refusal of a query names the table that its role may not read."""
+    """The refusal of a query names the table that its role may not read; functions are tried."""
     dsn = create_reader(relations, table="plain")
     refusal = await refusal_of(replace(settings_of(relations, "q", query=JOIN), dsn=dsn))
+    relations.execute("CREATE SEQUENCE numbers")
+    counting = "SELECT id, nextval('numbers') AS number FROM plain"
+    uncounted = await refusal_of(replace(settings_of(relations, "q", query=counting), dsn=dsn))
 
     assert refusal.detail.endswith("permission denied for materialized view kept")
+    assert uncounted.code is ErrorCode.FORBIDDEN
 
 
-async def test_writing_query_has_an_error_with_remedy(relations: Database) -> None:
-    """A query that writes fails, because sessions are read-only; the error says so."""
-    relations.execute("CREATE SEQUENCE numbers")
-    query = "SELECT id, nextval('numbers') AS number FROM plain"
+WRITING = (
+    "CREATE SEQUENCE numbers",
+    "CREATE TABLE written (id int)",
+    """CREATE FUNCTION write(id int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+        IF id = 2 THEN INSERT INTO written VALUES (id); END IF; RETURN true; END $$""",
+    "CREATE VIEW locking AS SELECT id, name FROM plain FOR SHARE",
+    "CREATE VIEW counting AS SELECT id, nextval('numbers') AS name FROM plain",
+)
+
+
+@pytest.mark.parametrize("pgbouncer", [False, True])
+@pytest.mark.parametrize(
+    ("table", "more", "command"),
+    [
+        ("locking", {}, "SELECT FOR SHARE"),
+        ("counting", {}, "nextval()"),
+        ("q", {"query": "SELECT id, name FROM plain WHERE false FOR UPDATE"}, "SELECT FOR UPDATE"),
+        ("q", {"query": "SELECT id, setval('numbers', id) FROM plain"}, "setval()"),
+        ("plain", {"where": "write(id + 1)"}, "INSERT"),
+    ],
+)
+async def test_writing_sql_is_refused(
+    relations: Database, table: str, more: dict[str, Any], command: str, *, pgbouncer: bool
+) -> None:
+    """A view, query or filter that writes is refused, and writes nothing."""
+    relations.execute(*WRITING)
+
+    refusal = await refusal_of(settings_of(relations, table, pgbouncer=pgbouncer, **more))
+
+    assert (refusal.code, refusal.is_permanent) == (ErrorCode.TABLE_UNAVAILABLE, True)
+    assert "remove FOR UPDATE and functions that write" in refusal.detail
+    assert f"(cannot execute {command} in a read-only transaction)" in refusal.detail
+    assert relations.query("SELECT count(*), (SELECT last_value FROM numbers) FROM written") == [
+        (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("key_count", [0, 1000])
+@pytest.mark.parametrize("pgbouncer", [False, True])
+@pytest.mark.parametrize(
+    ("more", "others"),
+    [
+        ({"query": "SELECT id, name, write(id) FROM plain"}, [3]),
+        ({"where": "write(id)", "has_several_rows": True}, [3]),
+        ({"query": "SELECT id, name FROM bare WHERE write(id)"}, []),  # all rows are read
+    ],
+)
+async def test_lookups_cannot_write(
+    relations: Database, *, more: dict[str, Any], others: list[int], pgbouncer: bool, key_count: int
+) -> None:
+    """A function that writes for some rows fails for them, also if sessions may write."""
+    relations.execute(*WRITING)
+    settings = settings_of(relations, "plain", pgbouncer=pgbouncer, **more)
+
+    found = [await rows_of(settings, each, key_count=key_count) for each in others]
     with pytest.raises(BackendError) as caught:
-        await rows_of(settings_of(relations, "q", query=query), 1)
+        await rows_of(settings, 2, key_count=key_count)
 
+    assert [len(rows) for rows in found] == [1 for _ in others]
     assert caught.value.code is ErrorCode.BACKEND_REJECTED
-    assert "sessions are read-only; remove FOR UPDATE" in caught.value.detail
+    assert relations.query("SELECT count(*) FROM written") == [(0,)]
 
 
 @pytest.mark.parametrize("key_count", [0, 1000])
