@@ -9,6 +9,7 @@ import re
 import shlex
 import socket
 import ssl
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,8 @@ from lookup_core.errors import BackendError, ErrorCode
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
 _MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
+_FILE = "a file of the DSN, or of ~/.postgresql,"
+_FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08": (ErrorCode.BACKEND_UNAVAILABLE, "the connection was lost"),
@@ -118,12 +121,26 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
             return _STATES["0A"]
         case UnicodeError():
             return ErrorCode.BACKEND_REJECTED, "the table holds text that is not UTF-8"
+    return ErrorCode.BACKEND_UNAVAILABLE, _connect_reason(error)
+
+
+def _connect_reason(error: BaseException) -> str:
+    match error:
         case OSError(errno=errno.EADDRNOTAVAIL):
-            reason = "this machine has no free port or address for the connection"
-            return ErrorCode.BACKEND_UNAVAILABLE, reason
+            return "this machine has no free port or address for the connection"
+        case FileNotFoundError() | PermissionError() if not _is_of_socket(error):
+            fault = "does not exist" if isinstance(error, FileNotFoundError) else "may not be read"
+            return f"{error.filename or _FILE} {fault}; {_FILE_REMEDY}"
+        case asyncpg.ClientConfigurationError() if "certificate file" in str(error):
+            return f"{error}; {_FILE_REMEDY}"
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)
-    reason = next((reason for reason in reasons if reason), "the connection failed")
-    return ErrorCode.BACKEND_UNAVAILABLE, reason
+    return next((reason for reason in reasons if reason), "the connection failed")
+
+
+def _is_of_socket(error: BaseException) -> bool:
+    """Whether the error is of a Unix socket, and not of a file that asyncpg reads before."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_name == "create_unix_connection" for frame, _ in frames)
 
 
 def _missing_right(error: asyncpg.PostgresError) -> str | None:

@@ -137,8 +137,9 @@ async def _read_table(
         key = table.schema.key
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         query = lookup_query(table, is_ordered=trial.has_several_rows)
-        trial = trial_query(table)
-        plan = await connections.plan(query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial)
+        plan = await connections.plan(
+            query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial_query(table)
+        )
         rights = await run(_RIGHTS, [table.table_id])  # none on a query
         (size,) = await run(SIZE, [table.table_id])
     finally:

@@ -130,6 +130,25 @@ UNREACHABLE = [
 
 
 @pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermissionError(13, "denied", "/a/.postgresql/x.key"), "/a/.postgresql/x.key may not be"),
+        (PermissionError(13, "denied"), "a file of the DSN, or of ~/.postgresql, may not be read"),
+        (
+            asyncpg.ClientConfigurationError('root certificate file "/a" does not exist'),
+            'root certificate file "/a" does not exist; grant this user the file, or name others',
+        ),
+    ],
+)
+def test_certificate_file_is_no_socket(error: Exception, reason: str) -> None:
+    """A file that the client may not read is named, and not reported as a Unix socket."""
+    with pytest.raises(BackendError) as caught, mapped_errors("t"):
+        raise error
+
+    assert caught.value.detail.startswith(f"t: {reason}")
+
+
+@pytest.mark.parametrize(
     ("message", "reason"),
     [
         ('database "shop" does not exist', "the database 'shop' of the DSN does not exist; "),
@@ -243,6 +262,10 @@ MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
         (
             "postgresql://postgres@nowhere.invalid/shop",
             "the host name of the DSN does not resolve (nowhere.invalid)",
+        ),
+        (
+            "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=require&sslcert=/nowhere/a.crt",
+            "a file of the DSN, or of ~/.postgresql, does not exist; grant this user the file",
         ),
         ("mysql://db/shop", MALFORMED),
         ("postgresql://db:port/shop", MALFORMED),
