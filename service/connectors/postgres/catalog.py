@@ -1,5 +1,6 @@
 """PostgreSQL catalog: describes the configured relation, and refuses an unsuitable one."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.type_texts import type_text
+from service.connectors.postgres.column_values import Attributes
 from service.connectors.postgres.configured_sql import (
     WITHOUT_FEED,
     CatalogRow,
@@ -97,9 +99,25 @@ SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
        t.typname AS type_name, n.nspname AS type_schema, n.nspname = 'pg_catalog' AS is_builtin,
        coalesce(o.collisdeterministic, true) AS has_exact_equality,
        l.is_domain, l.is_array, t.typtype = 'e' AS is_enum,
-       ARRAY(SELECT x.attname::text FROM pg_catalog.pg_attribute x
-             WHERE t.typtype = 'c' AND x.attrelid = t.typrelid AND x.attnum > 0
-                   AND NOT x.attisdropped ORDER BY x.attnum) AS attributes,
+       -- of a composite type, and of those within: paths, each with a mark of JSON documents
+       (WITH RECURSIVE attribute AS (
+            SELECT ARRAY[]::name[] AS path, t.oid AS type_id
+            UNION ALL
+            SELECT a.path || n.names, n.type_id
+            FROM attribute a JOIN pg_catalog.pg_type y ON y.oid = a.type_id CROSS JOIN LATERAL (
+                SELECT ARRAY[x.attname] AS names, x.atttypid AS type_id
+                FROM pg_catalog.pg_attribute x
+                WHERE y.typtype = 'c' AND x.attrelid = y.typrelid AND x.attnum > 0
+                      AND NOT x.attisdropped
+                UNION ALL
+                SELECT '{}', CASE y.typtype WHEN 'd' THEN y.typbasetype ELSE y.typelem END
+                WHERE y.typtype = 'd' OR y.typcategory = 'A'
+            ) n
+        )
+        SELECT pg_catalog.json_agg(a.path || (y.typname IN ('json', 'jsonb'))::text::name
+                                   ORDER BY pg_catalog.cardinality(a.path), a.path)::text
+        FROM attribute a JOIN pg_catalog.pg_type y ON y.oid = a.type_id
+        WHERE a.path <> '{}' AND y.typtype <> 'd' AND y.typcategory <> 'A') AS attributes,
        NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
        a.attgenerated <> '' AS is_generated,
        -- not known for a query, which was refused if it may not be read
@@ -318,8 +336,18 @@ def _type(column: CatalogRow) -> PostgresType:
         is_array=column["is_array"],
         is_enum=column["is_enum"],
         schema_name=column["type_schema"],
-        attributes=tuple(column["attributes"]),
+        attributes=_attributes(column["attributes"]),
     )
+
+
+def _attributes(paths: str | None) -> Attributes:
+    tree: dict[str, Any] = {}
+    for *outer, name, is_document in json.loads(paths or "[]"):  # shorter paths come first
+        within = tree
+        for each in outer:
+            within = within[each]
+        within[name] = None if is_document == "true" else {}
+    return tree
 
 
 _EXACT_TYPES = frozenset(

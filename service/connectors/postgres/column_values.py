@@ -1,7 +1,8 @@
 """Values that arrive in another form than their Arrow type: arrays, JSON documents, decimals."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -27,6 +28,10 @@ class DecodedColumn:
     unfit: Positions = field(default_factory=lambda: np.zeros(0, np.intp))
 
 
+# {attribute of a composite type: its own attributes; none of a plain value, None of a document}
+Attributes: TypeAlias = Mapping[str, "Attributes | None"]
+# NaN, and times beyond the years 1 to 9999.
+_NULL_IN_COLUMNS = re.compile(r"NaN|-?infinity|\d{5,}-.*|.* BC")
 Decode: TypeAlias = Callable[[pa.Array], DecodedColumn]
 
 
@@ -42,15 +47,16 @@ def exact_decimals(texts: pa.StringArray, kind: pa.DataType) -> DecodedColumn:
 
 
 def parsed_json(
-    texts: pa.StringArray, kind: pa.DataType, *, attributes: frozenset[str] = frozenset()
+    texts: pa.StringArray, kind: pa.DataType, *, attributes: Attributes | None = None
 ) -> DecodedColumn:
     """Values of JSON documents; a document with another type in any place does not fit.
 
-    Objects, also as elements of an array, that lack one of the attributes do not fit.
+    With the attributes of a composite type, values that lack a wanted one do not fit. Times
+    beyond the calendar and NaN are null, as in columns.
     """
     documents = [None if text is None else _document(text) for text in texts.to_pylist()]
-    if attributes:
-        documents = [each if _has_all(each, attributes) else UNUSABLE for each in documents]
+    if attributes is not None:
+        documents = [_of_composite(each, kind, attributes) for each in documents]
     column = json_column(documents, pa.field("", kind))
     return DecodedColumn(column.values, column.unusable)
 
@@ -62,10 +68,23 @@ def _document(text: str) -> object:
         return UNUSABLE
 
 
-def _has_all(document: object, attributes: frozenset[str]) -> bool:
-    if isinstance(document, list):
-        return all(_has_all(each, attributes) for each in document)
-    return not isinstance(document, dict) or attributes <= document.keys()
+def _of_composite(document: object, kind: pa.DataType, attributes: Attributes | None) -> object:
+    """The value with the wanted attributes; absent ones are UNUSABLE."""
+    if attributes is None:
+        return document
+    if isinstance(document, list) and types.is_list(kind):
+        return [_of_composite(each, kind.value_type, attributes) for each in document]
+    if isinstance(document, dict) and types.is_struct(kind):
+        fields = (kind.field(at) for at in range(kind.num_fields))
+        return {
+            each.name: _of_composite(
+                document.get(each.name, UNUSABLE), each.type, attributes.get(each.name)
+            )
+            for each in fields
+        }
+    has_null = types.is_temporal(kind) or types.is_decimal(kind)
+    is_null = has_null and isinstance(document, str) and _NULL_IN_COLUMNS.fullmatch(document)
+    return None if is_null else document
 
 
 def _which(mask: pa.BooleanArray) -> Positions:

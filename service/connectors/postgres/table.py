@@ -1,7 +1,7 @@
 """PostgreSQL table as the catalog describes it, with its types as Arrow types."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
@@ -13,6 +13,7 @@ from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import (
+    Attributes,
     Decode,
     DecodedColumn,
     checked_text,
@@ -36,7 +37,7 @@ class PostgresType:
     is_array: bool = False  # of elements of the type
     is_enum: bool = False
     schema_name: str = "pg_catalog"
-    attributes: tuple[str, ...] = ()  # of a composite type
+    attributes: Attributes = field(default_factory=dict)  # of a composite type
 
     @property
     def sql_name(self) -> str:
@@ -132,7 +133,8 @@ def requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading 
         return found
     more: Sequence[str] = ("decimal(p,s)",) if kind.is_numeric else ()
     more = ("struct<…>", "array<…>") if kind.is_document else more
-    more = (f"struct<…> of {', '.join(kind.attributes)}",) if kind.attributes else more
+    composite = f"struct<…> of {_listed(kind.attributes)} (bytea as string)"
+    more = (composite,) if kind.attributes else more
     more = [f"array<{form}>" for form in ("string", *more)] if kind.is_array else more
     return f"can be read as {', '.join(dict.fromkeys((type_text(usual.type), 'string', *more)))}"
 
@@ -150,9 +152,31 @@ def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading
     if kind.is_document and types.is_nested(wanted):
         return _json_reading(wanted, "{}::text", kind)
     if kind.attributes and types.is_struct(wanted):
-        is_known = _field_names(wanted) <= {*kind.attributes}
-        return _json_reading(wanted, "to_json({})::text", kind) if is_known else None
+        is_readable = _is_readable(wanted, kind.attributes)
+        return _json_reading(wanted, "to_json({})::text", kind) if is_readable else None
     return None
+
+
+def _is_readable(wanted: pa.DataType, attributes: Attributes | None) -> bool:
+    """Whether values with these attributes have all that is wanted, in a form that is exact."""
+    if attributes is None:
+        return True
+    if types.is_list(wanted):
+        return _is_readable(wanted.value_type, attributes)
+    if types.is_struct(wanted):
+        fields = (wanted.field(at) for at in range(wanted.num_fields))
+        return all(
+            each.name in attributes and _is_readable(each.type, attributes[each.name])
+            for each in fields
+        )
+    return not attributes and not types.is_binary(wanted)
+
+
+def _listed(attributes: Attributes) -> str:
+    """The names of the attributes; those within another one in brackets."""
+    return ", ".join(
+        f"{name} ({_listed(within)})" if within else name for name, within in attributes.items()
+    )
 
 
 def key_sending(name: str, kind: PostgresType) -> KeySending | str:
@@ -203,20 +227,13 @@ def _array_reading(kind: PostgresType, element: pa.DataType) -> ColumnReading:
 
 
 def _json_reading(wanted: pa.DataType, expression: str, kind: PostgresType) -> ColumnReading:
-    # A composite value has all attributes, unless one was renamed since the catalog was read.
-    composite = wanted.value_type if kind.is_array else wanted
-    attributes = _field_names(composite) if kind.attributes else frozenset()
     return ColumnReading(
         wanted,
         expression.format,
         _sent_by("textsend"),
-        partial(parsed_json, kind=wanted, attributes=attributes),
+        partial(parsed_json, kind=wanted, attributes=kind.attributes or None),
         pa.utf8(),
     )
-
-
-def _field_names(kind: pa.DataType) -> frozenset[str]:
-    return frozenset(kind.field(at).name for at in range(kind.num_fields))
 
 
 def _decimal(kind: PostgresType) -> pa.DataType | None:

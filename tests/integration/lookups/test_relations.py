@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described
@@ -412,3 +414,61 @@ async def test_renamed_attribute_is_not_null(database: Database, key_count: int)
 
     assert rows == [{"one": {"a": 1}, "more": []}, {"one": None, "more": [{"a": 2}, None]}]
     assert errors == [ErrorCode.KEY_REJECTED] * 2
+
+
+NESTED = (
+    "CREATE TYPE bare_pair AS (a int, at timestamptz)",
+    "CREATE DOMAIN pair AS bare_pair",
+    "CREATE TYPE nest AS (pair pair, pairs pair[], bytes bytea, doc jsonb, on_day date, n numeric)",
+    "CREATE TABLE nests (id int PRIMARY KEY, one nest)",
+)
+NEST = "struct<pairs array<struct<at timestamp, a int>>, pair struct<a int>, n decimal(9,2)>"
+
+
+@pytest.mark.parametrize("key_count", [0, 1000])
+async def test_attributes_within_are_checked(database: Database, key_count: int) -> None:
+    """Times beyond the calendar and NaN are null within values; renamed attributes are errors."""
+    database.execute(
+        *NESTED,
+        """INSERT INTO nests VALUES (1, ROW((1, NULL), ARRAY[(2, 'infinity'), (3,
+        '10000-01-01'), (4, '2024-05-06 07:00+00'), NULL]::pair[], NULL, NULL, '0044-03-15 BC', 'NaN'))""",
+    )
+    wanted = parsed_type(f"{NEST[:-1]}, on_day date>")
+    async with described(settings_of(database, "nests", types={"one": wanted})) as backend:
+        batch = pa.record_batch({"id": pa.array([1, *range(-key_count, 0)], pa.int32())})
+        rows = (await backend.fetch(batch, timeout_s=PATIENCE_S)).rows.to_pylist()
+        database.execute("ALTER TYPE bare_pair RENAME ATTRIBUTE a TO c CASCADE")
+        with pytest.raises(BackendError, match="column one: a value does not fit"):
+            await backend.fetch(batch, timeout_s=PATIENCE_S)
+    refusal = await refusal_of(settings_of(database, "nests", types={"one": wanted}))
+
+    day = datetime(2024, 5, 6, 7, tzinfo=UTC)
+    times = [{"at": None, "a": 2}, {"at": None, "a": 3}, {"at": day, "a": 4}, None]
+    assert rows == [{"one": {"pairs": times, "pair": {"a": 1}, "n": None, "on_day": None}}]
+    listed = "bytes, doc, n, on_day, pair (at, c), pairs (at, c)"
+    assert refusal.detail.endswith(f"string, struct<…> of {listed} (bytea as string)")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_accepted"),
+    [
+        (NEST, True),
+        ("struct<doc struct<any binary>>", True),
+        ("struct<bytes string>", True),
+        ("struct<bytes binary>", False),
+        ("struct<pairs array<struct<b int>>>", False),
+        ("struct<pair struct<a int, b int>>", False),
+        ("struct<n struct<a int>>", False),
+    ],
+)
+async def test_attributes_within_must_exist(
+    database: Database, wanted: str, *, is_accepted: bool
+) -> None:
+    """A requested type with attributes that a composite value lacks is refused."""
+    database.execute(*NESTED)
+    settings = settings_of(database, "nests", types={"one": parsed_type(wanted)})
+
+    if is_accepted:
+        assert await rows_of(settings, 1) == []
+    else:
+        assert "types: column one is not struct<" in (await refusal_of(settings)).detail

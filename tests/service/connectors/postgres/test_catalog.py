@@ -51,7 +51,7 @@ COLUMN: dict[str, Any] = {
     "type_schema": "pg_catalog",
     "has_exact_equality": True,
     "is_array": False,
-    "attributes": (),
+    "attributes": None,
     "may_be_read": True,
     "is_domain": False,
     "is_enum": False,

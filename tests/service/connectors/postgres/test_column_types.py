@@ -82,7 +82,8 @@ async def test_equal_texts_age_only(changed: dict[str, Any], code: ErrorCode | N
     assert caught.value.code is code
 
 
-PAIR = PostgresType("pair", is_builtin=False, attributes=("a", "b"))
+PAIR = PostgresType("pair", is_builtin=False, attributes={"a": {}, "b": {}})
+NEST = replace(PAIR, attributes={"p": PAIR.attributes, "doc": None})
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,8 @@ PAIR = PostgresType("pair", is_builtin=False, attributes=("a", "b"))
         (replace(builtin("jsonb"), is_array=True), "array<struct<a int>>"),
         (PAIR, "struct<b string>"),
         (replace(PAIR, is_array=True), "array<struct<a int>>"),
+        (NEST, "struct<p struct<a int>, doc struct<any binary>>"),
+        (NEST, "struct<p array<struct<b string>>>"),
     ],
     ids=str,
 )
@@ -118,7 +121,11 @@ def test_columns_have_requested_types(kind: PostgresType, wanted: str) -> None:
         (builtin("jsonb"), "int", "string, struct<…>, array<…>"),
         (replace(builtin("jsonb"), is_array=True), "struct<a int>", "array<string>, string"),
         (replace(builtin("int4"), is_array=True), "array<bigint>", "array<int>, string, array<str"),
-        (PAIR, "struct<c int>", "string, struct<…> of a, b"),
+        (PAIR, "struct<c int>", "string, struct<…> of a, b (bytea as string)"),
+        (PAIR, "struct<a binary>", "string, struct<…> of a, b (bytea as string)"),
+        (PAIR, "struct<a struct<c int>>", "string, struct<…> of a, b"),
+        (NEST, "struct<p struct<c int>>", "string, struct<…> of p (a, b), doc"),
+        (NEST, "struct<p string>", "string, struct<…> of p (a, b), doc"),
     ],
     ids=str,
 )
