@@ -314,7 +314,7 @@ class DedicatedSession:
     @asynccontextmanager
     async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
         """Raise BackendError in time; the connection is terminated unless the block succeeds."""
-        with ExitStack() as stack, mapped_errors(self._table):
+        with ExitStack() as stack, mapped_errors(self._table, sends_keys=False):
             stack.callback(self._terminate)
             async with asyncio.timeout(timeout_s):
                 yield

@@ -21,6 +21,7 @@ _POOLER = "behind PgBouncer, set pgbouncer: true"
 _MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
 _FILE = "a file of the DSN, or of ~/.postgresql,"
 _FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
+_ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08": (ErrorCode.BACKEND_UNAVAILABLE, "the connection was lost"),
@@ -62,6 +63,20 @@ _NO_RIGHT = "42501"
 _REFUSING = frozenset({"aclcheck_error", "aclcheck_error_col"})
 _HIDING = "check_enable_rls"
 
+# The function of postgres_fdw that repeats errors of its server, and what they mean: another schema
+# there is not that of the table here. Messages of these classes have the names of objects.
+_OF_FOREIGN = "pgfdw_report"
+_FOREIGN = {
+    ErrorCode.SCHEMA_CHANGED: (
+        ErrorCode.BACKEND_REJECTED,
+        "the table of the foreign server does not fit the foreign table; alter one of them",
+    ),
+    ErrorCode.FORBIDDEN: (
+        ErrorCode.FORBIDDEN,
+        "the role of the user mapping may not read the table of the foreign server",
+    ),
+}
+
 # {class: reason}; the nearest base class applies, and the code is `backend_unavailable`
 _CONNECT_REASONS: dict[type[BaseException], str] = {
     socket.gaierror: "the host name of the DSN does not resolve",
@@ -87,12 +102,18 @@ _MAPPED = (
 
 
 @contextmanager
-def mapped_errors(table: str) -> Iterator[None]:
+def mapped_errors(table: str, *, sends_keys: bool = True) -> Iterator[None]:
     """Raise BackendError, chained, for every error of a query or a connection attempt."""
     try:
         yield
     except _MAPPED as error:
         code, reason = explained(error)
+        if code is ErrorCode.KEY_REJECTED and not sends_keys:
+            kind = f"{type(error).__name__}, SQLSTATE {getattr(error, 'sqlstate', '')}"
+            code, reason = (
+                ErrorCode.BACKEND_REJECTED,
+                f"a row cannot be read ({kind}); {_ROW_REMEDY}",
+            )
         # A missing database needs another DSN, or a person who creates it.
         is_permanent = isinstance(error, asyncpg.InvalidCatalogNameError)
         raise BackendError(code, f"{table}: {reason}", is_permanent=is_permanent) from error
@@ -116,6 +137,8 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
             return ErrorCode.BACKEND_UNAVAILABLE, _missing_database(str(error))
         case asyncpg.PostgresError(sqlstate=str(state)):
             code, reason = _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
+            if code in _FOREIGN and (error.server_source_function or "").startswith(_OF_FOREIGN):
+                return _FOREIGN[code][0], f"{_FOREIGN[code][1]}: {error.args[0]}"
             return code, _missing_right(error) or reason
         case asyncpg.OutdatedSchemaCacheError():
             return _STATES["0A"]

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from lookup_core.errors import BackendError
+from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotSplit
@@ -149,3 +149,15 @@ async def test_rows_without_key_are_left_out(relations: Database) -> None:
     _, read = await loaded(replace(PostgresSettings(relations.dsn(), "q", ("i",)), query=query))
 
     assert len(rows_of(read)) == 7
+
+
+@pytest.mark.parametrize("table", ["t", "shown"])
+async def test_filter_that_fails_is_no_fault_of_a_key(relations: Database, table: str) -> None:
+    """A load whose filter fails for a row names the fault and the remedy."""
+    settings = PostgresSettings(relations.dsn(), table, ("i",), where="1 / (i - 1000) < 2")
+    with pytest.raises(BackendError) as caught:
+        await loaded(settings)
+
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+    assert "a row cannot be read (DivisionByZeroError, SQLSTATE 22012)" in caught.value.detail
+    assert "source.where" in caught.value.detail

@@ -149,3 +149,40 @@ async def test_lost_foreign_server_frees_the_connection(foreign: Database) -> No
         foreign.execute(f"ALTER SERVER far OPTIONS (SET host '{foreign.socket_folder}')")
 
         assert await names_of(backend, 1) == ["name 1"]
+
+
+async def test_other_foreign_schema_has_a_remedy(foreign: Database) -> None:
+    """A column or a right that is missing on the foreign server is no change of the table here."""
+    far = Database(foreign.socket_folder, "far")
+    far.execute("CREATE TABLE own (id int, name text)", "CREATE ROLE other LOGIN")
+    foreign.execute("CREATE FOREIGN TABLE own (id int, name text) SERVER far")
+    keys = pa.record_batch({"id": pa.array([1], pa.int32())})
+    user = "ALTER USER MAPPING FOR public SERVER far OPTIONS (SET user '{}')"
+    failures = []
+    async with described(settings_of(foreign, "own")) as backend:
+        for change, undo in (
+            ((foreign, user.format("other")), (foreign, user.format("postgres"))),
+            ((far, "ALTER TABLE own DROP COLUMN name"), (far, "DROP TABLE own")),
+        ):
+            change[0].execute(change[1])
+            with pytest.raises(BackendError) as caught:
+                await backend.fetch(keys, timeout_s=PATIENCE_S)
+            undo[0].execute(undo[1])
+            failures.append((caught.value.code, caught.value.detail))
+
+    assert failures == [
+        (
+            ErrorCode.FORBIDDEN,
+            (
+                "own: the role of the user mapping may not read the table of the foreign server:"
+                " permission denied for table own"
+            ),
+        ),
+        (
+            ErrorCode.BACKEND_REJECTED,
+            (
+                "own: the table of the foreign server does not fit the foreign table; alter one of"
+                ' them: column "name" does not exist'
+            ),
+        ),
+    ]

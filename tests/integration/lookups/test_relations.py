@@ -430,8 +430,8 @@ async def test_attributes_within_are_checked(database: Database, key_count: int)
     """Times beyond the calendar and NaN are null within values; renamed attributes are errors."""
     database.execute(
         *NESTED,
-        """INSERT INTO nests VALUES (1, ROW((1, NULL), ARRAY[(2, 'infinity'), (3,
-        '10000-01-01'), (4, '2024-05-06 07:00+00'), NULL]::pair[], NULL, NULL, '0044-03-15 BC', 'NaN'))""",
+        """INSERT INTO nests VALUES (1, ROW((1, NULL), ARRAY[(2, 'infinity'), (3, '10000-01-01'),
+            (4, '2024-05-06 07:00+00'), NULL]::pair[], NULL, NULL, '0044-03-15 BC', 'NaN'))""",
     )
     wanted = parsed_type(f"{NEST[:-1]}, on_day date>")
     async with described(settings_of(database, "nests", types={"one": wanted})) as backend:
