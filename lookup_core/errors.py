@@ -18,6 +18,7 @@ class ErrorCode(TextEnum):
     INVALID_TEXT = "invalid_text"
     KEY_TOO_LARGE = "key_too_large"
     KEY_REJECTED = "key_rejected"
+    VALUE_REJECTED = "value_rejected"
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     # of the backend
@@ -69,6 +70,8 @@ _MEANINGS = {
     ErrorCode.INVALID_TEXT: "a key has a character that the database cannot store",
     ErrorCode.KEY_TOO_LARGE: "a key exceeds the bytes that a channel may send at once",
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
+    ErrorCode.VALUE_REJECTED: "a value does not fit its column's type; the dimension's"
+    " recent_errors name the column",
     ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
     ErrorCode.TIMEOUT: "no answer before the deadline",
     ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",

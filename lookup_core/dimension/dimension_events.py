@@ -16,6 +16,8 @@ from lookup_core.keys.typed_keys import TypedKeys
 
 NO_ROW = -1
 SEVERAL_ROWS = -2
+UNFIT_ROW = -3
+_ERRORS = {SEVERAL_ROWS: ErrorCode.AMBIGUOUS, UNFIT_ROW: ErrorCode.VALUE_REJECTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,14 @@ class QueryOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfitRows:
+    """Keys of which a row has a value that does not fit the type of its column."""
+
+    ordinals: npt.NDArray[np.int32]  # distinct
+    detail: str  # the columns, their types and the remedy
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedRows:
     """The rows of a batch of keys; keys without a row are left out."""
 
@@ -66,13 +76,19 @@ class FetchedRows:
     server: str = ""  # which server responded, if known: another may hold other rows
     snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
     read_at: float | None = None  # monotonic seconds; None: after the request
+    unfit: UnfitRows | None = None  # their rows are left out
+
+    def of_order(self, order: npt.NDArray[np.int32]) -> "FetchedRows":
+        """The rows for a batch of which the fetched one was this selection."""
+        unfit = self.unfit and replace(self.unfit, ordinals=order[self.unfit.ordinals])
+        return replace(self, ordinals=order[self.ordinals], unfit=unfit)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """The rows of a query, and which of them each key has."""
 
-    row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW or SEVERAL_ROWS
+    row_of: npt.NDArray[np.int32]  # [keys] row number, or NO_ROW, SEVERAL_ROWS, UNFIT_ROW
     rows: pa.RecordBatch
     age_ms: int  # since the query was sent: a row may have changed from then on
 
@@ -83,6 +99,8 @@ class QueryResult:
         row_of = np.full(key_count, NO_ROW, np.int32)
         row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
+        if fetched.unfit is not None:
+            row_of[fetched.unfit.ordinals] = UNFIT_ROW
         return cls(row_of, fetched.rows, age_ms)
 
     def answers(
@@ -104,5 +122,6 @@ class QueryResult:
         if (missing := positions[row_of == NO_ROW]).size:
             ages_ms = np.full(missing.size, self.age_ms, np.uint32)
             yield replace(rowless_answer(missing, Outcome.MISSING), ages_ms=ages_ms)
-        if (ambiguous := positions[row_of == SEVERAL_ROWS]).size:
-            yield rowless_answer(ambiguous, Outcome.ERROR, error=ErrorCode.AMBIGUOUS)
+        for mark, error in _ERRORS.items():
+            if (failed := positions[row_of == mark]).size:
+                yield rowless_answer(failed, Outcome.ERROR, error=error)

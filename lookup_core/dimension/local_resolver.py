@@ -17,7 +17,7 @@ from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
-    SEVERAL_ROWS,
+    NO_ROW,
     FetchedRows,
     LookupRequest,
     QueryResult,
@@ -165,7 +165,7 @@ class LocalResolver:
         if self._settings.mode is CacheMode.NONE:
             return
         # Negative entries after the last attempt only: until then the row may come.
-        has_entry = result.row_of != SEVERAL_ROWS if is_last_try else result.row_of >= 0
+        has_entry = result.row_of >= (NO_ROW if is_last_try else 0)
         kept = np.flatnonzero(may_keep & has_entry).astype(np.int32)
         row_of = result.row_of[kept]
         rows = result.rows.take(pa.array(row_of[row_of >= 0]))
@@ -173,9 +173,9 @@ class LocalResolver:
         # Rows that the backend had read before it was queried are older than the query.
         read_at = min(query.sent_at, now - result.age_ms / 1000)
         self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now)
-        several = np.flatnonzero(result.row_of == SEVERAL_ROWS).astype(np.int32)
-        if several.size:  # the key is ambiguous now: its former row must not be served as stale
-            self.cache.invalidate(self.canonical(query.keys, several))
+        failed = np.flatnonzero(result.row_of < NO_ROW).astype(np.int32)
+        if failed.size:  # the table has another row now: the former must not be served as stale
+            self.cache.invalidate(self.canonical(query.keys, failed))
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""

@@ -32,7 +32,7 @@ class RecentErrors:
         self._errors: deque[RecentError] = deque(maxlen=MOST)  # in the order of their last event
 
     def on_query_failed(self, error: BackendError) -> None:
-        """An attempt of a query failed."""
+        """An attempt of a query failed, or left out rows."""
         now = self.now()
         known = self._episode(error.code, error.detail, now)
         # The backend's detail says more than the meaning of the code.
@@ -50,6 +50,11 @@ class RecentErrors:
     def latest(self) -> list[RecentError]:
         """The recorded errors, the last one first."""
         return sorted(self._errors, key=lambda error: error.last_at, reverse=True)
+
+    def reason(self, code: ErrorCode) -> str:
+        """The detail of the last error with this code, or the meaning of the code."""
+        details = (error.detail for error in self.latest() if error.code is code)
+        return next(details, code.meaning)
 
     def _on_keys_failed(self, code: ErrorCode, keys: int) -> None:
         now = self.now()

@@ -87,7 +87,7 @@ class StateRunner:
         self._spans = QuerySpans(self.name, parts.tracer, self._traced_callers)
         self._server = ""  # of the last answer
         self._former_servers: set[str] = set()
-        self._failover_logs = EventRateLimit()
+        self._logs = EventRateLimit()
         self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0
 
     @property
@@ -238,12 +238,19 @@ class StateRunner:
 
     def _on_rows(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
         self._on_server(fetched.server)
+        if fetched.unfit is not None:
+            self._on_unfit(BackendError(ErrorCode.VALUE_REJECTED, fetched.unfit.detail))
         try:
             return self.state.on_rows(order.id, fetched, now=self.clock())
         except Exception as error:
             # The border of a task: rows that Arrow cannot hold fail their query, not the process.
             log.exception("query.undeliverable", dimension=self.name)
             raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
+
+    def _on_unfit(self, error: BackendError) -> None:
+        self._parts.record.errors.on_query_failed(error)
+        if self._logs.is_due("unfit", self.clock()):
+            log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
 
     def _on_server(self, server: str) -> None:
         """Remove all rows after a failover: the new server may lack changes of the former one.
@@ -255,7 +262,7 @@ class StateRunner:
         if self._server not in {"", server}:
             self._former_servers.add(self._server)
             removed = self.state.invalidate(None, InvalidationOrigin.FAILOVER)
-            if self._failover_logs.is_due("failover", self.clock()):
+            if self._logs.is_due("failover", self.clock()):
                 log.warning(
                     "dimension.failover",
                     dimension=self.name,

@@ -27,6 +27,7 @@ _KEY_FAULTS = frozenset(
         ErrorCode.INVALID_TEXT,
         ErrorCode.KEY_TOO_LARGE,
         ErrorCode.KEY_REJECTED,
+        ErrorCode.VALUE_REJECTED,
         ErrorCode.AMBIGUOUS,
     }
 )

@@ -56,7 +56,10 @@ _CODES_BY_STATUS: dict[int, tuple[ErrorCode, ...]] = {
         *(ErrorCode.BAD_REQUEST, ErrorCode.UNKNOWN_COLUMN),
         *(ErrorCode.KEY_TYPE, ErrorCode.KEY_REJECTED),
     ),
-    502: (ErrorCode.BACKEND_REJECTED, ErrorCode.SCHEMA_CHANGED, ErrorCode.FORBIDDEN),
+    502: (
+        *(ErrorCode.BACKEND_REJECTED, ErrorCode.SCHEMA_CHANGED),
+        *(ErrorCode.FORBIDDEN, ErrorCode.VALUE_REJECTED),
+    ),
     503: (
         *(ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.BACKEND_AUTH),
         *(ErrorCode.TABLE_UNAVAILABLE, ErrorCode.OVERLOADED, ErrorCode.DRAINING),

@@ -9,7 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
@@ -29,6 +29,7 @@ class FakeBackend:
         self.probes_total = 0
         self.server = ""  # the reported origin of its rows
         self.snapshot: TableSnapshot | None = None  # reported with its rows
+        self.next_unfit: UnfitRows | None = None  # reported with the rows of the next fetch
         self.descriptions_total = 0  # failed ones included
         self._put(rows, schema)
         self._described = schema
@@ -75,7 +76,8 @@ class FakeBackend:
         found = self._rows.take(pa.array(matches.positions, pa.int64())).combine_chunks()
         columns = [column.combine_chunks() for column in found.columns]
         rows = pa.record_batch(columns, schema=self._schema.columns)
-        return FetchedRows(matches.ordinals, rows, self.server, self.snapshot)
+        unfit, self.next_unfit = self.next_unfit, None
+        return FetchedRows(matches.ordinals, rows, self.server, self.snapshot, unfit=unfit)
 
     def replace(self, rows: pa.Table, schema: DimensionSchema) -> None:
         """Replace the rows; fetches fail until the next `describe`."""

@@ -125,7 +125,7 @@ class PostgresBackend:
                 key_count=key_count,
                 has_snapshot=has_snapshot,
             )
-            fetched = replace(fetched, ordinals=order[fetched.ordinals])
+            fetched = fetched.of_order(order)
         if fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
         return replace(fetched, server=reply.server_id)

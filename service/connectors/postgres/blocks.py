@@ -17,7 +17,6 @@ from service.connectors.postgres.rows import (
     checked_rows,
     no_rows,
     parsed_snapshot,
-    refuse_unfit,
 )
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
@@ -101,7 +100,7 @@ def rows_of_blocks(
     """The rows of blocks: ordinals, columns, perhaps the snapshot.
 
     Raises BackendError as `checked_rows` and `as_described`; `backend_rejected` for text that is
-    not UTF-8, and `key_rejected` for values that do not fit their columns.
+    not UTF-8.
     """
     snapshot = None
     if has_snapshot:
@@ -112,16 +111,14 @@ def rows_of_blocks(
         return replace(no_rows(table), snapshot=snapshot)
     ordinals = BinaryArray.read(first, np.int64).values
     columns = columns_of_blocks(others, table.columns)
-    refuse_unfit(columns, table)
-    arrays = [column.values for column in columns]
-    fetched = checked_rows(ordinals, arrays, table, key_count=key_count)
+    fetched = checked_rows(ordinals, columns, table, key_count=key_count)
     return replace(fetched, snapshot=snapshot)
 
 
 def columns_of_blocks(
     blocks: Sequence[bytes | None], columns: Sequence[tuple[str, ColumnReading]]
 ) -> list[DecodedColumn]:
-    """The columns of at least one row; raises as `rows_of_blocks`, but not for unfit values."""
+    """The columns of at least one row; raises as `rows_of_blocks`."""
     readings = zip(blocks, columns, strict=True)
     return [_column(block, name, reading) for block, (name, reading) in readings]
 

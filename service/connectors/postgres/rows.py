@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.type_texts import type_text
@@ -39,7 +39,7 @@ def rows_of_records(
 ) -> FetchedRows:
     """The rows of records: ordinal, columns, perhaps the snapshot.
 
-    Raises BackendError as `checked_rows`, `as_described` and `refuse_unfit`.
+    Raises BackendError as `checked_rows` and `as_described`.
     """
     columns = list(zip(*records, strict=False))  # all records have the same length
     snapshot = None
@@ -55,9 +55,7 @@ def rows_of_records(
     if len(values) != len(table.columns):
         values = []  # refused by `checked_rows`
     read = [_column(*each) for each in zip(values, table.columns, strict=False)]
-    refuse_unfit(read, table)
-    arrays = [column.values for column in read]
-    fetched = checked_rows(np.array(ordinals, np.int64), arrays, table, key_count=key_count)
+    fetched = checked_rows(np.array(ordinals, np.int64), read, table, key_count=key_count)
     return replace(fetched, snapshot=snapshot)
 
 
@@ -80,33 +78,43 @@ def _is_of(kind: pa.DataType, value: object) -> bool:
 
 def checked_rows(
     ordinals: npt.NDArray[np.int64],
-    columns: Sequence[pa.Array],
+    columns: Sequence[DecodedColumn],
     table: PostgresTable,
     *,
     key_count: int,
 ) -> FetchedRows:
-    """At least one row, with ordinals from 1 to `key_count`.
+    """Rows with ordinals from 1 to `key_count`, at least one; unfit rows are left out.
 
     Raises BackendError `internal` for ordinals or columns that do not belong to the query.
     """
     fits = ordinals.min() >= 1 and ordinals.max() <= key_count
-    if not fits or [len(column) for column in columns] != [len(ordinals)] * len(table.columns):
+    if not fits or [len(column.values) for column in columns] != [len(ordinals)] * len(
+        table.columns
+    ):
         detail = f"the server returned {len(ordinals)} rows that fit no query for {key_count} keys"
         raise BackendError(ErrorCode.INTERNAL, detail)
-    rows = pa.record_batch(columns, schema=table.schema.columns)
-    return FetchedRows((ordinals - 1).astype(np.int32), rows)
+    arrays = [column.values for column in columns]
+    rows = pa.record_batch(arrays, schema=table.schema.columns)
+    fetched = FetchedRows((ordinals - 1).astype(np.int32), rows)
+    faults = _faults(columns, table)
+    if not faults:
+        return fetched
+    fits_types = np.ones(len(ordinals), np.bool_)
+    for column in columns:
+        fits_types[column.unfit] = False
+    unfit = UnfitRows(np.unique(fetched.ordinals[~fits_types]), "; ".join(faults))
+    fitting = rows.filter(pa.array(fits_types))
+    return replace(fetched, ordinals=fetched.ordinals[fits_types], rows=fitting, unfit=unfit)
 
 
-def refuse_unfit(columns: Sequence[DecodedColumn], table: PostgresTable) -> None:
-    """Raise BackendError `key_rejected` if a value does not fit its column.
-
-    The batch is halved then, until the key of the row is alone.
-    """
-    for column, (name, reading) in zip(columns, table.columns, strict=False):
-        if column.unfit.size:
-            remedy = f"types: {{{name}: string}} reads the column as text"
-            detail = f"column {name}: a value does not fit {type_text(reading.type)}; {remedy}"
-            raise BackendError(ErrorCode.KEY_REJECTED, detail)
+def _faults(columns: Sequence[DecodedColumn], table: PostgresTable) -> list[str]:
+    """The columns with values that do not fit, and the remedy."""
+    return [
+        f"column {name}: a value does not fit {type_text(reading.type)};"
+        f" types: {{{name}: string}} reads the column as text"
+        for column, (name, reading) in zip(columns, table.columns, strict=True)
+        if column.unfit.size
+    ]
 
 
 def no_rows(table: PostgresTable) -> FetchedRows:

@@ -100,7 +100,7 @@ class SingleRow:
             reservation=request[ANSWER_RESERVATION],
             span=taken_span(request),
         )
-        return _response(request, result)
+        return _response(request, result, dimension)
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where the answer for this key would come from now, and why."""
@@ -116,13 +116,15 @@ class SingleRow:
         return self.row_texts.find(dimension, value, path=request.raw_path)
 
 
-def _response(request: web.Request, result: LookupResult) -> web.StreamResponse:
+def _response(
+    request: web.Request, result: LookupResult, dimension: Dimension
+) -> web.StreamResponse:
     outcome = Outcome(int(result.outcomes[0]))
     age_ms = int(result.ages_ms[0])
     if outcome.has_row:
         text = b"".join(json_rows(result.rows, result.has_row))
         return _found(request, text, outcome.label, age_ms=age_ms)
-    return _problem(outcome, result.errors.get(0)).response()
+    return _problem(outcome, result.errors.get(0), dimension).response()
 
 
 def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> web.StreamResponse:
@@ -131,9 +133,10 @@ def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> w
     return json_response(request, text, headers)
 
 
-def _problem(outcome: Outcome, code: ErrorCode | None) -> Problem:
+def _problem(outcome: Outcome, code: ErrorCode | None, dimension: Dimension) -> Problem:
     if outcome is Outcome.MISSING:
         return Problem.of(404, HttpCode.MISSING, "the dimension has no such row")
     fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
     code = code or fallback
-    return problem_of_code(code, f"the lookup of this key failed: {code.meaning}")
+    reason = dimension.record.errors.reason(code)
+    return problem_of_code(code, f"{dimension.name}: the lookup of this key failed: {reason}")

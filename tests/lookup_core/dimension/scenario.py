@@ -12,7 +12,12 @@ import pyarrow as pa
 from lookup_core.answer import Answer, Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest
+from lookup_core.dimension.dimension_events import (
+    Effects,
+    FetchedRows,
+    LookupRequest,
+    UnfitRows,
+)
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -233,8 +238,9 @@ class Scenario:
         *,
         snapshot: TableSnapshot | None = None,
         read_at: float | None = None,
+        unfit: Sequence[int] = (),
     ) -> Result:
-        """A query returns its rows, what its read saw, and when that was."""
+        """A query returns its rows, what its read saw, and when that was; `unfit`: keys."""
         found = [
             (ordinal, name)
             for ordinal, key in enumerate(self._keys[batch])
@@ -245,6 +251,7 @@ class Scenario:
             pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
             snapshot=snapshot,
             read_at=read_at,
+            unfit=_unfit([self._keys[batch].index(key) for key in unfit]),
         )
         return self._result(self.state.on_rows(BatchId(batch), fetched, now=self.now))
 
@@ -314,6 +321,10 @@ class Scenario:
         for answer in answers:
             places = [(lookup, position) for position in answer.positions.tolist()]
             self.ages |= dict(zip(places, (answer.ages_ms / 1000).tolist(), strict=True))
+
+
+def _unfit(ordinals: list[int]) -> UnfitRows | None:
+    return UnfitRows(np.array(ordinals, np.int32), "column name") if ordinals else None
 
 
 def _as_list(names: str | list[str]) -> list[str]:

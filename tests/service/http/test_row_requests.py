@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from email.utils import formatdate, parsedate_to_datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import pytest_asyncio
@@ -11,6 +12,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from lookup_core.answer import Outcome
+from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol.frames import TraceParent
 from lookup_core.statistics import InvalidationOrigin
@@ -307,6 +309,28 @@ async def test_row_without_answer_has_its_status(service: Served) -> None:
         (504, "timeout"),
     ]
     assert [each.json["retryable"] for each in (failed, missing, late)] == [False, False, True]
+
+
+async def test_unfit_row_names_its_column(service: Served) -> None:
+    """A row that does not fit its types fails its key; the detail names dimension and column."""
+    detail = "column name: a value does not fit int; types: {name: string} reads it as text"
+    unfit = service.customers.next_unfit = UnfitRows(np.zeros(1, np.int32), detail)
+    alone = await service.get(f"{ROWS}/1")
+    service.customers.next_unfit = unfit
+    many = await service.lookup('{"keys": [1, 2]}')
+    described = await service.get(ONE)
+
+    assert alone.problem == (502, "value_rejected")
+    assert alone.json["detail"] == f"customers: the lookup of this key failed: {detail}"
+    assert many.json["outcomes"] == ["error", "fetched"]
+    assert many.json["errors"] == {"0": {"code": "value_rejected", "retryable": False}}
+    error = described.json["recent_errors"][0]
+    assert [error[name] for name in ("code", "detail", "keys", "queries")] == [
+        "value_rejected",
+        detail,
+        2,
+        2,
+    ]
 
 
 async def test_explanation_names_the_state(service: Served) -> None:

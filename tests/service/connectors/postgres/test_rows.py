@@ -4,6 +4,7 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.blocks import BinaryArray, element_oid, rows_of_blocks
 from service.connectors.postgres.rows import rows_of_records
 from service.connectors.postgres.snapshot_queries import postgres_snapshot_rows
-from service.connectors.postgres.table import PostgresTable, PostgresType
+from service.connectors.postgres.table import PostgresTable, PostgresType, requested_reading
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
     builtin,
@@ -115,6 +117,23 @@ def test_null_columns_have_their_type(read: ReadRows) -> None:
     assert found.rows == pa.record_batch(
         [pa.nulls(2, pa.utf8()), pa.nulls(2, pa.int32())], schema=COLUMNS
     )
+
+
+@pytest.mark.parametrize("read", [of_records, of_blocks])
+def test_unfit_rows_name_their_column(read: ReadRows) -> None:
+    """Rows with a value beyond its type are left out; their keys and the remedy are known."""
+    wanted = requested_reading(builtin("numeric"), parsed_type("decimal(5,2)"))
+    assert not isinstance(wanted, str)
+    table = replace(TABLE, columns=(("c0", wanted), TABLE.columns[1]))
+    rows = [(3, "12345.6", 1), (1, "1.5", 2), (3, "2.5", 3), (2, None, 4)]
+
+    found = read(rows, table)
+
+    assert (found.ordinals.tolist(), found.rows["c1"].to_pylist()) == ([0, 2, 1], [2, 3, 4])
+    assert found.unfit is not None
+    assert found.unfit.ordinals.tolist() == [2]
+    remedy = "types: {c0: string} reads the column as text"
+    assert found.unfit.detail == f"column c0: a value does not fit decimal(5,2); {remedy}"
 
 
 @pytest.mark.parametrize(
