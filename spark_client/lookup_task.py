@@ -12,7 +12,13 @@ from pyspark import TaskContext
 from lookup_core.errors import ErrorCode, InvalidRequest, SidelookError
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
-from spark_client.as_of import AsOfPlan, check_versions, list_columns, version_pick
+from spark_client.as_of import (
+    AsOfPlan,
+    check_versions,
+    list_columns,
+    single_columns,
+    version_pick,
+)
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinKeys, LookupSettings
 from spark_client.output_columns import (
@@ -22,6 +28,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
+from spark_client.schemas import check_types
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -82,8 +89,11 @@ class LookupTarget:
     def _plan(self, key: pa.Schema, channel: LookupChannel, output: Output) -> LookupPlan:
         column, versions = self.settings.as_of, channel.versions
         check_versions(versions, is_as_of=column is not None, dimension=self.dimension)
-        wanted = self.columns if column is None else list_columns(self.columns, channel.columns)
-        casts = column_casts(channel.columns, wanted, dimension=self.dimension)
+        sent, wanted, offered = channel.columns, self.columns, channel.columns
+        if column is not None:
+            wanted, offered = list_columns(self.columns, sent), single_columns(sent)
+        casts = column_casts(sent, wanted, dimension=self.dimension)
+        check_types(self.columns, offered, dimension=self.dimension)
         as_of = None
         if column is not None and versions is not None:
             as_of = AsOfPlan(column, version_pick(casts.target, self.columns, versions))

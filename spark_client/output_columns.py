@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import types
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.element_queue import Positions
@@ -33,58 +31,23 @@ class ColumnCasts:
 
 
 def column_casts(source: pa.Schema, target: pa.Schema, *, dimension: str) -> ColumnCasts:
-    """Raises InvalidRequest if names differ, or a type has no cast to the wanted one."""
+    """The casts between columns of these names and types; raises InvalidRequest for other names.
+
+    The types are the same, wider ones, or Spark's for those of Arrow that it lacks.
+    """
     if source.names != target.names:
         sent, wanted = ", ".join(source.names), ", ".join(target.names)
         detail = f"{dimension!r} answers with ({sent}), not ({wanted})"
         raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
-    for given, field in zip(source, target, strict=True):
-        _cast(pa.nulls(0, given.type), field)
     return ColumnCasts(source, target)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type.equals(field.type):
-        return column
-    cause: pa.ArrowException | None = None
     try:
-        if _keeps_meaning(column.type, field.type):
-            cast = column.cast(field.type)
-            # Arrow rounds floats and cuts decimals without an error; the cast back shows it.
-            if _is_same(cast.cast(column.type), column):
-                return cast
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        cause = error
-    detail = f"column {field.name!r} is {column.type} and does not become {field.type} exactly"
-    raise InvalidRequest(ErrorCode.TYPE, detail) from cause
-
-
-def _keeps_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if types.is_list(given) and types.is_list(wanted):
-        return _keeps_meaning(given.value_type, wanted.value_type)
-    if types.is_struct(given) and types.is_struct(wanted):
-        ours, theirs = (
-            [kind.field(at) for at in range(kind.num_fields)] for kind in (given, wanted)
-        )
-        are_same = [field.name for field in ours] == [field.name for field in theirs]
-        pairs = zip(ours, theirs, strict=False)
-        return are_same and all(_keeps_meaning(one.type, other.type) for one, other in pairs)
-    if types.is_boolean(given) or types.is_boolean(wanted):
-        return given == wanted
-    if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)  # neither gains nor loses its zone
-    return given.id == wanted.id or not (types.is_temporal(given) or types.is_temporal(wanted))
-
-
-def _is_same(back: pa.Array, column: pa.Array) -> bool:
-    if types.is_list(column.type):
-        return _is_same(back.flatten(), column.flatten())  # a cast leaves the lengths alone
-    if types.is_struct(column.type):
-        return all(map(_is_same, back.flatten(), column.flatten()))
-    same = pc.equal(back, column)
-    if types.is_floating(column.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(column)))
-    return pc.all(same).as_py() is not False  # None if all are null, which a cast keeps
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # as for nanoseconds
+        detail = f"column {field.name!r} is {column.type} and does not become {field.type} exactly"
+        raise InvalidRequest(ErrorCode.TYPE, detail) from error
 
 
 @dataclass(frozen=True, slots=True)

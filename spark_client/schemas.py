@@ -54,6 +54,12 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
 _MOST_DIGITS = 38  # of a decimal in Spark
 ANY_KEY = pa.schema([])  # of a channel that only reads the schema
 STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error", "string")
@@ -198,6 +204,36 @@ def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType
     if missing:
         raise ValueError(f"schema= lacks {', '.join(missing)}, which columns= names")
     return StructType([given[name] for name in names])
+
+
+def check_types(declared: pa.Schema, sent: pa.Schema, *, dimension: str) -> None:
+    """Raise InvalidRequest unless each declared type is that of the dimension's column, or wider.
+
+    Wider are larger integers, double for float, and decimals with more digits.
+    """
+    for wanted, given in zip(declared, sent, strict=False):
+        kind, own = spark_type(wanted), spark_type(given)
+        if not _holds(kind, own):
+            raise InvalidRequest(
+                ErrorCode.TYPE,
+                f"column {given.name!r} of {dimension!r} is {own.simpleString()}, but the query"
+                f" expects {kind.simpleString()}; declare {given.name} {own.simpleString()} in"
+                " schema=, or, without schema=, restart the query to read the types again",
+            )
+
+
+def _holds(declared: spark.DataType, sent: spark.DataType) -> bool:
+    if isinstance(declared, spark.ArrayType) and isinstance(sent, spark.ArrayType):
+        return _holds(declared.elementType, sent.elementType)
+    if isinstance(declared, StructType) and isinstance(sent, StructType):
+        pairs = zip(declared, sent, strict=False)
+        are_wide = all(_holds(wide.dataType, narrow.dataType) for wide, narrow in pairs)
+        return are_wide and declared.names == sent.names
+    if isinstance(declared, spark.DecimalType) and isinstance(sent, spark.DecimalType):
+        whole_digits = sent.precision - sent.scale
+        return declared.scale >= sent.scale and declared.precision - declared.scale >= whole_digits
+    wide, narrow = declared.simpleString(), sent.simpleString()
+    return wide == narrow or wide in _WIDER.get(narrow, ())
 
 
 def arrow_columns(columns: StructType) -> pa.Schema:

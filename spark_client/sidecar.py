@@ -145,8 +145,8 @@ class Sidecar:
         for the changes up to their event time (or `as_of` time); `timeout` includes that wait.
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
-        `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar;
-        the answers are cast to it exactly.
+        `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar: in
+        their types or wider ones, else tasks raise InvalidRequest.
         `traceparent`: W3C trace context of the lookups; default the job's local property
         `traceparent`.
         `show_keys`: whether LookupFailed names up to three of the keys that failed. False where

@@ -136,6 +136,18 @@ def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: Fak
     assert frames.Close(1) in sidecar.memory.received
 
 
+def test_declared_types_are_checked(address: Address, sidecar: FakeSidecar) -> None:
+    """A type in `schema=` that loses values is refused at the opening, also with `as_of`."""
+    wrong = pa.schema({"name": pa.int32()})
+
+    for dimension, as_of in (("customers", None), ("history", 1)):
+        with pytest.raises(InvalidRequest, match=f"'name' of '{dimension}' is string, .* int;"):
+            list(join_task(address, dimension, as_of=as_of, columns=wrong)(iter([TIMED])))
+
+    assert {frames.Close(1), frames.Close(2)} <= set(sidecar.memory.received)
+    assert not any(isinstance(frame, frames.Lookup) for frame in sidecar.memory.received)
+
+
 def test_driver_has_no_task() -> None:
     """Outside a task the origin is the driver, and the trace is the given one or none."""
     given = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01")

@@ -1,7 +1,5 @@
 """Output batches: joined columns, structs, and exact casts of the dimension's columns."""
 
-from decimal import Decimal
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -105,7 +103,7 @@ def element(kind: pa.DataType) -> pa.DataType:
     [
         ([1, None], pa.uint32(), pa.int64()),
         (["x", None], pa.large_utf8(), pa.utf8()),
-        ([0.5, float("inf"), float("nan"), None], pa.float64(), pa.float32()),
+        ([0.5, float("inf"), float("nan"), None], pa.float32(), pa.float64()),
         ([[1, None], None, []], pa.list_(pa.uint32()), element(pa.int64())),
         ([["x"], [], None], pa.list_(pa.utf8()), element(pa.utf8())),
     ],
@@ -120,35 +118,15 @@ def test_exact_casts_keep_values(
     assert moment.cast(pa.int64()).to_pylist() == [5]
 
 
-@pytest.mark.parametrize(
-    ("value", "given", "wanted"),
-    [
-        (1e300, pa.float64(), pa.float32()),
-        (0.1, pa.float64(), pa.float32()),
-        (2, pa.int32(), pa.bool_()),
-        (0.5, pa.float64(), pa.bool_()),
-        (Decimal("0.1234567890123456789"), pa.decimal128(30, 19), pa.float64()),
-        (0.1 + 1e-12, pa.float64(), pa.decimal128(10, 1)),
-        (5001, pa.timestamp("ns"), pa.timestamp("us")),
-        (5, pa.timestamp("us"), pa.timestamp("us", "UTC")),
-        (5, pa.timestamp("us", "UTC"), pa.timestamp("us")),
-        (86_400_000_001, pa.timestamp("us"), pa.date32()),
-        ([1, 2], pa.list_(pa.int32()), pa.int32()),
-        ([0.1], pa.list_(pa.float64()), pa.list_(pa.float32())),
-        ([2], pa.list_(pa.int32()), pa.list_(pa.bool_())),
-    ],
-)
-def test_inexact_casts_are_refused(value: object, given: pa.DataType, wanted: pa.DataType) -> None:
-    """Digits, times of day, zones and list elements are never lost; the column is named."""
+def test_inexact_casts_are_refused() -> None:
+    """Nanoseconds, for which Spark has no type, are never lost; the column is named."""
     with pytest.raises(InvalidRequest, match=r"column 'c' is .* does not become"):
-        cast([None, value], given, wanted)
+        cast([None, 5001], pa.timestamp("ns"), pa.timestamp("us"))
 
 
-def test_unfit_columns_are_refused() -> None:
-    """Other names, and types without a cast, are refused before the first row."""
+def test_other_columns_are_refused() -> None:
+    """Other names are refused before the first row."""
     date, text = pa.schema({"c": pa.date32()}), pa.schema({"b": pa.utf8()})
 
-    with pytest.raises(InvalidRequest, match="does not become bool"):
-        column_casts(date, pa.schema({"c": pa.bool_()}), dimension="d")
     with pytest.raises(InvalidRequest, match=r"'d' answers with \(c\), not \(b\)"):
         column_casts(date, text, dimension="d")

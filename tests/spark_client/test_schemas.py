@@ -14,6 +14,7 @@ from spark_client.schemas import (
     ANY_KEY,
     STATUS,
     arrow_type,
+    check_types,
     chosen_columns,
     column_field,
     described_columns,
@@ -165,6 +166,56 @@ def test_given_schema_is_narrowed() -> None:
     assert chosen_columns(given, ["b", "a"]).names == ["b", "a"]
     with pytest.raises(ValueError, match="lacks x, y, which columns= names"):
         chosen_columns(given, ["x", "a", "y"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent"),
+    [
+        (pa.int64(), pa.int16()),
+        (pa.int16(), pa.uint8()),
+        (pa.float64(), pa.float32()),
+        (pa.decimal128(12, 3), pa.decimal128(10, 2)),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ns", "CET")),
+        (pa.list_(pa.struct({"a": pa.int64()})), pa.list_(pa.struct({"a": pa.int32()}))),
+    ],
+    ids=str,
+)
+def test_wider_types_may_be_declared(declared: pa.DataType, sent: pa.DataType) -> None:
+    """A type in `schema=` may be wider than the dimension's, or Spark's for one that it lacks."""
+    check_types(pa.schema({"c": declared}), pa.schema({"c": sent}), dimension="d")
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent", "own", "other"),
+    [
+        (pa.int32(), pa.decimal128(9, 2), "decimal(9,2)", "int"),
+        (pa.decimal128(9, 2), pa.int32(), "int", "decimal(9,2)"),
+        (pa.decimal128(9, 3), pa.decimal128(9, 2), "decimal(9,2)", "decimal(9,3)"),
+        (pa.decimal128(9, 1), pa.decimal128(8, 2), "decimal(8,2)", "decimal(9,1)"),
+        (pa.int32(), pa.int64(), "bigint", "int"),
+        (pa.float32(), pa.float64(), "double", "float"),
+        (pa.float64(), pa.int32(), "int", "double"),
+        (pa.utf8(), pa.int32(), "int", "string"),
+        (pa.bool_(), pa.int32(), "int", "boolean"),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), "timestamp", "timestamp_ntz"),
+        (pa.date32(), pa.timestamp("us"), "timestamp_ntz", "date"),
+        (pa.int32(), pa.list_(pa.int32()), "array<int>", "int"),
+        (pa.struct({"a": pa.utf8()}), pa.struct({"b": pa.utf8()}), "struct<b:string>", "struct"),
+    ],
+    ids=str,
+)
+def test_other_types_may_not_be_declared(
+    declared: pa.DataType, sent: pa.DataType, own: str, other: str
+) -> None:
+    """A type in `schema=` that may lose values is refused with column, both types and remedy."""
+    with pytest.raises(InvalidRequest) as refused:
+        check_types(pa.schema({"c": declared}), pa.schema({"c": sent}), dimension="d")
+
+    assert refused.value.code is ErrorCode.TYPE
+    assert refused.value.detail.startswith(
+        f"column 'c' of 'd' is {own}, but the query expects {other}"
+    )
+    assert f"declare c {own} in schema=" in refused.value.detail
 
 
 SINCE = pa.timestamp("us")
