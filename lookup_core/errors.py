@@ -48,6 +48,8 @@ class ErrorCode(TextEnum):
     CREDIT_VIOLATION = "credit_violation"
     SEQUENCE_GAP = "seq_gap"
     UNKNOWN_CHANNEL = "unknown_channel"
+    # of a client
+    SIDECAR_UNREACHABLE = "sidecar_unreachable"
 
     @property
     def is_retryable(self) -> bool:
@@ -92,6 +94,7 @@ _RETRYABLE = frozenset(
         ErrorCode.TABLE_UNAVAILABLE,
         ErrorCode.OVERLOADED,
         ErrorCode.DRAINING,
+        ErrorCode.SIDECAR_UNREACHABLE,
     }
 )
 _MENDED_BY_PEOPLE = frozenset({ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE})
@@ -182,7 +185,7 @@ class SidecarUnreachable(SidelookError):
     """No sidecar responded at the endpoint; `reason` includes the remedy."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
-        super().__init__(ErrorCode.BACKEND_UNAVAILABLE, f"no sidecar at {endpoint}: {reason}")
+        super().__init__(ErrorCode.SIDECAR_UNREACHABLE, f"no sidecar at {endpoint}: {reason}")
         self.endpoint = endpoint
         self.reason = reason
 

@@ -31,16 +31,23 @@ from spark_client.transport.connections import Address
 
 
 @dataclass(frozen=True, slots=True)
+class AddedColumns:
+    """The columns that a join adds to its records, as the user gave them."""
+
+    columns: tuple[str, ...] | None  # of the dimension; None: all but its key
+    schema: str | StructType | None  # None: the driver reads it from a sidecar
+    prefix: str
+    status_column: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LookupJoin:
     """A function of a DataFrame, for `DataFrame.transform`."""
 
     address: Address
     dimension: str
     keys: JoinKeys
-    columns: tuple[str, ...] | None
-    schema: str | StructType | None
-    prefix: str
-    status_column: str | None
+    added: AddedColumns
     event_time: str | None
     as_of: str | None
     settings: LookupSettings
@@ -54,9 +61,8 @@ class LookupJoin:
         names = column_names(records)
         positions = tuple(names.position(name) for name in self.keys.columns)
         columns = self._columns(records.schema, positions)
-        schema = output_schema(
-            records.schema, columns, prefix=self.prefix, status_column=self.status_column
-        )
+        prefix, status_column = self.added.prefix, self.added.status_column
+        schema = output_schema(records.schema, columns, prefix=prefix, status_column=status_column)
         names.check_with(schema.names[len(records.columns) :])
         target = LookupTarget(
             address=self.address,
@@ -72,18 +78,18 @@ class LookupJoin:
                 as_of=_time_position(records.schema, names, "as_of", column=self.as_of),
             ),
         )
-        task = LookupJoinTask(target, self.prefix, self.status_column)
+        task = LookupJoinTask(target, prefix, status_column)
         return addressable(records).mapInArrow(task, schema)
 
     def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
         kinds = [records[position].dataType for position in positions]
         fields = [key_field(name, kind) for name, kind in zip(self.keys.names, kinds, strict=True)]
-        if self.schema is not None:
-            return chosen_columns(as_struct(self.schema), self.columns)
+        if self.added.schema is not None:
+            return chosen_columns(as_struct(self.added.schema), self.added.columns)
         described = described_columns(
             self.address,
             self.dimension,
-            columns=self.columns,
+            columns=self.added.columns,
             key=pa.schema(fields, metadata=self.keys.metadata),
             is_as_of=self.as_of is not None,
         )

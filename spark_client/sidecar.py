@@ -18,12 +18,11 @@ from pyspark.sql.pandas.utils import (
 from pyspark.sql.types import StructType
 
 from lookup_core.compatibility import TextEnum
-from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
 from spark_client.local_sidecar import LocalProcess
-from spark_client.lookup_join import LookupJoin, as_struct, lookup_udf
+from spark_client.lookup_join import AddedColumns, LookupJoin, as_struct, lookup_udf
 from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
@@ -158,27 +157,20 @@ class Sidecar:
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
-        check_libraries()
-        if event_time is None and (watermark_delay, watermark_interval) != (None, None):
-            raise ValueError("watermark_delay and watermark_interval need event_time")
+        check_call(dimension)
+        common = _settings(timeout, on_timeout, on_error, trace=traceparent, show_keys=show_keys)
         return LookupJoin(
             address=self._address(),
             dimension=dimension,
             keys=join_keys(on),
-            columns=_names(columns),
-            schema=schema,
-            prefix=prefix,
-            status_column=status_column,
+            added=AddedColumns(_names(columns), schema, prefix, status_column),
             event_time=event_time,
             as_of=as_of,
             settings=replace(
-                _settings(timeout, on_timeout, on_error, traceparent=traceparent),
-                show_keys=show_keys,
+                _with_watermarks(common, event_time, watermark_delay, interval=watermark_interval),
                 mode=_chosen(OutputMode, "mode", mode),
                 capacity=capacity,
                 is_inner=_chosen(_JoinType, "how", how) is _JoinType.INNER,
-                watermark_delay_ms=0 if watermark_delay is None else duration_ms(watermark_delay),
-                watermark_interval_ms=_interval_ms(watermark_interval),
             ),
         )
 
@@ -204,13 +196,11 @@ class Sidecar:
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
         """
-        check_libraries()
+        check_call(dimension)
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        settings = replace(
-            _settings(timeout, on_timeout, on_error, traceparent=traceparent), show_keys=show_keys
-        )
+        settings = _settings(timeout, on_timeout, on_error, trace=traceparent, show_keys=show_keys)
         if schema is None:
             described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
             offered = dimension_columns(described)
@@ -232,7 +222,7 @@ class Sidecar:
         Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
         columns and columns that are no keys, BackendError, or SidecarUnreachable.
         """
-        check_libraries()
+        check_call(dimension)
         is_count = type(partitions) is int and 1 <= partitions <= KEY_GROUPS
         if partitions is not None and not is_count:
             raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
@@ -272,8 +262,10 @@ class LocalSidecar(Sidecar):
         return super()._address()
 
 
-def check_libraries() -> None:
-    """Raise InvalidRequest unless pandas and pyarrow are as new as Spark's Arrow functions need."""
+def check_call(dimension: str) -> None:
+    """Raise ImportError if pandas or pyarrow is too old for Spark, ValueError if it is no name."""
+    if not isinstance(dimension, str):
+        raise ValueError(f"dimension is one name, not {dimension!r}; chain one lookup for each")  # noqa: TRY004 -- as documented
     try:
         require_minimum_pandas_version()
         require_minimum_pyarrow_version()
@@ -282,7 +274,7 @@ def check_libraries() -> None:
             f"PySpark {pyspark.__version__} cannot run lookups here: {error} Install what it"
             " needs, on the executors too: pip install 'sidelook[spark]'"
         )
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
+        raise ImportError(detail) from error
 
 
 def duration_ms(text: str) -> int:
@@ -317,23 +309,27 @@ def _chosen(choices: type[_Choice], option: str, value: str) -> _Choice:
 
 
 def _settings(
-    timeout: float, on_timeout: str, on_error: str, *, traceparent: str | None
+    timeout: float, on_timeout: str, on_error: str, *, trace: str | None, show_keys: bool
 ) -> LookupSettings:
-    trace = None if traceparent is None else TraceParent(traceparent)
-    if trace is not None and not trace.is_well_formed:
-        raise ValueError(
-            f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {traceparent!r}"
-        )
+    parent = None if trace is None else TraceParent(trace)
+    if parent is not None and not parent.is_well_formed:
+        raise ValueError(f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {trace!r}")
     return LookupSettings(
         timeout_s=timeout,
         on_timeout=_chosen(FailurePolicy, "on_timeout", on_timeout),
         on_error=_chosen(FailurePolicy, "on_error", on_error),
-        trace=trace,
+        trace=parent,
+        show_keys=show_keys,
     )
 
 
-def _interval_ms(text: str | None) -> int | None:
-    interval_ms = None if text is None else duration_ms(text)
+def _with_watermarks(
+    settings: LookupSettings, event_time: str | None, delay: str | None, *, interval: str | None
+) -> LookupSettings:
+    if event_time is None and (delay, interval) != (None, None):
+        raise ValueError("watermark_delay and watermark_interval need event_time")
+    interval_ms = None if interval is None else duration_ms(interval)
     if interval_ms == 0:
         raise ValueError("watermark_interval must be at least 1 millisecond")
-    return interval_ms
+    delay_ms = 0 if delay is None else duration_ms(delay)
+    return replace(settings, watermark_delay_ms=delay_ms, watermark_interval_ms=interval_ms)

@@ -69,8 +69,11 @@ def named_key(given: pa.Schema, schema: DimensionSchema) -> pa.Schema:
     is_ambiguous = any(
         name in names and name != own for name, own in zip(given.names, names, strict=False)
     )
-    if len(given) != len(names) or is_ambiguous:
-        raise _other_key(given, names, "; name the key column of each field")
+    if len(given) != len(names):
+        hint = f"; give {len(names)} in this order: columns in on=, or arguments of the function"
+        raise _other_key(given, names, hint)
+    if is_ambiguous:
+        raise _other_key(given, names, "; the order is unclear: name the key column of each in on=")
     return pa.schema([field.with_name(name) for field, name in zip(given, names, strict=True)])
 
 

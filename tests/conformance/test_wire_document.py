@@ -22,7 +22,7 @@ IN_REFUSALS = {
 }
 # Codes of neither RESULT nor ERROR: a new code is in the tables of the document, or named here.
 ELSEWHERE = {
-    ErrorCode.KEY_TOO_LARGE,  # found by the client, which does not send such a key
+    *(ErrorCode.KEY_TOO_LARGE, ErrorCode.SIDECAR_UNREACHABLE),  # found by the client, never sent
     *(ErrorCode.BAD_JSON, ErrorCode.BAD_ARROW, ErrorCode.TOO_MANY_KEYS, ErrorCode.DRAINING),  # HTTP
     *(ErrorCode.ANSWER_TOO_LARGE, ErrorCode.UNAUTHORIZED),  # HTTP, too
     *(ErrorCode.BAD_FRAME, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CREDIT_VIOLATION),  # closes

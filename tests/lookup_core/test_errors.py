@@ -45,7 +45,7 @@ CASES: list[tuple[SidelookError, str, dict[str, object]]] = [
     (LookupFailed(ErrorCode.INTERNAL, "three keys"), "internal: three keys", {}),
     (
         SidecarUnreachable("unix:///run/s.sock", "no such file"),
-        "backend_unavailable: no sidecar at unix:///run/s.sock: no such file",
+        "sidecar_unreachable: no sidecar at unix:///run/s.sock: no such file",
         {"endpoint": "unix:///run/s.sock", "reason": "no such file", "is_retryable": True},
     ),
 ]
@@ -68,7 +68,7 @@ def test_remedies_extend_the_detail() -> None:
 
     error.add_remedy("give schema=")
 
-    text = "backend_unavailable: no sidecar at unix:///s.sock: no such socket; give schema="
+    text = "sidecar_unreachable: no sidecar at unix:///s.sock: no such socket; give schema="
     assert str(error) == text
     assert str(pickle.loads(pickle.dumps(error))) == text  # noqa: S301 -- our own bytes
     assert error.detail in text
@@ -83,7 +83,7 @@ def test_codes_are_distinct_words() -> None:
     assert {code for code in ErrorCode if code.is_retryable} == {
         *(ErrorCode.TIMEOUT, ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST),
         *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
-        *(ErrorCode.OVERLOADED, ErrorCode.DRAINING),
+        *(ErrorCode.OVERLOADED, ErrorCode.DRAINING, ErrorCode.SIDECAR_UNREACHABLE),
     }
     assert {code for code in ErrorCode if code.is_retryable and not code.heals_by_itself} == {
         *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),

@@ -154,8 +154,8 @@ NO_SIDECAR = "{url} is no sidecar: HTTP {status}"
         (403, "wrong", InvalidRequest, ErrorCode.UNAUTHORIZED, REFUSED),
         (401, None, InvalidRequest, ErrorCode.UNAUTHORIZED, WANTED),
         (404, None, InvalidRequest, ErrorCode.BAD_REQUEST, NO_SIDECAR),
-        (500, None, SidecarUnreachable, ErrorCode.BACKEND_UNAVAILABLE, "it answered HTTP {status}"),
-        (503, None, SidecarUnreachable, ErrorCode.BACKEND_UNAVAILABLE, "it answered HTTP {status}"),
+        (500, None, SidecarUnreachable, ErrorCode.SIDECAR_UNREACHABLE, "it answered HTTP {status}"),
+        (503, None, SidecarUnreachable, ErrorCode.SIDECAR_UNREACHABLE, "it answered HTTP {status}"),
     ],
 )
 def test_status_decides_about_retries(

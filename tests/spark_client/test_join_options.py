@@ -4,8 +4,9 @@ import pickle
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
 from spark_client import Sidecar
-from spark_client.lookup_join import ColumnNames, LookupJoin
+from spark_client.lookup_join import AddedColumns, ColumnNames, LookupJoin
 from spark_client.lookup_settings import FailurePolicy, JoinKeys, LookupSettings, OutputMode
 from spark_client.sidecar import duration_ms
 from spark_client.transport.connections import Address
@@ -32,10 +33,7 @@ def test_defaults_are_the_documented_ones() -> None:
         address=Address(URL, None, 60.0),
         dimension="customers",
         keys=JoinKeys(("customer_id",), ("customer_id",)),
-        columns=None,
-        schema=None,
-        prefix="",
-        status_column=None,
+        added=AddedColumns(columns=None, schema=None, prefix="", status_column=None),
         event_time=None,
         as_of=None,
         settings=LookupSettings(OutputMode.ORDERED, 20_000, timeout_s=5.0),
@@ -71,10 +69,7 @@ def test_options_are_carried_over() -> None:
         address=Address("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
         dimension="d",
         keys=JoinKeys(("a",), ("b",), are_exact=True),
-        columns=("x",),
-        schema="x string",
-        prefix="p_",
-        status_column="_s",
+        added=AddedColumns(("x",), "x string", "p_", "_s"),
         event_time="ts",
         as_of="at",
         settings=LookupSettings(
@@ -227,11 +222,24 @@ def test_clashing_names_are_refused() -> None:
         names.check_with(["x", "x"])
 
 
+def test_dimension_is_one_name() -> None:
+    """A list of dimensions is refused at once by every kind of lookup."""
+    sidecar, names = Sidecar(URL), cast("str", ["accounts"])
+
+    for call in (
+        partial(sidecar.lookup_join, on="id"),
+        sidecar.lookup_udf,
+        sidecar.repartition_for,
+    ):
+        with pytest.raises(ValueError, match=r"dimension is one name, not \['accounts'\]"):
+            call(names)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("missing", "error"),
     [
-        ("pandas", "InvalidRequest: bad_request: PySpark .* cannot run lookups here: .*Pandas"),
+        ("pandas", "ImportError: PySpark .* cannot run lookups here: .*Pandas"),
         ("pyspark", "ImportError: spark_client needs PySpark: .*pyspark"),
     ],
 )

@@ -454,10 +454,13 @@ def test_fields_count_by_name_or_position(
     ("names", "is_exact", "hint"),
     [
         *(
-            (names, False, "; name the key column of each field")
-            for names in [("a",), ("origin",), ("a", "b", "c"), ("time_hour", "b"), ("a", "origin")]
+            (names, False, "; give 2 in this order: columns in on=, or arguments of the function")
+            for names in [("a",), ("origin",), ("a", "b", "c"), ()]
         ),
-        ((), False, "; name the key column of each field"),
+        *(
+            (names, False, "; the order is unclear: name the key column of each in on=")
+            for names in [("time_hour", "b"), ("a", "origin")]
+        ),
         (("origan", "time_hour"), True, "; did you mean origin?"),
         (("a", "b"), True, "; available: origin, time_hour"),
         (("origin", "origin"), True, ""),

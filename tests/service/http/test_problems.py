@@ -36,12 +36,12 @@ from tests.service.http.test_dimension_routes import CHANNEL
 # Problems
 
 OF_STREAMS = {"bad_frame", "unsupported_version", "credit_violation", "seq_gap", "unknown_channel"}
-INTERNAL = {*OF_STREAMS, "internal"}
+INTERNAL = {*OF_STREAMS, "internal", "sidecar_unreachable"}
 
 
 @pytest.mark.parametrize("code", [*ErrorCode])
 def test_every_code_has_its_status(code: ErrorCode) -> None:
-    """Only codes of streams and defects are a 500; only a 503 has `Retry-After`."""
+    """Only codes of streams, defects and clients are a 500; only a 503 has `Retry-After`."""
     problem = problem_of_code(code, "why")
 
     assert (problem.status == 500) == (code.value in INTERNAL)
