@@ -5,6 +5,7 @@ package, possibly in another environment, so nothing of it is imported.
 """
 
 import atexit
+import fcntl
 import http.client
 import json
 import logging
@@ -19,9 +20,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyspark
 
@@ -29,6 +30,7 @@ from lookup_core.errors import BackendError, ConfigurationError, ErrorCode, Side
 
 log = logging.getLogger(__name__)
 
+PREFIX = "sidelook-local-"  # of its folder, which may be removed when no process uses it
 SOCKET = "sidelook.sock"
 LOG = "sidecar.log"
 OLDEST_PYTHON = (3, 11)  # of the service
@@ -52,16 +54,16 @@ _OVERRIDES = {
     "SIDELOOK_AUTH__ADMIN_TOKEN_FILE": "null",
 }
 
-_pipes: weakref.WeakSet[Any] = weakref.WeakSet()  # of all local sidecars, to their processes
+_held: weakref.WeakSet[Any] = weakref.WeakSet()  # pipes to local sidecars, and their locked logs
 
 
-def _close_pipes() -> None:
-    for pipe in _pipes:
-        pipe.close()
+def _close_held() -> None:
+    for file in _held:
+        file.close()
 
 
 # A forked child that outlives the driver would hold the sidecar's pipe, and so keep it running.
-os.register_at_fork(after_in_child=_close_pipes)
+os.register_at_fork(after_in_child=_close_held)
 
 
 class LocalProcess:
@@ -77,22 +79,23 @@ class LocalProcess:
         self._closing = threading.Lock()
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            with (self._folder / LOG).open("wb") as output:
-                self._process = subprocess.Popen(  # noqa: S603 -- a fixed list of arguments
-                    # -P: a package `service` in the working directory is another one.
-                    [
-                        *(self._python, "-P", "-m", "service", "serve", "--until-eof"),
-                        *("--config", str(config.absolute())),
-                    ],
-                    # The other end of this pipe closes with the driver, however that ends.
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=output,
-                    env=self._environ(),
-                    start_new_session=True,  # an interrupted notebook cell does not reach it
-                )
+            self._output = stack.enter_context(_locked_log(self._folder))
+            self._read_bytes = 0  # of the log, for events
+            self._process = subprocess.Popen(  # noqa: S603 -- a fixed list of arguments
+                # -P: a package `service` in the working directory is another one.
+                [
+                    *(self._python, "-P", "-m", "service", "serve", "--until-eof"),
+                    *("--config", str(config.absolute())),
+                ],
+                # The other end of this pipe closes with the driver, however that ends.
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=self._output,
+                env=self._environ(),
+                start_new_session=True,  # an interrupted notebook cell does not reach it
+            )
             stack.pop_all()
-        _pipes.add(self._process.stdin)
+        _held.update((self._process.stdin, self._output))
         atexit.register(self.close)
 
     def _environ(self) -> dict[str, str]:
@@ -131,7 +134,7 @@ class LocalProcess:
         while (reason := self._unready_reason()) is not None:
             if self._process.poll() is not None:
                 raise self._end_error()
-            for event in self._events("dimension.unavailable"):
+            for event in self._new_events("dimension.unavailable"):
                 detail = f"{event['dimension']}: {event['detail']}"
                 raise BackendError(_error_code(event["code"]), detail)
             if time.monotonic() > deadline_s:
@@ -181,6 +184,7 @@ class LocalProcess:
             assert self._process.stdin is not None
             self._process.stdin.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._output.close()
         atexit.unregister(self.close)
 
     def _watch(self) -> None:
@@ -209,12 +213,16 @@ class LocalProcess:
     def _plain_lines(self) -> Iterator[str]:
         return (line for line in self._log().splitlines() if not line.startswith("{"))
 
-    def _events(self, name: str) -> Iterator[dict[str, Any]]:
-        for line in self._log().splitlines(keepends=True):
-            if line.startswith("{") and line.endswith("\n"):
-                event = json.loads(line)
-                if event["event"] == name:
-                    yield event
+    def _new_events(self, name: str) -> Iterator[dict[str, Any]]:
+        """The events of this name that were logged since the last call."""
+        with (self._folder / LOG).open("rb") as log_file:
+            log_file.seek(self._read_bytes)
+            added = log_file.read()
+        whole_lines = added[: added.rfind(b"\n") + 1]
+        self._read_bytes += len(whole_lines)
+        for line in whole_lines.splitlines():
+            if line.startswith(b"{") and (event := json.loads(line))["event"] == name:
+                yield event
 
     def _log(self) -> str:
         try:
@@ -266,6 +274,26 @@ def interpreter(python: str | None, version: Sequence[int | str] = sys.version_i
 def _private_folder() -> Path:
     """A new folder that only this user can open, with a path that is short enough for a socket."""
     folder = Path(tempfile.gettempdir())
-    longest = folder / "sidelook-12345678" / SOCKET
+    longest = folder / f"{PREFIX}12345678" / SOCKET
     base = folder if len(os.fsencode(longest)) <= _MAX_PATH_BYTES else Path("/tmp")  # noqa: S108 -- mkdtemp is safe there
-    return Path(tempfile.mkdtemp(prefix="sidelook-", dir=base))
+    _remove_abandoned(base)
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+
+
+def _locked_log(folder: Path) -> IO[bytes]:
+    """A new log; it is locked until this process, and the one that writes it, have closed it."""
+    new = folder / f"{LOG}.new"
+    output = new.open("wb")
+    fcntl.flock(output, fcntl.LOCK_EX)
+    new.rename(folder / LOG)  # never seen without its lock
+    return output
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove this user's folders that no process uses, as after SIGKILL of a driver."""
+    for path in base.glob(f"{PREFIX}*/{LOG}"):
+        # Another user's folder, or one in use, or just removed.
+        with suppress(OSError), path.open("r+b") as log_file:
+            fcntl.flock(log_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.parent.lstat().st_uid == os.getuid():
+                shutil.rmtree(path.parent, ignore_errors=True)

@@ -1,5 +1,6 @@
 """`Sidecar.local`: the service as a child of the driver, from its start to each of its ends."""
 
+import fcntl
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lookup_core.errors import BackendError, ConfigurationError, SidecarUnreachable
 from spark_client import Sidecar
+from spark_client.local_sidecar import LOG
 from tests.end_to_end.sidecars import CUSTOMERS, ended, parquet
 from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import ROOT, SERVE, free_port
@@ -121,6 +123,36 @@ def test_killed_driver_takes_it_along(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGKILL)
 
     until(lambda: not sidecar.is_running() or sidecar.status() == psutil.STATUS_ZOMBIE)
+
+
+def is_unlocked(path: Path) -> bool:
+    """Whether the last thread of the last process that locked the file has ended."""
+    with path.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_next_start_removes_abandoned_folder(tmp_path: Path) -> None:
+    """The folder of a killed driver is removed by the next start; folders in use are not."""
+    config = written(tmp_path)
+    command = [sys.executable, "-m", "tests.end_to_end.local_program", str(config), "hold"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        sidecar = psutil.Process(int(driver.stdout.readline()))
+        abandoned = Path(sidecar.environ()["SIDELOOK_LISTEN__UNIX"]).parent
+        with Sidecar.local(config) as dims:
+            used = Path(dims.url.removeprefix("unix://")).parent
+            was_there = abandoned.exists()
+            driver.send_signal(signal.SIGKILL)
+            until(lambda: is_unlocked(abandoned / LOG))
+            with Sidecar.local(config):
+                found = [abandoned.exists(), used.exists()]
+
+    assert was_there
+    assert found == [False, True]
 
 
 def test_forked_child_does_not_keep_it(tmp_path: Path) -> None:
