@@ -51,7 +51,7 @@ class Answer:
     ages_ms: npt.NDArray[
         np.uint32
     ]  # [n] since the query of the row or negative entry; 0 for errors
-    rows: pa.RecordBatch | None  # [n] in the order of `positions`
+    rows: pa.RecordBatch | None  # [n] in the order of `positions`; without columns of any length
     errors: dict[int, ErrorCode] = field(default_factory=dict)  # {position: code}
 
     @property
@@ -79,13 +79,15 @@ class Answer:
 
     def only(self, is_kept: npt.NDArray[np.bool_]) -> "Answer":
         """The answer to the selected ones of the n keys."""
-        kept = self.positions[is_kept]
+        rows, kept = self.rows, self.positions[is_kept]
+        if rows is not None and rows.num_columns:
+            rows = rows.filter(pa.array(is_kept))
         named = set(kept.tolist()) if self.errors else set()
         return Answer(
             kept,
             self.outcomes[is_kept],
             self.ages_ms[is_kept],
-            None if self.rows is None else self.rows.filter(pa.array(is_kept)),
+            rows,
             {position: code for position, code in self.errors.items() if position in named},
         )
 
