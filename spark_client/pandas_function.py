@@ -144,7 +144,8 @@ class KeySeries:
 def key_array(series: Series, position: int) -> pa.Array:
     """The values of a Series; all integers are int64. Raises InvalidRequest if they are not exact.
 
-    pandas has integers with NULLs as doubles, and timestamps without their zone.
+    pandas has integers with NULLs as doubles, and timestamps without their zone. So doubles with
+    NULLs and whole numbers count as integers.
     """
     if series.dtype.kind == "M":
         raise _refused(position, "is a timestamp, which pandas has without its zone")

@@ -83,6 +83,9 @@ TYPED_COLUMNS = (
 )
 TYPED_NAMES = [column.name for column in TYPED_COLUMNS]
 TYPED_KEY = [name for name in TYPED_NAMES if name not in {"tiny", "small", "single", "double"}]
+NAN = float("nan")
+GAPS = {1: [0.5, None, NAN], 2: [NAN, 0.5], 3: [None]}  # the rows of each key, in order
+GAP_TEXTS = [('[0.5,null,"NaN"]', 0.5), ('["NaN",0.5]', NAN), ("[null]", None), (None, None)]
 VERSIONS = [
     {"tailnum": "N1", "owner": "Bert", "since": dt.date(2013, 6, 1), "until": None},
     {"tailnum": "N1", "owner": "Ada", "since": dt.date(2013, 1, 1), "until": dt.date(2013, 6, 1)},
@@ -297,6 +300,7 @@ def check_types(run: CheckRun) -> None:
     shown = [_shown(name, F.col(name)) for name in TYPED_NAMES]
     _require_equal(_rows(values.select("id", *shown)), [(1, *texts), (2, *nothing), (3, *nothing)])
     _check_arrays(run)
+    _check_function_values(run)
     _check_typed_keys(run)
 
 
@@ -314,6 +318,15 @@ def _check_arrays(run: CheckRun) -> None:
     lengths = F.concat_ws(",", *(F.size(name).cast("string") for name in TYPED_NAMES))
     expected = (",".join("2" * len(TYPED_NAMES)), *texts, *[None] * len(texts))
     _require_equal(_rows(arrays.select(lengths, *values)), [expected])
+
+
+def _check_function_values(run: CheckRun) -> None:
+    """NULL, NaN and NULL arrays stay what they are; the last key has no row."""
+    every, first = run.sidecar.lookup_udf("gaps"), run.sidecar.lookup_udf("first_gaps")
+    rows = run.session.range(1, 5, 1, 1).select(every("id").alias("all"), first("id").alias("one"))
+    found = rows.select(F.to_json("all.double"), "one.double", F.col("all").isNull())
+    expected = [(*values, number == 3) for number, values in enumerate(GAP_TEXTS)]
+    _require_equal([repr(row) for row in _rows(found)], [repr(row) for row in expected])
 
 
 def _check_typed_keys(run: CheckRun) -> None:

@@ -27,6 +27,10 @@ _THINGS = pa.Table.from_pylist(
     ],
     pa.schema([("id", pa.int64()), ("pair", pa.int64()), *_FIELDS]),
 )
+_GAPS = pa.Table.from_pylist(
+    [{"id": key, "double": value} for key, values in checks.GAPS.items() for value in values],
+    pa.schema([("id", pa.int64()), ("double", pa.float64())]),
+)
 _TABLES = {
     "customers": pa.Table.from_pylist(checks.CUSTOMERS),
     "things": _THINGS,
@@ -34,12 +38,16 @@ _TABLES = {
     # A file takes no NULL in a key.
     "typed": _THINGS.slice(0, 1),
     "planes": pa.Table.from_pylist(checks.VERSIONS),
+    "gaps": _GAPS,
+    "first_gaps": _GAPS,
 }
 _KEYS: dict[str, dict[str, Any]] = {
     "customers": {"key": ["id"]},
     "things": {"key": ["id"]},
     "pairs": {"key": ["pair"], "match": "all"},
     "typed": {"key": checks.TYPED_KEY, "columns": ["id"]},
+    "gaps": {"key": ["id"], "match": "all"},
+    "first_gaps": {"key": ["id"], "match": "first"},
     "planes": {"key": ["tailnum"], "versions": {"valid_from": "since", "valid_to": "until"}},
 }
 
