@@ -84,7 +84,8 @@ TYPED_COLUMNS = (
 TYPED_NAMES = [column.name for column in TYPED_COLUMNS]
 TYPED_KEY = [name for name in TYPED_NAMES if name not in {"tiny", "small", "single", "double"}]
 NAN = float("nan")
-GAPS = {1: [0.5, None, NAN], 2: [NAN, 0.5], 3: [None]}  # the rows of each key, in order
+# The rows of each key, in order.
+GAPS: "dict[int, list[float | None]]" = {1: [0.5, None, NAN], 2: [NAN, 0.5], 3: [None]}
 GAP_TEXTS = [('[0.5,null,"NaN"]', 0.5), ('["NaN",0.5]', NAN), ("[null]", None), (None, None)]
 VERSIONS = [
     {"tailnum": "N1", "owner": "Bert", "since": dt.date(2013, 6, 1), "until": None},
