@@ -135,7 +135,7 @@ class LocalProcess:
             if self._process.poll() is not None:
                 raise self._end_error()
             for event in self._new_events("dimension.unavailable"):
-                detail = f"{event['dimension']}: {event['detail']}"
+                detail = 'dimension "{dimension}": {detail}'.format_map(event)
                 raise BackendError(_error_code(event["code"]), detail)
             if time.monotonic() > deadline_s:
                 remedy = f"not ready within {timeout_s:g} s: {reason}; raise start_timeout"

@@ -78,7 +78,8 @@ def health_lines(health: _Object) -> Iterator[str]:
     """State and summary, then the reasons with the names of their dimensions."""
     yield f"{health['state'].replace('_', ' ').capitalize()}: {health['summary']}"
     for reason in health["reasons"]:
-        yield f"  {', '.join(reason['dimensions'])}: {reason['text']}"
+        names = [f'"{name}"' for name in reason["dimensions"]]
+        yield f"  dimension{'s' * (len(names) > 1)} {', '.join(names)}: {reason['text']}"
 
 
 def summary_line(status: _Object) -> str:

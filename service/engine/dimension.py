@@ -119,6 +119,11 @@ class Dimension:
         return self._schema.known()
 
     @property
+    def fault(self) -> BackendError | None:
+        """Why there is no schema, without the name of the dimension; None if there is one."""
+        return self._schema.fault
+
+    @property
     def uses_index(self) -> bool | None:
         """Whether the backend finds keys without reading all rows; None before a description."""
         return self._parts.backend.uses_index

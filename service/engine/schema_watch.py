@@ -52,7 +52,7 @@ class SchemaWatch:
         self._clock = clock
         self._schema: DimensionSchema | None = None
         self._fault = BackendError(
-            ErrorCode.BACKEND_UNAVAILABLE, f"the backend of {dimension} has not responded yet"
+            ErrorCode.BACKEND_UNAVAILABLE, "the backend has not responded yet"
         )
         self._was_known = asyncio.Event()
         self._checks: list[asyncio.Future[bool]] = []  # each waits for a later description
@@ -62,11 +62,17 @@ class SchemaWatch:
         self._unfit = Backoff(initial_s=0.1, max_s=30.0)
         self._fault_logs = EventRateLimit()
 
+    @property
+    def fault(self) -> BackendError | None:
+        """Why the schema is not known; None if it is."""
+        return self._fault if self._schema is None else None
+
     def known(self) -> DimensionSchema:
-        """The schema; raises BackendError with the last fault while it is not known."""
+        """The schema; raises BackendError with dimension and last fault while it is not known."""
         if self._schema is None:
-            # Without its frames: raised many times, it would collect those of all callers.
-            raise self._fault.with_traceback(None)
+            fault = self._fault
+            detail = f'dimension "{self._dimension}": {fault.detail}'
+            raise BackendError(fault.code, detail, is_permanent=fault.is_permanent)
         return self._schema
 
     async def wait(self, timeout_s: float) -> DimensionSchema:

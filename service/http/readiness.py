@@ -64,10 +64,5 @@ class Readiness:
 
     def undescribed(self) -> dict[str, BackendError]:
         """The dimensions whose backend has not described them yet, each with the error."""
-        reasons = {}
-        for name, dimension in self._dimensions.items():
-            try:
-                dimension.schema  # noqa: B018  # only its error matters
-            except BackendError as error:
-                reasons[name] = error
-        return reasons
+        faults = ((name, dimension.fault) for name, dimension in self._dimensions.items())
+        return {name: fault for name, fault in faults if fault is not None}

@@ -54,5 +54,5 @@ def _ok() -> web.Response:
 
 
 def _not_yet(code: ErrorCode, reasons: Mapping[str, str]) -> web.Response:
-    detail = "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
+    detail = "; ".join(f'dimension "{name}": {reason}' for name, reason in sorted(reasons.items()))
     return Problem.of(503, code, detail).response()

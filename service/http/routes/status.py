@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from aiohttp import web
 
-from lookup_core.errors import BackendError, named_dimension
+from lookup_core.errors import named_dimension
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
@@ -93,10 +93,10 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
     """One dimension as it is now; `not_ready` is that of `Readiness`."""
     statistics, record = dimension.statistics(), dimension.record
     key, columns, unavailable = None, None, None
-    try:
+    if (fault := dimension.fault) is None:
         key, columns = _columns(dimension.schema.key), _columns(dimension.schema.columns)
-    except BackendError as error:
-        unavailable = models.Unavailable(code=error.code.value, detail=error.detail)
+    else:
+        unavailable = models.Unavailable(code=fault.code.value, detail=fault.detail)
     freshness = models.Freshness.model_validate(dimension.refresh_statistics())
     errors = recent_errors(record.errors)
     return models.Dimension(

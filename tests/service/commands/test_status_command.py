@@ -45,7 +45,7 @@ def test_health_is_shown_as_reported() -> None:
 
     assert list(health_lines(health)) == [
         "Shutting down: new lookups are refused",
-        "  a, b: queries are paused",
+        '  dimensions "a", "b": queries are paused',
     ]
 
 

@@ -187,14 +187,16 @@ async def test_deliveries_after_refusal_are_ignored() -> None:
 
 
 async def test_lookups_need_a_described_schema() -> None:
-    """Until the backend describes its table, lookups raise its fault and figures are zero."""
+    """Until the backend describes its table, lookups raise its named fault and figures are 0."""
     backend = customers()
     backend.describe_error = DOWN
     async with running(backend, described_s=0) as dimension:
         for refused in (dimension.wait_until_described(0.01), lookup(dimension, 7)):
             with pytest.raises(BackendError) as caught:
                 await refused
-            assert caught.value is DOWN
+            named = f'dimension "customers": {DOWN.detail}'
+            assert (caught.value.code, caught.value.detail) == (DOWN.code, named)
+        assert dimension.fault is DOWN
         assert dimension.statistics() == no_statistics(settings())
         assert dimension.hit(7) is None
         backend.describe_error = None

@@ -159,7 +159,8 @@ async def test_unfit_table_suspends_its_dimension(
         for refused in (lookup(dimension, 7), dimension.wait_until_described(PATIENCE_S)):
             with pytest.raises(BackendError) as caught:
                 await refused
-            assert caught.value is fault
+            named = f'dimension "customers": {fault.detail}'
+            assert (caught.value.code, caught.value.detail) == (fault.code, named)
         change(backend, schema)
         backend.describe_error = None
         await until(lambda: is_fit(dimension))

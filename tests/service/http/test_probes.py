@@ -51,7 +51,7 @@ async def test_dead_backend_ends_readiness_only() -> None:
         reply = await service.get("/readyz", over="health")
 
     assert (reply.problem, reply.headers["Retry-After"]) == ((503, "forbidden"), "1")
-    assert reply.json["detail"] == "customers: customers: the reason"
+    assert reply.json["detail"] == 'dimension "customers": customers: the reason'
 
 
 async def test_drain_ends_readiness_and_lookups() -> None:
@@ -92,7 +92,7 @@ async def test_load_holds_the_start() -> None:
 
         assert await statuses(service, "/startupz") == [200]
     assert (reply.problem, reply.headers["Retry-After"]) == ((503, "table_unavailable"), "1")
-    assert reply.json["detail"].startswith("customers: ")
+    assert reply.json["detail"].startswith('dimension "customers": ')
 
 
 async def test_cold_dimension_names_its_backend() -> None:
@@ -101,7 +101,10 @@ async def test_cold_dimension_names_its_backend() -> None:
     async with served(setting) as service:
         reply = await service.get("/startupz", over="health")
 
-    assert (reply.status, reply.json["detail"]) == (503, "customers: customers: the reason")
+    assert (reply.status, reply.json["detail"]) == (
+        503,
+        'dimension "customers": customers: the reason',
+    )
 
 
 async def test_short_memory_refuses_lookups_only(service: Served) -> None:

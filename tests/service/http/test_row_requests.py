@@ -222,7 +222,7 @@ async def test_lookup_waits_for_the_schema() -> None:
         assert (await waiting).json["outcomes"] == ["fetched"]
     for reply in (late, row):
         assert (reply.problem, reply.headers["Retry-After"]) == ((503, "backend_unavailable"), "1")
-        assert reply.json["detail"] == "customers: the reason"
+        assert reply.json["detail"] == 'dimension "customers": customers: the reason'
 
 
 async def test_left_request_leaves_its_query(service: Served) -> None:

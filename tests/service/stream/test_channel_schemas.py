@@ -31,6 +31,7 @@ from tests.service.stream.streaming import (
 CHANGED = {0: "error schema_changed"}
 ADA = {0: "fetched Ada"}
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
+NAMED = 'dimension "customers": '  # start of the detail
 
 
 # A table changes under open channels
@@ -117,7 +118,7 @@ async def test_refusal_states_its_permanence(changing: Streaming, *, is_permanen
 
     await peer.send(open_frame(2))
     assert await peer.receive(frames.Failure) == frames.Failure(
-        2, ErrorCode.TABLE_UNAVAILABLE, gone.detail, is_retryable=not is_permanent
+        2, ErrorCode.TABLE_UNAVAILABLE, f"{NAMED}{gone.detail}", is_retryable=not is_permanent
     )
 
 
@@ -130,7 +131,7 @@ async def test_unfit_table_fails_lookups_and_new_channels(changing: Streaming) -
     assert await peer.answers(7, 8) == [{0: "error forbidden"}] * 2
     await peer.send(open_frame(2))
     assert await peer.receive(frames.Failure) == frames.Failure(
-        2, ErrorCode.FORBIDDEN, FORBIDDEN.detail, is_retryable=False
+        2, ErrorCode.FORBIDDEN, f"{NAMED}{FORBIDDEN.detail}", is_retryable=False
     )
 
 
