@@ -197,12 +197,17 @@ def _unpickled(kind: type[SidelookError], args: tuple[object, ...]) -> SidelookE
 _MAX_NAMES_LISTED = 20  # of the columns of a table
 
 
-def nearest_name(name: str, offered: Sequence[str]) -> str:
-    """A clause for an error message: the nearest offered name, otherwise all offered names."""
+def similar_name(name: str, offered: Sequence[str]) -> str | None:
+    """The offered name that is most similar, in any case; None if none is similar."""
     lowered = {candidate.lower(): candidate for candidate in offered}
     close = get_close_matches(name.lower(), list(lowered), n=1)
-    if close:
-        return f"; did you mean {lowered[close[0]]}?"
+    return lowered[close[0]] if close else None
+
+
+def nearest_name(name: str, offered: Sequence[str]) -> str:
+    """A clause for an error message: the nearest offered name, otherwise all offered names."""
+    if close := similar_name(name, offered):
+        return f"; did you mean {close}?"
     if not offered:
         return ""
     more = ", …" if len(offered) > _MAX_NAMES_LISTED else ""
@@ -227,7 +232,9 @@ def named_dimension(
 def unknown_dimension(
     name: str, configured: Iterable[str], *, where: str = "configured"
 ) -> InvalidRequest:
-    """The error for an unknown dimension; it lists the configured ones."""
-    names = ", ".join(sorted(configured)) or "none"
-    detail = f"no dimension {name[:_MAX_CHARACTERS_QUOTED]!a}; {where}: {names}"
+    """The error for an unknown dimension; it has the nearest name, and all configured ones."""
+    wanted, names = name[:_MAX_CHARACTERS_QUOTED], sorted(configured)
+    close = similar_name(wanted, names)
+    hint = f"did you mean {close}? " if close else ""
+    detail = f"no dimension {wanted!a}; {hint}{where}: {', '.join(names) or 'none'}"
     return InvalidRequest(ErrorCode.UNKNOWN_DIMENSION, detail)

@@ -112,11 +112,12 @@ def test_hint_is_nearest_name_or_list(name: str, offered: list[str], hint: str) 
     ("name", "configured", "detail"),
     [
         ("n\u00e9", {"b", "a"}, r"no dimension 'n\xe9'; configured: a, b"),
+        ("Aa", {"aab", "b"}, "no dimension 'Aa'; did you mean aab? configured: aab, b"),
         ("x" * 5_000, (), f"no dimension '{'x' * 100}'; configured: none"),
     ],
 )
 def test_unknown_dimension_lists_known_ones(name: str, configured: set[str], detail: str) -> None:
-    """The error has the name, at most 100 characters of it, and all configured dimensions."""
+    """The error has at most 100 characters of the name, the nearest one, and all configured."""
     with pytest.raises(InvalidRequest) as caught:
         named_dimension(dict.fromkeys(configured), name)
     error = caught.value

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
@@ -16,7 +16,7 @@ from service.http.body import MediaType, body, json_body, sent_media_type
 from service.http.limits import BodyByteBudget, Limits
 from service.http.replies import models
 from service.http.routes.lookup import check_key_count
-from service.http.routes.lookup_request import InvalidateRequest, from_json
+from service.http.routes.lookup_request import InvalidateRequest, from_json, path_dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Admin:
 
     async def invalidate(self, request: web.Request) -> web.Response:
         """Drop the keys, or all, from the cache; the reply has the number of dropped entries."""
-        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        dimension = path_dimension(request, self.dimensions)
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
         wanted = from_json(
@@ -41,7 +41,7 @@ class Admin:
 
     async def reload(self, request: web.Request) -> web.Response:
         """Start a load of the full table; a body is not read."""
-        named_dimension(self.dimensions, request.match_info["name"]).reload()
+        path_dimension(request, self.dimensions).reload()
         return models.ReloadAsked(reload="asked").response(HTTPStatus.ACCEPTED)
 
     def _typed(self, values: list[object], schema: DimensionSchema) -> TypedKeys:

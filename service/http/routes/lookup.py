@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
@@ -22,7 +22,13 @@ from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowTexts
 from service.http.request_spans import taken_span
-from service.http.routes.lookup_request import LookupRequest, from_json, from_query, refuse_query
+from service.http.routes.lookup_request import (
+    LookupRequest,
+    from_json,
+    from_query,
+    path_dimension,
+    refuse_query,
+)
 
 
 async def engine_lookup(
@@ -66,7 +72,7 @@ class Lookup:
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer every key of the body, in request order."""
-        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        dimension = path_dimension(request, self.dimensions)
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
         content = await body(request, self.limits, self.body_budget)

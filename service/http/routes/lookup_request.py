@@ -1,4 +1,4 @@
-"""Requests for lookups and invalidations, in JSON bodies and query strings.
+"""Requests for lookups and invalidations, in paths, JSON bodies and query strings.
 
 Keys and columns are checked later, against the schema of the dimension.
 """
@@ -6,9 +6,11 @@ Keys and columns are checked later, against the schema of the dimension.
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeVar
 
+from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
+from service.engine.dimension import Dimension
 
 MAX_FAULTS = 5
 _MAX_PATH = 100  # characters
@@ -47,6 +49,11 @@ class InvalidateRequest(BaseModel):
         if (self.keys is None) == (self.all is not True):
             raise ValueError("either keys or all: true is required")
         return self
+
+
+def path_dimension(request: web.Request, dimensions: Mapping[str, Dimension]) -> Dimension:
+    """The dimension that the path names; raises InvalidRequest (`unknown_dimension`)."""
+    return named_dimension(dimensions, request.match_info["name"])
 
 
 def from_json(model: type[_Model], value: object) -> _Model:

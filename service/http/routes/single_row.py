@@ -12,7 +12,7 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, named_dimension
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
@@ -25,7 +25,7 @@ from service.http.replies.ready_response import json_response
 from service.http.replies.row_texts import RowText, RowTexts
 from service.http.request_spans import taken_span
 from service.http.routes.lookup import engine_lookup
-from service.http.routes.lookup_request import from_query
+from service.http.routes.lookup_request import from_query, path_dimension
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _BOOLEANS = {"true": True, "false": False}
@@ -90,7 +90,7 @@ class SingleRow:
         row = self.row_texts.repeated(request.raw_path)
         if row is not None:
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
-        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        dimension = path_dimension(request, self.dimensions)
         if not request.query_string and (row := self._cached(request, dimension)):
             return _found(request, row.text, _HIT, age_ms=row.age_ms)
         result = await engine_lookup(
@@ -104,7 +104,7 @@ class SingleRow:
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where the answer for this key would come from now, and why."""
-        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        dimension = path_dimension(request, self.dimensions)
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
         return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
 

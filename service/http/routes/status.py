@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from aiohttp import web
 
-from lookup_core.errors import named_dimension
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
@@ -17,6 +16,7 @@ from service.engine.recent_errors import RecentErrors
 from service.http.health import dimension_health, sidecar_health
 from service.http.readiness import Readiness
 from service.http.replies import models
+from service.http.routes.lookup_request import path_dimension
 from service.http.status_history import StatusHistory
 
 
@@ -79,7 +79,7 @@ class Status:
 
     async def get_dimension(self, request: web.Request) -> web.Response:
         """One dimension: schema, settings, figures and health."""
-        dimension = named_dimension(self.dimensions, request.match_info["name"])
+        dimension = path_dimension(request, self.dimensions)
         return _described(dimension, self.readiness.not_ready()).response()
 
     def _channels(self) -> list[models.Channel]:

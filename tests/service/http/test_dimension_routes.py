@@ -75,7 +75,8 @@ async def test_unknown_dimension_names_the_known(service: Served, name: str) -> 
     reply = await service.get(f"/v1/dimensions/{name}")
 
     assert reply.problem == (404, "unknown_dimension")
-    assert reply.json["detail"].endswith("; configured: customers, weather")
+    assert reply.json["detail"].endswith(" configured: customers, weather")
+    assert ("did you mean customers?" in reply.json["detail"]) == (name == "customer")
     assert len(reply.json["detail"]) < 200
 
 
