@@ -104,6 +104,19 @@ def _no_retry(delay: str, retries: str) -> ValueError:
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
+def _offered(name: str, info: ValidationInfo) -> str:
+    if name in info.data.get("key", ()):
+        raise ValueError("part of the key; remove it")
+    # Without a list of columns, only the table knows them.
+    offered = info.data.get("columns")
+    if offered is not None and name not in offered:
+        raise ValueError(f"not listed in columns{nearest_name(name, offered)}")
+    return name
+
+
+OfferedColumn = Annotated[ColumnName, AfterValidator(_offered)]
+
+
 def _known_type(text: str) -> str:
     parsed_type(text)
     return text
@@ -120,7 +133,7 @@ class DimensionConfig(Section):
     columns: tuple[ColumnName, ...] | None = Field(
         default=None, description="columns that lookups may read; default: all but the key"
     )
-    types: dict[ColumnName, TypeText] | None = Field(
+    types: dict[OfferedColumn, TypeText] | None = Field(
         default=None,
         examples=[{"attrs": "struct<a int, b string>", "price": "decimal(18,4)"}],
         description="types of columns in Spark's notation; default: see docs/types.md",
@@ -138,7 +151,7 @@ class DimensionConfig(Section):
     batch: Batch = Field(default_factory=Batch, examples=[{"max_keys": 500}])
     retry: Retry = Field(default_factory=Retry, examples=[{"max_retries": 2}])
     refresh: FittingRefresh = Field(default_factory=Refresh)
-    default: dict[ColumnName, Any] | None = Field(
+    default: dict[OfferedColumn, Any] | None = Field(
         default=None, description="row for missing keys; other columns are null"
     )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
@@ -169,18 +182,11 @@ class DimensionConfig(Section):
 
     @field_validator("types", mode="after")
     @classmethod
-    def _are_types_of_offered_columns(
+    def _are_types_of_a_table(
         cls, types: dict[str, str] | None, info: ValidationInfo
     ) -> dict[str, str] | None:
         if types is not None and isinstance(info.data.get("source"), ParquetSource):
             raise ValueError("has no effect on a Parquet file, which has exact types; remove it")
-        # Without a list of columns, only the table knows them.
-        offered = info.data.get("columns")
-        for name in types or {}:
-            if name in info.data.get("key", ()):
-                raise ValueError(f"{name}: part of the key; remove it from types")
-            if offered is not None and name not in offered:
-                raise ValueError(f"{name}: not listed in columns{nearest_name(name, offered)}")
         return types
 
     @field_validator("versions", mode="after")
@@ -209,18 +215,11 @@ class DimensionConfig(Section):
 
     @field_validator("default", mode="after")
     @classmethod
-    def _names_offered_columns(
+    def _is_of_rows_without_versions(
         cls, default: dict[str, Any] | None, info: ValidationInfo
     ) -> dict[str, Any] | None:
         if default is not None and info.data.get("versions") is not None:
             raise ValueError("has no effect with versions: a key without a version is missing")
-        # Without a list of columns, only the table knows them.
-        offered = info.data.get("columns")
-        for name in default or {}:
-            if name in info.data.get("key", ()):
-                raise ValueError(f"{name}: part of the key; remove it from default")
-            if offered is not None and name not in offered:
-                raise ValueError(f"{name}: not listed in columns{nearest_name(name, offered)}")
         return default
 
     @field_validator("timeout_s", mode="after")

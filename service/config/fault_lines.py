@@ -45,7 +45,11 @@ class _Place:
 def fault_lines(
     error: ValidationError, settings: type[BaseModel], *, origins: Mapping[tuple[str, ...], str]
 ) -> Iterator[str]:
-    """Yield a line for each fault; `origins` has the variables that set values, by path."""
+    """Yield a line for each fault; `origins` has the variables that set values, by path.
+
+    Equal faults of one file, which several settings may name, are one line.
+    """
+    paths: dict[tuple[str, str], list[str]] = {}  # {fault, and what makes it one: its paths}
     for details in error.errors(include_url=False):
         is_unknown = details["type"] == "extra_forbidden"
         location = (*details["loc"], *details.get("ctx", {}).get(BELOW, ()))
@@ -60,7 +64,11 @@ def fault_lines(
         hint = ""
         if details["type"] == MISSING and not variables:  # perhaps not the sidecar's machine
             hint = f"; if it has another path on this machine, set {variable_of(path)}=/PATH"
-        yield f"{'.'.join(path)}: {_text(details, place)}{hint}{origin}"
+        text, name = f"{_text(details, place)}{hint}{origin}", ".".join(path)
+        file = str(details["input"]) if path[-1].endswith("_file") else name
+        paths.setdefault((text, file), []).append(name)
+    for (text, _), names in paths.items():
+        yield f"{', '.join(names)}: {text}"
 
 
 def _text(details: ErrorDetails, place: _Place) -> str:

@@ -35,7 +35,7 @@ def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def _anchored(key: str, value: object, folder: Path) -> object:
     if isinstance(value, str) and key in PATH_KEYS:
         return str(folder / value)
-    if isinstance(value, Mapping) and key != "default":  # a row, with any names
+    if isinstance(value, Mapping) and key not in {"default", "types"}:  # with any names
         return {name: _anchored(name, each, folder) for name, each in value.items()}
     return value
 

@@ -172,7 +172,6 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     columns = {record["name"]: record for record in records}
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
-    _refuse_unused_types(settings, names)
     if not names:
         reason = "no column other than the key; list columns, for example the key"
         raise unavailable(settings, reason)
@@ -180,7 +179,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         schema_name=entry["schema_name"],
         name=entry["table_name"] or settings.table,
         keys=tuple((name, _sending(settings, columns[name])) for name in settings.key),
-        columns=tuple((name, _reading(settings, columns[name])) for name in names),
+        columns=_readings(settings, {name: columns[name] for name in names}),
         table_id=entry["oid"],
         primary_key=_readable(columns, entry["primary_key"]),
         reports_rows=settings.where is None
@@ -297,20 +296,25 @@ def _readable(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tupl
     return tuple(column["name"] for column in found) if are_readable else ()
 
 
-def _refuse_unused_types(settings: PostgresSettings, names: Sequence[str]) -> None:
-    for name in settings.types:
-        if name not in names:
-            reason = f"types: no column {name} among the columns{nearest_name(name, names)}"
-            raise unavailable(settings, reason)
-
-
-def _reading(settings: PostgresSettings, column: CatalogRow) -> ColumnReading:
-    name, kind = column["name"], _type(column)
-    wanted = settings.types.get(name)
-    reading = column_reading(kind) if wanted is None else requested_reading(kind, wanted)
-    if isinstance(reading, str):
-        raise unavailable(settings, f"types: column {name} is not {type_text(wanted)}: {reading}")
-    return reading
+def _readings(
+    settings: PostgresSettings, columns: Mapping[str, CatalogRow]
+) -> tuple[tuple[str, ColumnReading], ...]:
+    """How the columns are read; raises BackendError with all faults of `types`."""
+    readings = {name: column_reading(_type(column)) for name, column in columns.items()}
+    faults = []
+    for name, wanted in settings.types.items():
+        if name not in columns:
+            hint = nearest_name(name, list(columns)).removeprefix("; ")
+            faults.append(f"no column {name} among the columns ({hint})")
+            continue
+        found = requested_reading(_type(columns[name]), wanted)
+        if isinstance(found, ColumnReading):
+            readings[name] = found
+        else:
+            faults.append(f"column {name} is not {type_text(wanted)} ({found})")
+    if faults:
+        raise unavailable(settings, f"types: {', '.join(faults)}; correct types")
+    return tuple(readings.items())
 
 
 def _sending(settings: PostgresSettings, column: CatalogRow) -> KeySending:

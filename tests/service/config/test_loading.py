@@ -1,5 +1,6 @@
 """A configuration as the commands load it: file, environment, secrets and manifests."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,20 @@ def test_missing_secret_names_its_variable(config: Path, secret: Path) -> None:
     secret.chmod(0o600)
     secret.write_text(ADDRESS)
     assert list(load_settings(config, {DSN_FILE: str(secret)}).dimensions) == ["my-shop"]
+
+
+def test_fault_of_a_shared_file_is_one(secret: Path, tmp_path: Path) -> None:
+    """A fault of a file that several settings name is one line with all of their paths."""
+    secret.chmod(0o644)
+    source = {"kind": "postgres", "table": "t", "dsn_file": str(secret)}
+    dimension = {"source": source, "key": ["id"]}
+    config = tmp_path / "sidelook.yaml"
+    config.write_text(json.dumps({"dimensions": {"a": dimension, "b": dimension}}))
+
+    (fault,) = faults_of(config)
+    paths, _, text = fault.partition(": ")
+    assert paths == "dimensions.a.source.dsn_file, dimensions.b.source.dsn_file"
+    assert text.startswith(f"{secret} is readable or writable for all users; ")
 
 
 @pytest.mark.parametrize("mode", [0o444, 0o404, 0o602, 0o777])

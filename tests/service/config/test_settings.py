@@ -268,7 +268,8 @@ def test_relative_paths_start_at_the_folder() -> None:
         auth: {{token_file: {0}../token, admin_token_file: null}}
         tracing: {{headers_file: 5}}
         dimensions:
-          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}, default: {{path: x}}}}
+          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}, default: {{path: x}},
+            types: {{path: string}}}}
           b: {{refresh: {{changelog: {{security: {{ca_file: {0}b}}}}}}, source: []}}
           c: null
     """

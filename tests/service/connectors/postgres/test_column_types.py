@@ -138,15 +138,22 @@ def test_other_requested_types_are_refused(kind: PostgresType, wanted: str, form
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "fault"),
+    ("wanted", "fault"),
     [
-        ("nam", "string", "types: no column nam among the columns; did you mean name?"),
-        ("name", "int", "types: column name is not int: can be read as string"),
+        ({"nam": "string"}, "types: no column nam among the columns (did you mean name?); correct"),
+        (
+            {"zzz": "string", "name": "int"},
+            (
+                "types: no column zzz among the columns (available: name), "
+                "column name is not int (can be read as string); correct types"
+            ),
+        ),
     ],
 )
-async def test_wrong_types_are_refused(name: str, wanted: str, fault: str) -> None:
-    """A requested type must be of a column, and possible."""
-    settings = replace(SETTINGS, types={name: parsed_type(wanted)})
+async def test_wrong_types_are_refused(wanted: dict[str, str], fault: str) -> None:
+    """Requested types must be of columns, and possible; all faults are stated."""
+    types = {name: parsed_type(text) for name, text in wanted.items()}
+    settings = replace(SETTINGS, types=types)
 
     with pytest.raises(BackendError, match=re.escape(fault)) as caught:
         await read(CannedCatalog(), settings)
