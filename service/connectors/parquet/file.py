@@ -153,7 +153,7 @@ def _plain_schema(
 ) -> DimensionSchema:
     names = columns or [name for name in stored.names if name not in key]
     if not names:
-        raise _unavailable(path, "no column other than the key; list columns, for example the key")
+        raise _unavailable(path, "no column other than the key; add one to the file")
     schema = DimensionSchema(
         key=pa.schema([_plain_field(path, stored, name) for name in key]),
         columns=pa.schema([_plain_field(path, stored, name) for name in names]),

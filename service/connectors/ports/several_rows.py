@@ -116,5 +116,5 @@ def _check_times(columns: pa.Schema, name: str) -> None:
         )
     kind = columns.field(name).type
     if not is_moment(kind):
-        detail = f"versions: column {name} is {kind}; it must be a date or a timestamp"
+        detail = f"versions: column {name} is {kind}; name a date or a timestamp"
         raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyarrow import types
 
-from lookup_core.errors import BackendError, ErrorCode, nearest_name
+from lookup_core.errors import BackendError, ErrorCode, nearest_name, similar_name
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import Attributes
 from service.connectors.postgres.configured_sql import (
@@ -149,6 +149,7 @@ _QUERY_COLUMNS = _COLUMNS.replace(
              WITH ORDINALITY AS c (name, type_id, collation_id, number)
     ) a""",
 )
+_OTHER_KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type"}
 _NO_FEED = {
     RelationKind.VIEW: "is a view, and changes of its tables are not reported for its rows",
     RelationKind.MATERIALIZED_VIEW: "is a materialized view, and REFRESH reports no changes",
@@ -173,7 +174,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
     if not names:
-        reason = "no column other than the key; list columns, for example the key"
+        reason = "no column other than the key; use a source.query that adds one: true AS found"
         raise unavailable(settings, reason)
     table = PostgresTable(
         schema_name=entry["schema_name"],
@@ -222,20 +223,31 @@ async def _entry(run: RunQuery, table: str) -> CatalogRow:
     except BackendError as error:
         if error.code is not ErrorCode.SCHEMA_CHANGED:
             raise
-        detail = f"{table}: is not the name of a table"  # too many dots, or another database
+        # too many dots, or another database
+        detail = f"{table}: is not the name of a table; write schema.table, as in SQL"
         raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail) from error
     if records:
         return records[0]
     names = [record["name"] for record in await run(_NAMES, [])]
-    wanted = table if "." in table else f"public.{table}"
-    detail = f"{table}: no such table{nearest_name(wanted, names)}"
+    detail = f"{table}: no such table; {_nearest_relation(table, names)}"
     raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+
+
+def _nearest_relation(table: str, names: Sequence[str]) -> str:
+    """The remedy for a missing relation: one with a similar name, first of the same schema."""
+    schema, _, wanted = (f"public.{table}" if "." not in table else table).rpartition(".")
+    by_table: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: name.rpartition(".")[0] != schema):
+        by_table.setdefault(name.rpartition(".")[2].strip('"'), name)
+    close = similar_name(wanted.strip('"'), list(by_table))
+    return f"did you mean {by_table[close]}?" if close else "correct its name, or create it"
 
 
 def _suitable_kind(settings: PostgresSettings, entry: CatalogRow) -> RelationKind:
     """The kind of the relation; raises BackendError if it cannot be looked up or followed."""
     if entry["kind"] not in {kind.value for kind in RelationKind}:
-        raise unavailable(settings, "is not a table, a view or a foreign table")
+        other = _OTHER_KINDS.get(entry["kind"], "another relation")
+        raise unavailable(settings, f"is {other}; name a table, a view or a foreign table")
     kind = RelationKind(entry["kind"])
     if settings.is_followed and kind in _NO_FEED:
         raise unavailable(settings, f"{_NO_FEED[kind]}; {WITHOUT_FEED}")
@@ -283,9 +295,10 @@ def _refuse_unreadable(
         if name not in columns:
             detail = f"{settings.table}: no column {name}{nearest_name(name, list(columns))}"
             raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
-        if not columns[name]["may_be_read"]:
-            detail = f"{settings.table}: the role of the DSN may not read column {name}"
-            raise BackendError(ErrorCode.FORBIDDEN, detail)
+    hidden = ", ".join(name for name in names if not columns[name]["may_be_read"])
+    if hidden:
+        detail = f"{settings.table}: the role of the DSN may not read {hidden}; grant it SELECT"
+        raise BackendError(ErrorCode.FORBIDDEN, detail)
 
 
 def _readable(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ async def described_query(
     if twice:
         raise unavailable(settings, f"has several columns {', '.join(twice)}; rename them with AS")
     if not names:
-        raise unavailable(settings, "has no column")
+        raise unavailable(settings, "has no column; select the key and others")
     values = ", ".join(_TYPE_AND_COLLATION.format(f"t.{quoted(name)}") for name in names)
     (record,) = await run(f"SELECT {values} {rows}", [])
     found = [record[at] for at in range(2 * len(names))]

@@ -230,9 +230,11 @@ class PostgresConnections:
             try:
                 return await self._pool.acquire()
             except OSError as error:
-                code, reason = explained(error)
+                code, text = explained(error)
+                reason, *remedy = text.split("; ")
                 where = f" ({address})" if (address := self._pool.settings.address) else ""
-                raise BackendError(code, f"{self._table}: {reason}{where}") from error
+                detail = "; ".join([f"{self._table}: {reason}{where}", *remedy])
+                raise BackendError(code, detail) from error
 
     async def _identify(self, session: PostgresSession, deadline_s: float) -> str:
         """The identity of the connection's server, queried once per session.

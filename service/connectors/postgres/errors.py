@@ -18,7 +18,8 @@ import asyncpg
 from lookup_core.errors import BackendError, ErrorCode
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
-_MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
+_SEE_LOG = "see the log of the server"
+_MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
 _FILE = "a file of the DSN, or of ~/.postgresql,"
 _FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
 _ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
@@ -35,23 +36,32 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
-    "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table does not exist"),
+    "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table does not exist; correct its name"),
     "40": (ErrorCode.BACKEND_UNAVAILABLE, "the server aborted the query in favor of others"),
     "42": (ErrorCode.SCHEMA_CHANGED, "the table or a column changed since its schema was read"),
     "42501": (ErrorCode.FORBIDDEN, "the role of the DSN may not read the table"),
     "42P05": (ErrorCode.BACKEND_REJECTED, f"a prepared statement exists already; {_POOLER}"),
-    "53": (ErrorCode.BACKEND_UNAVAILABLE, "the server lacks memory, disk or another resource"),
-    "53300": (ErrorCode.BACKEND_UNAVAILABLE, "the server has too many connections"),
+    "53": (ErrorCode.BACKEND_UNAVAILABLE, f"the server lacks memory or disk; {_SEE_LOG}"),
+    "53300": (
+        ErrorCode.BACKEND_UNAVAILABLE,
+        (
+            "the server has too many connections; lower limits.database_connections, or raise the "
+            "limit of the server, role or database"
+        ),
+    ),
     # A value has at most 1 GB; a refused batch of keys is split, and each half has fewer rows.
     "54": (ErrorCode.KEY_REJECTED, "the rows of this batch of keys are too large for one answer"),
-    "55": (ErrorCode.BACKEND_UNAVAILABLE, "the table is locked or not ready"),
-    "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping"),
+    "55": (ErrorCode.BACKEND_UNAVAILABLE, "the table is locked or not ready; see pg_locks"),
+    "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping; wait for it"),
     "57014": (ErrorCode.TIMEOUT, "the server ended the query at its statement timeout"),
-    "58": (ErrorCode.BACKEND_UNAVAILABLE, "the server has a system error"),
-    "HV": (ErrorCode.BACKEND_UNAVAILABLE, "the server of a foreign table failed"),
-    "XX": (ErrorCode.BACKEND_UNAVAILABLE, "the server has an internal error"),
+    "58": (ErrorCode.BACKEND_UNAVAILABLE, f"the server has a system error; {_SEE_LOG}"),
+    "HV": (
+        ErrorCode.BACKEND_UNAVAILABLE,
+        "the server of a foreign table failed; check it, and its user mapping",
+    ),
+    "XX": (ErrorCode.BACKEND_UNAVAILABLE, f"the server has an internal error; {_SEE_LOG}"),
 }
-_OTHER_STATE = (ErrorCode.BACKEND_REJECTED, "the server refused the query")
+_OTHER_STATE = (ErrorCode.BACKEND_REJECTED, f"the server refused the query; {_SEE_LOG}")
 
 # Classes of SQLSTATE: not supported, invalid value, not in a read-only transaction, wrong syntax or
 # name.
@@ -82,14 +92,18 @@ _CONNECT_REASONS: dict[type[BaseException], str] = {
     socket.gaierror: "the host name of the DSN does not resolve",
     ConnectionRefusedError: "nothing listens at the address of the DSN",
     FileNotFoundError: "the Unix socket of the DSN does not exist",
-    PermissionError: "the Unix socket of the DSN may not be opened",
+    PermissionError: "the Unix socket of the DSN may not be opened; allow it to the sidecar's user",
     ssl.SSLError: "TLS failed",
     ConnectionResetError: "the connection was lost",
     ConnectionError: "the server does not offer TLS, or closed the connection",
     TimeoutError: "the connection attempt timed out",
     OSError: "the address of the DSN cannot be reached",
-    asyncpg.TargetServerAttributeNotMatched: "no server has the session attributes of the DSN",
-    asyncpg.ProtocolError: "the server at the address of the DSN does not speak PostgreSQL",
+    asyncpg.TargetServerAttributeNotMatched: (
+        "no server has the session attributes of the DSN; correct target_session_attrs or the hosts"
+    ),
+    asyncpg.ProtocolError: (
+        "the server at the address of the DSN does not speak PostgreSQL; correct host and port"
+    ),
     asyncpg.InternalClientError: "the state of the connection is invalid",
     asyncpg.ClientConfigurationError: _MALFORMED,
     asyncpg.InterfaceError: "the connection was lost",
@@ -143,14 +157,15 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
         case asyncpg.OutdatedSchemaCacheError():
             return _STATES["0A"]
         case UnicodeError():
-            return ErrorCode.BACKEND_REJECTED, "the table holds text that is not UTF-8"
+            reason = "the table holds text that is not UTF-8; store it as bytea, or recode it"
+            return ErrorCode.BACKEND_REJECTED, reason
     return ErrorCode.BACKEND_UNAVAILABLE, _connect_reason(error)
 
 
 def _connect_reason(error: BaseException) -> str:
     match error:
         case OSError(errno=errno.EADDRNOTAVAIL):
-            return "this machine has no free port or address for the connection"
+            return "this machine has no free port for the connection; close others"
         case FileNotFoundError() | PermissionError() if not _is_of_socket(error):
             fault = "does not exist" if isinstance(error, FileNotFoundError) else "may not be read"
             return f"{error.filename or _FILE} {fault}; {_FILE_REMEDY}"

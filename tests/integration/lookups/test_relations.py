@@ -261,8 +261,8 @@ async def test_constant_filter_may_be_followed(relations: Database) -> None:
     ("statements", "table", "reason"),
     [
         (("CREATE MATERIALIZED VIEW v AS TABLE plain WITH NO DATA",), "v", "REFRESH"),
-        (("CREATE SEQUENCE s",), "s", "is not a table, a view or a foreign table"),
-        (("CREATE INDEX i ON plain (name)",), "i", "is not a table, a view or a foreign table"),
+        (("CREATE SEQUENCE s",), "s", "is a sequence; name a table"),
+        (("CREATE INDEX i ON plain (name)",), "i", "is an index; name a table"),
     ],
 )
 async def test_unusable_relations_are_refused(

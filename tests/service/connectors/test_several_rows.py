@@ -164,7 +164,7 @@ async def test_order_holds_for_many_rows() -> None:
             r"no column Since among the dimension's columns; did you mean since\?",
         ),
         (VersionColumns("since", "id"), "no column id among the dimension's columns"),
-        (VersionColumns("name"), "column name is string; it must be a date or a timestamp"),
+        (VersionColumns("name"), "column name is string; name a date or a timestamp"),
     ],
 )
 async def test_versions_need_times(versions: VersionColumns, reason: str) -> None:

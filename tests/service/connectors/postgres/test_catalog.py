@@ -140,7 +140,7 @@ async def test_columns_default_to_all(
             PUBLISHED,
             "no publication reports its changes under its name, but as those of public.all",
         ),
-        (CannedCatalog({"kind": "i"}), SETTINGS, "is not a table"),
+        (CannedCatalog({"kind": "i"}), SETTINGS, "is an index; name a table"),
         (CannedCatalog({"has_row_security": True}), SETTINGS, "row-level security hides rows"),
         (CannedCatalog(), replace(SETTINGS, key=("Id",)), "no column Id; did you mean id?"),
         (CannedCatalog(), replace(SETTINGS, columns=("nam",)), "no column nam; did you mean name?"),
@@ -207,7 +207,7 @@ async def test_unreadable_column_is_forbidden() -> None:
 
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.FORBIDDEN,
-        "customers: the role of the DSN may not read column name",
+        "customers: the role of the DSN may not read name; grant it SELECT",
     )
     table = await read(catalog, replace(SETTINGS, columns=("id",)))
     assert table.schema.columns.names == ["id"]

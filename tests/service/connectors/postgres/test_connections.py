@@ -245,7 +245,7 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-MALFORMED = "the DSN is malformed; postgresql://user@host:port/database"
+MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
 
 
 @pytest.mark.parametrize(
